@@ -10,6 +10,7 @@ from fake_npm import FakeNpm, fake_npm
 from securebench.agents.registry import NpmRegistry
 from securebench.agents.store import AgentStore
 from securebench.http.timeouts import Timeouts
+from securebench.images.store.image_store import ImageStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,5 +35,5 @@ def registry(npm: FakeNpm) -> NpmRegistry:
 @pytest.fixture
 def cache(tmp_path: Path, registry: NpmRegistry) -> Iterator[AgentStore]:
     """Give an empty cache that is filled from the test's registry."""
-    with AgentStore(tmp_path / "agents", registry) as store:
+    with AgentStore(ImageStore(tmp_path / "images"), registry) as store:
         yield store

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
-import stat
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -12,34 +12,25 @@ import pytest
 
 from fake_npm import archive, entry, package
 from securebench.agents import package as package_module
-from securebench.agents.package import describe, unpack
+from securebench.agents.package import Package, inspect
 from securebench.errors import InfrastructureError
 from securebench.fs.archives import ArchiveLimits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.agents.package import UnpackedFile
 
-
-def unpacked(data: bytes, tmp_path: Path) -> tuple[Path, tuple[UnpackedFile, ...]]:
-    """Unpack an archive, and return where and what."""
+def inspected(data: bytes, tmp_path: Path) -> Package:
+    """Inspect an archive."""
     (tmp_path / "archive.tgz").write_bytes(data)
-    root = tmp_path / "root"
-    return root, unpack(tmp_path / "archive.tgz", root, "the archive", lambda _: None)
+    return inspect(tmp_path / "archive.tgz", "the archive")
 
 
-def test_files_are_unpacked_without_their_top_directory(tmp_path: Path) -> None:
-    """Everybody may read them, nobody write them, and run what is a program."""
-    old = os.umask(0o077)
-    try:
-        root, files = unpacked(package("tool", "1", "bin/deep/tool", entry("package/odd", b"x", 0o4777)), tmp_path)
-    finally:
-        os.umask(old)
-    assert {file.path for file in files} == {"package.json", "bin/deep/tool", "odd"}
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (root, *root.rglob("*"))}
-    assert modes == {"root": 0o755, "package.json": 0o444, "bin": 0o755, "deep": 0o755, "tool": 0o555, "odd": 0o555}
-    assert (root / "bin/deep/tool").read_bytes() == b"#!/bin/sh\n"
+def test_a_package_says_what_it_is(tmp_path: Path) -> None:
+    """Its name and version, its executables without their top directory, and the digest of the tar archive in it."""
+    data = package("@scope/tool", "1.2.3", "bin/deep/tool", entry("package/README.md", b"x"))
+    digest = f"sha256:{hashlib.sha256(gzip.decompress(data)).hexdigest()}"
+    assert inspected(data, tmp_path) == Package("@scope/tool", "1.2.3", frozenset({"bin/deep/tool"}), digest)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +57,19 @@ def test_files_are_unpacked_without_their_top_directory(tmp_path: Path) -> None:
         entry("package/package.json", b"again"),
         entry("package/package.json/below", b"x"),
         entry("package/bin", b"a file in place of a directory"),
+        entry("package/.wh.package.json"),
+        entry("package/bin/.wh..wh..opq"),
+        entry("package/set-id", b"x", 0o4755),
+        entry("package/private", b"x", 0o600),
+        entry("package/closed", mode=0o700, kind=tarfile.DIRTYPE),
     ],
     ids=lambda bad: bad[0].name[:24].encode("unicode_escape").decode() + bad[0].type.decode(),
 )
 def test_what_no_package_has_is_refused(tmp_path: Path, bad: Any) -> None:
-    """Nothing is written outside, through a link, or twice."""
-    outside = tmp_path / "escape"
+    """It would lead outside, hide something, or be there twice."""
     with pytest.raises(InfrastructureError) as caught:
-        unpacked(package("tool", "1", "bin/tool", bad), tmp_path)
+        inspected(package("tool", "1", "bin/tool", bad), tmp_path)
     assert caught.value.code == "agent-unusable"
-    assert not outside.exists()
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -86,14 +80,14 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
     with pytest.raises(InfrastructureError, match="contains an invalid path"):
-        unpacked(gzip.compress(bytes(header) + data[512:]), tmp_path)
+        inspected(gzip.compress(bytes(header) + data[512:]), tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"no archive", gzip.compress(b"no archive", mtime=0), b"\x1f\x8b\x08"])
 def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
     """With the error of an archive, not of a machine."""
     with pytest.raises(InfrastructureError) as caught:
-        unpacked(data, tmp_path)
+        inspected(data, tmp_path)
     assert caught.value.code == "agent-unusable"
 
 
@@ -104,7 +98,7 @@ def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path) -> None:
         place = tmp_path / str(length)
         place.mkdir()
         with pytest.raises(InfrastructureError, match=r"decompressed|truncated"):
-            unpacked(data[:length], place)
+            inspected(data[:length], place)
 
 
 @pytest.mark.parametrize(
@@ -116,19 +110,12 @@ def test_what_is_too_much_is_refused(tmp_path: Path, limits: ArchiveLimits, monk
     """Bytes, files, and zeros that take no room in an archive."""
     monkeypatch.setattr(package_module, "LIMITS", limits)
     with pytest.raises(InfrastructureError, match="more than") as caught:
-        unpacked(package("tool", "1", "bin/tool", entry("package/zeros", bytes(4_000_000))), tmp_path)
+        inspected(package("tool", "1", "bin/tool", entry("package/zeros", bytes(4_000_000))), tmp_path)
     assert caught.value.code == "agent-unusable"
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name": "x"}', b'{"name": 1, "version": "1"}', b"\xff"])
 def test_a_package_without_a_name_is_refused(tmp_path: Path, text: bytes) -> None:
     """Nobody would know what it is."""
-    root, _ = unpacked(archive(entry("package/package.json", text)), tmp_path)
     with pytest.raises(InfrastructureError, match="names it"):
-        describe(root, "the archive")
-
-
-def test_a_package_says_what_it_is(tmp_path: Path) -> None:
-    """Its name and version."""
-    root, _ = unpacked(package("@scope/tool", "1.2.3", "tool"), tmp_path)
-    assert describe(root, "the archive") == ("@scope/tool", "1.2.3")
+        inspected(archive(entry("package/package.json", text)), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import platform
 import shutil
@@ -11,6 +12,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +22,16 @@ import pytest
 
 from fake_npm import archive, entry, package
 from fake_server import breaks_after, says, waits
-from securebench.agents import installing
 from securebench.agents.catalogue import PROGRAMS, machine_platform
-from securebench.agents.places import DIRECTORY_VARIABLE, default_directory
 from securebench.agents.progress import InstallStage
 from securebench.agents.registry import NpmRegistry
 from securebench.agents.store import AgentStore
 from securebench.errors import ConfigError, DiskFullError, InfrastructureError
+from securebench.images.store import incoming
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.index import ImageSource, Origin
+from securebench.images.store.places import DIRECTORY_VARIABLE
+from securebench.images.store.root_archive import RootConfig, add_root
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -39,6 +44,7 @@ CODEX = "@openai/codex"
 EXECUTABLE = "vendor/x86_64-unknown-linux-musl/bin/codex"
 VERSION = "9.8.7"
 X64 = "linux-x64"
+REFERENCE = f"securebench/agents/codex:{VERSION}-{X64}"
 _PROCESSES = 3
 
 
@@ -54,11 +60,12 @@ def integrity(npm: FakeNpm) -> str:
 
 
 def left(store: AgentStore) -> list[str]:
-    """Return what there is of programs and unfinished work, by its name below the cache."""
-    if not store.directory.exists():
+    """Return the references of all images, and the top directories of unfinished work and of trees."""
+    top = store.images.directory
+    if not top.exists():
         return []
-    found = [*store.directory.glob("programs/*/*/*"), *store.directory.glob("work/*")]
-    return sorted(str(path.relative_to(store.directory)) for path in found)
+    found = [path.parent.name for name in ("trees", "work") for path in (top / name).iterdir()]
+    return sorted([*(entry.reference for entry in store.images.entries()), *found])
 
 
 def test_a_program_is_installed(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
@@ -68,7 +75,7 @@ def test_a_program_is_installed(cache: AgentStore, npm: FakeNpm, integrity: str)
     assert program.integrity == integrity
     assert program.executable == EXECUTABLE
     assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
-    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+    assert left(cache) == [REFERENCE, "trees"]
 
 
 def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
@@ -76,7 +83,7 @@ def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeN
     program = cache.install("codex", VERSION, X64)
     asked = len(npm.requests)
     assert cache.install("codex", VERSION, X64) == program
-    with AgentStore(cache.directory, NpmRegistry("http://127.0.0.1:9")) as offline:
+    with AgentStore(ImageStore(cache.images.directory), NpmRegistry("http://127.0.0.1:9")) as offline:
         assert offline.resolve("codex", VERSION, X64) == (VERSION, integrity)
         assert offline.install("codex", VERSION, X64) == program
     assert len(npm.requests) == asked
@@ -179,7 +186,7 @@ def test_what_is_not_executable_is_refused(cache: AgentStore, npm: FakeNpm) -> N
 def test_without_registry_and_cache_the_error_says_how_to_go_on(tmp_path: Path) -> None:
     """Fetch the archive elsewhere, and install it from the file."""
     with pytest.raises(InfrastructureError, match="npm registry") as caught:
-        AgentStore(tmp_path / "agents", NpmRegistry("http://127.0.0.1:9")).install("codex", None, X64)
+        AgentStore(ImageStore(tmp_path / "images"), NpmRegistry("http://127.0.0.1:9")).install("codex", None, X64)
     assert caught.value.code == "agent-unavailable"
     assert "securebench agents install --from FILE.tgz" in caught.value.hint
     assert "npm pack" in caught.value.hint
@@ -274,64 +281,93 @@ def let_write(path: Path) -> None:
     path.chmod(0o777)
 
 
-@pytest.mark.parametrize("damage", [rewrite, exchange, let_write, Path.unlink])
-def test_a_damaged_program_is_installed_anew(cache: AgentStore, npm: FakeNpm, integrity: str, damage: Any) -> None:
-    """It is seen without being looked for, and is not run."""
+def add_a_file(path: Path) -> None:
+    """Add what the package does not have."""
+    path.with_name("added").write_text("x")
+
+
+DAMAGES = [rewrite, exchange, let_write, add_a_file, Path.unlink]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_changed_program_is_unpacked_again(cache: AgentStore, npm: FakeNpm, integrity: str, damage: Any) -> None:
+    """The store still has its archive, so no registry is asked, and what was changed never runs."""
     program = cache.install("codex", VERSION, X64)
     cache.close()
     damage(program.directory / program.executable)
     assert not cache.installed()[0].intact
     assert cache.install("codex", VERSION, X64) == program
     assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
+    assert not (program.directory / program.executable).with_name("added").exists()
+    assert cache.installed(verify=True)[0].intact
+    assert len(npm.asked(".tgz")) == 1
+
+
+def test_a_program_without_its_archive_is_downloaded_again(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """Both its files and the archive in the store are damaged."""
+    program = cache.install("codex", VERSION, X64)
+    cache.close()
+    rewrite(program.directory / program.executable)
+    blob = cache.images.directory / "blobs/sha256" / hashlib.sha256(release()).hexdigest()
+    blob.write_bytes(blob.read_bytes()[:-9])
+    assert not cache.installed(verify=True)[0].intact
+    assert cache.install("codex", VERSION, X64) == program
     assert cache.installed(verify=True)[0].intact
     assert len(npm.asked(".tgz")) == 2
 
 
-def test_a_copy_of_the_cache_is_good(cache: AgentStore, npm: FakeNpm, integrity: str, tmp_path: Path) -> None:
-    """Inodes and times are others, so the files are read, and found right."""
-    program = cache.install("codex", VERSION, X64)
-    touch(program.directory / program.executable)
+def test_a_copy_of_the_store_is_good(cache: AgentStore, npm: FakeNpm, integrity: str, tmp_path: Path) -> None:
+    """Inodes and times are others, so the programs are unpacked again, from the archives in the store."""
+    cache.install("codex", VERSION, X64)
     asked = len(npm.requests)
-    assert cache.install("codex", VERSION, X64) == program
-    shutil.copytree(cache.directory, tmp_path / "copy")
-    with AgentStore(tmp_path / "copy", NpmRegistry("http://127.0.0.1:9")) as copy:
+    shutil.copytree(cache.images.directory, tmp_path / "copy")
+    with AgentStore(ImageStore(tmp_path / "copy"), NpmRegistry("http://127.0.0.1:9")) as copy:
         assert copy.install("codex", VERSION, X64).integrity == integrity
+        assert copy.installed(verify=True)[0].intact
     assert len(npm.requests) == asked
 
 
-def test_a_file_that_was_added_is_found_by_verifying(cache: AgentStore, integrity: str) -> None:
-    """The quick look knows what was unpacked; the thorough one all that is there."""
+def test_a_touched_file_is_right_when_all_is_read(cache: AgentStore, integrity: str) -> None:
+    """The quick look compares times, the thorough one content."""
     program = cache.install("codex", VERSION, X64)
-    (program.directory / "vendor" / "added").write_text("x")
-    assert cache.installed()[0].intact
-    assert not cache.installed(verify=True)[0].intact
+    touch(program.directory / program.executable)
+    assert not cache.installed()[0].intact
+    assert cache.installed(verify=True)[0].intact
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "{", "[]", '{"format": 2}', '{"format": 1, "files": 3}', '{"format": 1}', "[" * 100_000),
-        '{"format": 1, "integrity": 1, "executable": "x", "source": "", "installed_at": 0.0, "files": []}',
-        '{"format": 1, "integrity": "", "executable": "x", "source": "", "installed_at": "now", "files": []}',
-        '{"format": 1, "integrity": "", "executable": "x", "source": "", "installed_at": 0.0, "files": []}',
-    ],
-    ids=lambda text: text[:60],
-)
-def test_a_damaged_description_is_one_of_a_damaged_program(cache: AgentStore, integrity: str, text: str) -> None:
-    """It is listed as such, and replaced."""
+def test_an_image_with_the_name_of_a_program_is_none(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """A pack can have any image built: its labels and its name do not make it a program."""
     program = cache.install("codex", VERSION, X64)
+    labels = dict(cache.images.labels(REFERENCE))
     cache.close()
-    (program.directory.parent / "program.json").write_text(text)
-    (entry,) = cache.installed()
-    assert (entry.program.name, entry.program.version, entry.intact) == ("codex", VERSION, False)
+    with cache.images.incoming(Origin(ImageSource.RECIPE)) as arriving:
+        forged = add_root(
+            arriving, [archive(entry(f"package/{EXECUTABLE}", b"evil", 0o755))], RootConfig(labels=labels), "x"
+        )
+        arriving.name(forged, REFERENCE)
+    assert cache.installed() == ()
     assert cache.install("codex", VERSION, X64) == program
+    assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
+    assert len(npm.asked(".tgz")) == 2
+
+
+def test_programs_count_in_a_prune(cache: AgentStore, integrity: str) -> None:
+    """They are images like others: one that is used stays, others go when the store is too large."""
+    cache.install("codex", VERSION, X64)
+    assert cache.images.prune(0).removed == ()
+    cache.close()
+    assert [entry.reference for entry in cache.images.prune(0).removed] == [REFERENCE]
+    assert left(cache) == []
 
 
 def test_a_damaged_program_that_a_run_uses_is_left_to_it(cache: AgentStore, integrity: str) -> None:
     """What would be replaced is mounted somewhere."""
     program = cache.install("codex", VERSION, X64)
     rewrite(program.directory / program.executable)
-    with AgentStore(cache.directory, cache._registry) as other, pytest.raises(InfrastructureError) as caught:
+    with (
+        AgentStore(ImageStore(cache.images.directory), cache._registry) as other,
+        pytest.raises(InfrastructureError) as caught,
+    ):
         other.install("codex", VERSION, X64)
     assert caught.value.code == "agent-in-use"
 
@@ -341,13 +377,13 @@ def test_what_is_removed_is_gone_but_for_what_is_used(cache: AgentStore, npm: Fa
     npm.publish(CODEX, "9.8.6-linux-x64", release("9.8.6"))
     cache.install("codex", VERSION, X64)
     cache.install("codex", "9.8.6", X64)
-    with AgentStore(cache.directory) as other:
+    with AgentStore(ImageStore(cache.images.directory)) as other:
         with pytest.raises(InfrastructureError) as caught:
             other.remove("codex", VERSION)
         assert caught.value.code == "agent-in-use"
         cache.close()
         assert [str(key) for key in other.remove("codex", VERSION)] == [f"codex {VERSION} {X64}"]
-        assert left(cache) == [f"programs/codex/9.8.6/{X64}"]
+        assert left(cache) == [f"securebench/agents/codex:9.8.6-{X64}", "trees"]
         with pytest.raises(ConfigError, match="is installed"):
             other.remove("codex", VERSION)
         other.remove("codex")
@@ -357,12 +393,12 @@ def test_what_is_removed_is_gone_but_for_what_is_used(cache: AgentStore, npm: Fa
 def test_what_is_listed(cache: AgentStore, integrity: str) -> None:
     """Name, version, platform, size and state; nothing where there is no cache, and none is made."""
     assert cache.installed() == ()
-    assert not cache.directory.exists()
+    assert not cache.images.directory.exists()
     program = cache.install("codex", VERSION, X64)
     (found,) = cache.installed()
     assert (found.program, found.source, found.pinned, found.intact) == (program, "registry", False, True)
     assert found.size_bytes == sum(path.stat().st_size for path in program.directory.rglob("*") if path.is_file())
-    assert found.installed_at == pytest.approx((program.directory.parent / "program.json").stat().st_mtime, abs=60)
+    assert found.installed_at == pytest.approx(time.time(), abs=60)
 
 
 def test_an_installation_tells_what_it_does(cache: AgentStore, integrity: str) -> None:
@@ -380,14 +416,14 @@ def test_an_installation_tells_what_it_does(cache: AgentStore, integrity: str) -
 
 def test_many_threads_install_once(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
     """One does, the others wait and find it there."""
-    stores = [AgentStore(cache.directory, NpmRegistry(npm.url)) for _ in range(8)]
+    stores = [AgentStore(ImageStore(cache.images.directory), NpmRegistry(npm.url)) for _ in range(8)]
     with ThreadPoolExecutor(len(stores)) as pool:
         programs = list(pool.map(lambda store: store.install("codex", VERSION, X64), stores))
     for store in stores:
         store.close()
     assert len(set(programs)) == 1
     assert len(npm.asked(".tgz")) == 1
-    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+    assert left(cache) == [REFERENCE, "trees"]
 
 
 _INSTALL = """
@@ -395,7 +431,8 @@ import sys
 from pathlib import Path
 from securebench.agents.registry import NpmRegistry
 from securebench.agents.store import AgentStore
-with AgentStore(Path(sys.argv[1]), NpmRegistry(sys.argv[2])) as store:
+from securebench.images.store.image_store import ImageStore
+with AgentStore(ImageStore(Path(sys.argv[1])), NpmRegistry(sys.argv[2])) as store:
     print(store.install("codex", "9.8.7", "linux-x64").integrity)
 """
 
@@ -403,7 +440,7 @@ with AgentStore(Path(sys.argv[1]), NpmRegistry(sys.argv[2])) as store:
 def start(cache: AgentStore, npm: FakeNpm) -> subprocess.Popen[str]:
     """Let another process install."""
     return subprocess.Popen(
-        [sys.executable, "-c", _INSTALL, str(cache.directory), npm.url], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _INSTALL, str(cache.images.directory), npm.url], stdout=subprocess.PIPE, text=True
     )
 
 
@@ -412,7 +449,7 @@ def test_many_processes_install_once(cache: AgentStore, npm: FakeNpm, integrity:
     running = [start(cache, npm) for _ in range(_PROCESSES)]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == [integrity] * _PROCESSES
     assert len(npm.asked(".tgz")) == 1
-    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+    assert left(cache) == [REFERENCE, "trees"]
 
 
 def test_a_killed_installation_leaves_only_work_that_the_next_removes(
@@ -426,10 +463,10 @@ def test_a_killed_installation_leaves_only_work_that_the_next_removes(
         while not left(cache):
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
-    assert [path.partition("/")[0] for path in left(cache)] == ["work"]
+    assert left(cache) == ["work"]
     assert cache.installed() == ()
     cache.install("codex", VERSION, X64)
-    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+    assert left(cache) == [REFERENCE, "trees"]
 
 
 def test_a_full_disk_is_told_of_as_one(cache: AgentStore, integrity: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +475,7 @@ def test_a_full_disk_is_told_of_as_one(cache: AgentStore, integrity: str, monkey
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(installing, "write_all", full)
+    monkeypatch.setattr(incoming, "write_all", full)
     with pytest.raises(DiskFullError, match="has no room"):
         cache.install("codex", VERSION, X64)
     assert left(cache) == []
@@ -448,8 +485,8 @@ def test_a_cache_that_cannot_be_made_is_told_of(tmp_path: Path, registry: NpmReg
     """A file lies there, or it is somebody else's."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match="cannot be used") as caught:
-        AgentStore(tmp_path / "file", registry).install("codex", VERSION, X64)
-    assert caught.value.code == "agent-store-unusable"
+        AgentStore(ImageStore(tmp_path / "file"), registry).install("codex", VERSION, X64)
+    assert caught.value.code == "image-store-unusable"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -459,7 +496,7 @@ def test_a_cache_of_somebody_else_is_not_used(tmp_path: Path, registry: NpmRegis
     theirs.mkdir()
     os.chown(theirs, 12345, 12345)
     with pytest.raises(InfrastructureError, match="not a directory of this user"):
-        AgentStore(theirs, registry).install("codex", VERSION, X64)
+        AgentStore(ImageStore(theirs), registry).install("codex", VERSION, X64)
 
 
 def test_an_ordinary_user_has_a_cache_too(npm: FakeNpm, integrity: str) -> None:
@@ -473,28 +510,18 @@ def test_an_ordinary_user_has_a_cache_too(npm: FakeNpm, integrity: str) -> None:
             with AgentStore(registry=NpmRegistry(npm.url)) as store:
                 program = store.install("codex", VERSION, X64)
                 store.close()
-                assert program.directory.is_relative_to(home / "data" / "securebench" / "agents")
-                assert (program.directory / program.executable).stat().st_mode & 0o777 == 0o555
+                assert program.directory.is_relative_to(home / "data" / "securebench" / "images")
+                assert (program.directory / program.executable).stat().st_mode & 0o777 == 0o755
                 assert store.remove("codex")
 
         as_ordinary_user(install)
-
-
-def test_the_default_directory_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable first; root's in /var/lib; others' where their data is."""
-    assert default_directory({DIRECTORY_VARIABLE: "/somewhere"}) == Path("/somewhere")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert default_directory({}) == Path("/var/lib/securebench/agents")
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert default_directory({"XDG_DATA_HOME": "/data"}) == Path("/data/securebench/agents")
-    assert default_directory({"XDG_DATA_HOME": "odd"}) == Path.home() / ".local/share/securebench/agents"
 
 
 def test_what_is_mounted_is_behind_no_link(npm: FakeNpm, tmp_path: Path, integrity: str) -> None:
     """Engines follow a link on the host, so mounts refuse one: the real path is given."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with AgentStore(tmp_path / "link" / "agents", NpmRegistry(npm.url)) as store:
+    with AgentStore(ImageStore(tmp_path / "link" / "images"), NpmRegistry(npm.url)) as store:
         program = store.install("codex", VERSION, X64)
     assert program.directory == program.directory.resolve()
 
@@ -508,7 +535,7 @@ def test_a_closed_directory_holds_no_programs(where: str, tmp_path: Path, monkey
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
     if where == "named":
-        monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "agents"))
+        monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
 
     def look() -> None:
         with AgentStore(registry=NpmRegistry("http://127.0.0.1:9")) as store:
@@ -519,7 +546,7 @@ def test_a_closed_directory_holds_no_programs(where: str, tmp_path: Path, monkey
             for call in calls:
                 with pytest.raises(InfrastructureError) as raised:
                     call()
-                assert raised.value.code == "agent-store-unusable"
+                assert raised.value.code == "image-store-unusable"
                 assert DIRECTORY_VARIABLE in raised.value.hint
 
     as_ordinary_user(look)

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from fake_npm import FakeNpm, fake_npm, package
-from securebench.agents.places import DIRECTORY_VARIABLE
 from securebench.agents.store import AgentStore
 from securebench.cli.agents_command import command
 from securebench.errors import ConfigError, InfrastructureError
+from securebench.images.store.places import DIRECTORY_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ PLATFORM = ("--platform", "linux-x64-musl")
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNpm]:
     """Give a registry with one version of one program, and an empty cache."""
     with fake_npm() as npm:
-        monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "agents"))
+        monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
         monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", npm.url)
         npm.publish(MUSL, "9.8.7", package(MUSL, "9.8.7", "claude"))
         npm.publish(CLAUDE, "9.8.7", b"", tags=("latest",))
@@ -49,7 +49,7 @@ def invoke(*arguments: str) -> Result:
 def test_a_program_is_installed_listed_and_removed(npm: FakeNpm, tmp_path: Path) -> None:
     """On a pipe: a line a stage on stderr, a line a program on stdout."""
     done = invoke("install", "claude_code", "--version", "latest", *PLATFORM)
-    place = tmp_path / "agents/programs/claude_code/9.8.7/linux-x64-musl/files"
+    (place,) = (tmp_path / "images/trees").glob("*/package")
     assert done.stdout == f"claude_code: 9.8.7 for linux-x64-musl is in {place}\n"
     what = "claude_code 9.8.7 linux-x64-musl"
     assert done.stderr.splitlines() == [f"{what}: {stage}" for stage in ("downloading", "unpacking", "installed")]

@@ -13,6 +13,7 @@ from securebench.agents.store import AgentStore
 from securebench.egress.gateway import EgressSession, Gateway
 from securebench.egress.model import EgressReport, ProbeReport, RelayReport
 from securebench.harnesses.base import RunContext
+from securebench.images.store.image_store import ImageStore
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class FakeStore(AgentStore):
     """A cache that makes what it is asked for. ``asked`` are the versions."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+        super().__init__(ImageStore(directory))
         self.asked: list[str | None] = []
 
     def install(
@@ -59,7 +60,7 @@ class FakeStore(AgentStore):
         """Return a program whose file says for which loader it is made."""
         self.asked.append(version)
         variant = PROGRAMS[name].variant(platform or machine_platform())
-        directory = self.directory / variant.platform
+        directory = self.images.directory / variant.platform
         executable = directory / variant.executable
         executable.parent.mkdir(parents=True, exist_ok=True)
         executable.write_bytes(elf_file(MACHINE, variant.interpreter))

@@ -10,7 +10,7 @@ from scripts.agents import main
 from fake_npm import fake_npm, package
 from fake_server import says
 from securebench.agents.catalogue import PROGRAMS
-from securebench.agents.places import DIRECTORY_VARIABLE
+from securebench.images.store.places import DIRECTORY_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give an empty cache, and no registry."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "agents"))
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
     monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", "http://127.0.0.1:9")
 
 

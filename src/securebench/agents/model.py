@@ -1,21 +1,69 @@
-"""The description of an installed agent program."""
+"""Agent programs: their keys, what the image store knows of one, and what runs use."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+_LABEL: Final = "securebench.agent."
+
+
+class ProgramKey(NamedTuple):
+    """The key of a program. Its parts are plain names."""
+
+    name: str
+    version: str
+    platform: str
+
+    def __str__(self) -> str:
+        return " ".join(self)
+
+    @property
+    def reference(self) -> str:
+        """The reference of its image in the image store."""
+        return f"securebench/agents/{self.name}:{self.version}-{self.platform}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredProgram:
+    """What the labels of a program's image say. ``source`` is ``registry`` or ``file``.
+
+    ``integrity`` is that of its archive (``sha512-...``, base64), ``executable`` a path in it.
+    """
+
+    name: str
+    version: str
+    platform: str
+    integrity: str
+    executable: str
+    source: str
+
+    @property
+    def key(self) -> ProgramKey:
+        """Its key."""
+        return ProgramKey(self.name, self.version, self.platform)
+
+    def labels(self) -> dict[str, str]:
+        """Return it as labels of an image."""
+        return {f"{_LABEL}{name}": value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str]) -> Self | None:
+        """Read what :meth:`labels` returned, or return ``None`` for another image's labels."""
+        found = {field.name: labels.get(f"{_LABEL}{field.name}", "") for field in fields(cls)}
+        return cls(**found) if all(found.values()) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """One version of an agent program for one platform, in the cache.
+    """An installed version of an agent program for one platform.
 
-    ``name`` is ``codex`` or ``claude_code``, ``platform`` as in ``linux-x64`` or ``linux-x64-musl``, ``integrity`` what
-    its archive was held to (``sha512-…``, base64). ``directory`` is to be mounted read-only; ``executable`` is a path
-    below it.
+    ``name`` is ``codex`` or ``claude_code``, ``platform`` as in ``linux-x64`` or ``linux-x64-musl``. ``directory`` is
+    to be mounted read-only; ``executable`` is a path below it. ``integrity`` is that of its archive.
     """
 
     name: str
@@ -24,3 +72,19 @@ class AgentProgram:
     integrity: str
     directory: Path
     executable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """An installed program. ``size_bytes`` is the size of its files, ``installed_at`` in seconds since 1970.
+
+    ``source`` is ``registry`` or ``file``; ``pinned``: it is the default version. A program that is not ``intact`` is
+    unpacked or installed again when it is needed.
+    """
+
+    program: AgentProgram
+    size_bytes: int
+    installed_at: float
+    source: str
+    pinned: bool
+    intact: bool

@@ -1,82 +1,68 @@
-"""Unpack the archive of an npm package. It may contain only regular files below one directory."""
+"""Inspect the archive of an npm package. It may contain only regular files below one directory."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.progress import InstallStage, Teller
 from securebench.errors import ImageError, InfrastructureError
 from securebench.fs.archives import ArchiveLimits
-from securebench.fs.durable import sync_directory, write_all
 from securebench.fs.safe_open import OPEN_FILE, opened
-from securebench.fs.streams import chunks, decompressed
+from securebench.fs.streams import Digester, chunks, decompressed
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.limits import GIB
 from securebench.printable import printable_name
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from securebench.agents.progress import OnProgress
     from securebench.fs.tar_reader import Member
 
 LIMITS: Final = ArchiveLimits(bytes=4 * GIB, members=10_000, depth=24, header=64 * 1024)
-DESCRIPTION: Final = "package.json"
-
-_TOP: Final = b"package"
+TOP: Final = "package"
 """The top directory of every npm package."""
+
+_DESCRIPTION: Final = "package.json"
 _MAX_PATH: Final = 1024
 _MAX_NAME: Final = 255
 _MAX_DESCRIPTION: Final = 1024 * 1024
-_PLAIN: Final = 0o444
-_EXECUTABLE: Final = 0o555
-_READABLE: Final = 0o755
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WHITEOUT: Final = b".wh."
+"""The prefix of names that mean a removal in an image's layer."""
+_READABLE: Final = {MemberKind.FILE: 0o444, MemberKind.DIRECTORY: 0o555}
+_SET_ID: Final = 0o7000
 
 
 @dataclass(frozen=True, slots=True)
-class UnpackedFile:
-    """A file by its path in the package, with its size in bytes and its sha256 (hex)."""
+class Package:
+    """The name and the version in ``package.json``, the executable files, and the digest of the tar archive."""
 
-    path: str
-    size: int
-    sha256: str
+    name: str
+    version: str
+    executables: frozenset[str]
+    digest: str
 
 
-def unpack(archive: Path, root: Path, what: str, on_progress: OnProgress) -> tuple[UnpackedFile, ...]:
-    """Unpack ``archive`` into the new directory ``root``. All users may read its files, and none may write them.
+def inspect(archive: Path, what: str) -> Package:
+    """Read a whole archive. ``what`` names it in errors.
 
-    Raises :class:`InfrastructureError` (``agent-unusable``), and ``OSError`` of the disk's trouble.
+    Raises :class:`InfrastructureError` (``agent-unusable``) and ``OSError``.
     """
-    root.mkdir(mode=_READABLE)
-    root.chmod(_READABLE)  # whatever the umask is
+    digester = Digester()
+    inspection = _Inspection(what)
     with opened(archive, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
-        teller = Teller(on_progress, what, InstallStage.UNPACKING)
         try:
-            return tuple(_Unpacking(root, what, teller).run(chunks(file)))
+            reader = TarReader(digester.through(decompressed(chunks(file), LIMITS, what)), what, LIMITS.header)
+            for number, member in enumerate(reader, start=1):
+                if number > LIMITS.members:
+                    raise unusable(what, f"it has more than {LIMITS.members} members")
+                path = inspection.add(member)
+                if path == _DESCRIPTION and member.size <= _MAX_DESCRIPTION:
+                    inspection.description = b"".join(reader.content())
         except ImageError as error:
             raise unusable(what, error.message) from None
-
-
-def describe(root: Path, what: str) -> tuple[str, str]:
-    """Return the name and the version in the ``package.json`` of an unpacked package.
-
-    Raises :class:`InfrastructureError` (``agent-unusable``).
-    """
-    try:
-        with opened(root / DESCRIPTION, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
-            value = decode_json(file.read(_MAX_DESCRIPTION).decode("utf-8"))[0]
-    except (FileNotFoundError, UnfitJsonError, UnicodeDecodeError):
-        value = None
-    found = (value.get("name"), value.get("version")) if isinstance(value, dict) else (None, None)
-    if not isinstance(found[0], str) or not isinstance(found[1], str):
-        raise unusable(what, f"it has no {DESCRIPTION} that names it")
-    return found[0], found[1]
+    return Package(*_describe(inspection.description, what), frozenset(inspection.executables), digester.digest)
 
 
 def unusable(what: str, why: str) -> InfrastructureError:
@@ -88,65 +74,57 @@ def unusable(what: str, why: str) -> InfrastructureError:
     )
 
 
-class _Unpacking:
-    """Creates every directory below ``root`` itself and never a link, so that no path can lead outside."""
+class _Inspection:
+    """The members so far. Each path appears once, and no file is a directory of another."""
 
-    def __init__(self, root: Path, what: str, teller: Teller) -> None:
-        self._root = root
+    def __init__(self, what: str) -> None:
+        self.description = b""
+        self.executables: set[str] = set()
         self._what = what
-        self._teller = teller
-        self._made = {root}
+        self._files: set[str] = set()
+        self._directories: set[str] = set()
 
-    def run(self, pieces: Iterable[bytes]) -> Iterator[UnpackedFile]:
-        reader = TarReader(decompressed(pieces, LIMITS, self._what), self._what, LIMITS.header)
-        for number, member in enumerate(reader, start=1):
-            if number > LIMITS.members:
-                raise unusable(self._what, f"it has more than {LIMITS.members} members")
-            parts = self._parts(member)
-            if member.kind is MemberKind.FILE:
-                yield self._file(parts, member, reader.content())
-        for directory in self._made:
-            sync_directory(directory)
+    def add(self, member: Member) -> str:
+        """Check a member, and return its path below the top directory, empty for that directory itself."""
+        if member.kind not in _READABLE:
+            raise self._unusable("an entry that is neither a file nor a directory", member.path)
+        parts = self._parts(member)
+        readable = _READABLE[member.kind]
+        if member.mode & readable != readable or member.mode & _SET_ID:
+            raise self._unusable("an entry that not every user may read, or with a set-id bit", member.path)
+        path = "/".join(parts)
+        above = {"/".join(parts[:depth]) for depth in range(len(parts))}
+        is_file = member.kind is MemberKind.FILE
+        if above & self._files or path in self._files or (is_file and path in self._directories | {""}):
+            raise self._unusable("conflicting entries for one path", member.path)
+        (self._files if is_file else self._directories).add(path)
+        self._directories |= above
+        if is_file and member.mode & 0o111:
+            self.executables.add(path)
+        return path
 
     def _parts(self, member: Member) -> list[str]:
-        """Return the path below the top directory. Refuses invalid paths and types."""
+        """Return the path below the top directory. Refuses invalid paths."""
         path = member.path
         parts = path.removesuffix(b"/").split(b"/") if member.kind is MemberKind.DIRECTORY else path.split(b"/")
-        odd = parts[0] != _TOP or any(part in {b"", b".", b".."} or len(part) > _MAX_NAME for part in parts)
+        odd = parts[0] != TOP.encode() or any(
+            part in {b"", b".", b".."} or len(part) > _MAX_NAME or part.startswith(_WHITEOUT) for part in parts
+        )
         text = path.decode("utf-8", "replace")
         if odd or len(path) > _MAX_PATH or len(parts) > LIMITS.depth or "\ufffd" in text or not text.isprintable():
-            raise unusable(self._what, f"it contains an invalid path: {printable_name(path)!r}")
-        if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY}:
-            raise unusable(
-                self._what, f"it contains an entry that is neither a file nor a directory: {printable_name(path)!r}"
-            )
+            raise self._unusable("an invalid path", path)
         return [os.fsdecode(part) for part in parts[1:]]
 
-    def _file(self, parts: list[str], member: Member, content: Iterator[memoryview]) -> UnpackedFile:
-        if not parts:
-            raise unusable(self._what, "its top directory is a file")
-        path = "/".join(parts)
-        mode = _EXECUTABLE if member.mode & 0o100 else _PLAIN
-        digest = hashlib.sha256()
-        try:
-            directory = self._directory(parts[:-1])
-            with opened(directory / parts[-1], _CREATE) as descriptor:
-                for piece in content:
-                    digest.update(piece)
-                    write_all(descriptor, piece)
-                    self._teller.add(len(piece))
-                os.fchmod(descriptor, mode)
-                os.fsync(descriptor)
-        except (FileExistsError, NotADirectoryError):
-            raise unusable(self._what, f"it contains conflicting entries for one path: {path!r}") from None
-        return UnpackedFile(path, member.size, digest.hexdigest())
+    def _unusable(self, problem: str, path: bytes) -> InfrastructureError:
+        return unusable(self._what, f"it contains {problem}: {printable_name(path)!r}")
 
-    def _directory(self, parts: list[str]) -> Path:
-        here = self._root
-        for part in parts:
-            here /= part
-            if here not in self._made:
-                here.mkdir(mode=_READABLE)
-                here.chmod(_READABLE)
-                self._made.add(here)
-        return here
+
+def _describe(description: bytes, what: str) -> tuple[str, str]:
+    try:
+        value = decode_json(description.decode("utf-8"))[0]
+    except (UnfitJsonError, UnicodeDecodeError):
+        value = None
+    name, version = (value.get("name"), value.get("version")) if isinstance(value, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(version, str):
+        raise unusable(what, f"it has no {_DESCRIPTION} that names it")
+    return name, version

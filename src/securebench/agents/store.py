@@ -1,57 +1,61 @@
-"""The agents' cache: one copy of each program version and platform, shared by all runs of a user."""
+"""Agent programs in the image store: one copy of each version and platform, shared by all runs of a user.
+
+A program is an image whose only layer is its archive, so the store's index, leases, unpacking and removal apply to it.
+Only images that :class:`AgentStore` itself brought in count as programs, whatever another image is called.
+"""
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from securebench.agents import installing, manifest
-from securebench.agents.catalogue import LATEST, check_version, find, machine_platform
-from securebench.agents.installing import FILES
-from securebench.agents.listing import describe, program_at
-from securebench.agents.places import ProgramKey, ProgramPaths, default_directory, explaining
+from securebench.agents.catalogue import LATEST, PROGRAMS, check_version, find, machine_platform
+from securebench.agents.incoming import add_program, receive, require_integrity
+from securebench.agents.model import AgentProgram, Installed, ProgramKey, StoredProgram
+from securebench.agents.package import TOP
 from securebench.agents.progress import InstallStage, Progress
 from securebench.agents.registry import NpmRegistry, PackageRelease
-from securebench.errors import ConfigError, InfrastructureError
-from securebench.fs.durable import sync_directory
-from securebench.fs.locks import take
+from securebench.errors import ConfigError, ImageError, InfrastructureError
 from securebench.fs.streams import chunks
-from securebench.images.store.temporary import changing, temporary_directory
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.index import ImageSource, Origin
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from securebench.agents.installing import Arrived
-    from securebench.agents.listing import Installed
-    from securebench.agents.model import AgentProgram
+    from securebench.agents.incoming import Arrived
     from securebench.agents.progress import OnProgress
+    from securebench.images.store.image_store import TreeLease
+    from securebench.images.store.incoming import Incoming
+
+
+class _Held(NamedTuple):
+    """A program that this object returned. It stays until the lease is closed."""
+
+    program: AgentProgram
+    image_id: str
+    lease: TreeLease
 
 
 class AgentStore:
-    """The cache in ``directory``, by default this user's; programs come from ``registry``, by default npm's.
+    """The programs in ``images``, by default this user's store; new ones come from ``registry``, by default npm's.
 
-    Several processes and threads may use a cache at once. Directories are created with the first installation. A
-    program returned by this object cannot be removed before :meth:`close` or the end of the process. All methods may
-    also raise :class:`InfrastructureError` (``agent-store-unusable``) and :class:`DiskFullError`.
+    Several processes and threads may use a store at once. A program returned by this object cannot be removed before
+    :meth:`close` or the end of the process. All methods may also raise the errors of :class:`ImageStore`.
     """
 
-    def __init__(self, directory: Path | None = None, registry: NpmRegistry | None = None) -> None:
-        self._places = ProgramPaths((directory or default_directory()).resolve())  # mounts pass through no link
+    def __init__(self, images: ImageStore | None = None, registry: NpmRegistry | None = None) -> None:
+        self.images = images or ImageStore()
         self._registry = registry
-        self._held: dict[ProgramKey, int] = {}
-
-    @property
-    def directory(self) -> Path:
-        """The directory of the cache."""
-        return self._places.top
+        self._held: dict[ProgramKey, _Held] = {}
 
     def close(self) -> None:
         """Release the programs that this object returned. Idempotent."""
         while self._held:
-            os.close(self._held.popitem()[1])
+            self._held.popitem()[1].lease.close()
 
     def __enter__(self) -> Self:
         return self
@@ -73,9 +77,8 @@ class AgentStore:
         version = check_version(version or known.pinned)
         if version == known.pinned:
             return PackageRelease(version, variant.integrity)
-        there = manifest.read(self._places.program(ProgramKey(name, version, variant.platform)))
-        if there is not None:
-            return PackageRelease(version, there.integrity)
+        if (found := self._find(ProgramKey(name, version, variant.platform))) is not None:
+            return PackageRelease(version, found[1].integrity)
         return PackageRelease(version, self._npm.release(variant.package, version + variant.suffix).integrity)
 
     def install(
@@ -85,22 +88,22 @@ class AgentStore:
         platform: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> AgentProgram:
-        """Return a program from the cache, or download it. Raises the same errors as :meth:`resolve`.
+        """Return an installed program, or download it. Raises the same errors as :meth:`resolve`.
 
         Raises :class:`InfrastructureError` also for an archive that is not what it must be (``agent-integrity``,
         ``agent-unusable``), and for a damaged program that a run uses (``agent-in-use``).
         """
         platform = platform or machine_platform()
+        held = self._held.get(ProgramKey(name, version or find(name).pinned, platform))
+        if held and self.images.is_intact(held.image_id):
+            return held.program
         release = self.resolve(name, version, platform)
         key = ProgramKey(name, release.version, platform)
         if (program := self._take(key, release.integrity)) is not None:
             return program
         on_progress = on_progress or _quiet
-        self._places.make()
-        with explaining(self.directory), self._installing(key, on_progress):
-            if (program := self._take(key, release.integrity)) is None:
-                self._download(key, release, on_progress)
-                program = self._taken(key, release.integrity)
+        with self._installing(key, on_progress):
+            program = self._take(key, release.integrity) or self._download(key, release, on_progress)
         on_progress(Progress(str(key), InstallStage.INSTALLED))
         return program
 
@@ -111,24 +114,32 @@ class AgentStore:
         like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
         """
         on_progress = on_progress or _quiet
-        with open_regular(path, "archive", follow=True) as file:
-            self._places.make()
-            with explaining(self.directory), self._work() as work:
-                arrived = installing.copy(chunks(file), work, path.name, on_progress)
-                key, directory = installing.prepare(arrived, "file", path.name, on_progress)
-                self._check_file(key, arrived, name)
-                with self._installing(key, on_progress):
-                    program = self._take(key, arrived.integrity)
-                    if program is None:
-                        self._publish(key, directory)
-                        program = self._taken(key, arrived.integrity)
+        with open_regular(path, "archive", follow=True) as file, self._incoming() as incoming:
+            arrived = receive(incoming, chunks(file), path.name, on_progress)
+            image_id, key = add_program(incoming, arrived, "file", path.name)
+            _check_file(key, arrived, name)
+            with self._installing(key, on_progress):
+                program = self._take(key, arrived.integrity)
+                program = program or self._finish(incoming, image_id, key, arrived.integrity, on_progress)
         on_progress(Progress(str(key), InstallStage.INSTALLED))
         return program
 
     def installed(self, *, verify: bool = False) -> tuple[Installed, ...]:
-        """Return the installed programs. With ``verify`` all files are read, otherwise only changed ones."""
-        with explaining(self.directory):
-            return tuple(describe(self._places, key, verify=verify) for key in self._places.found())
+        """Return the installed programs in order. With ``verify`` all files are read, otherwise only their metadata."""
+        found = []
+        for entry in self.images.entries():
+            stored = self._stored(entry.reference) if entry.source is ImageSource.AGENT else None
+            if stored is not None:
+                installed = Installed(
+                    program=_program(stored, self.images.tree(entry.id)),
+                    size_bytes=entry.tree_bytes,
+                    installed_at=entry.added_at,
+                    source=stored.source,
+                    pinned=stored.name in PROGRAMS and PROGRAMS[stored.name].pinned == stored.version,
+                    intact=self.images.is_intact(entry.id, thorough=verify),
+                )
+                found.append((stored.key, installed))
+        return tuple(installed for _, installed in sorted(found, key=lambda pair: pair[0]))
 
     def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[ProgramKey, ...]:
         """Remove a program, of all versions and platforms unless one is named, and return what that was.
@@ -137,23 +148,23 @@ class AgentStore:
         :class:`InfrastructureError` (``agent-in-use``).
         """
         find(name)
-        with explaining(self.directory):
-            selected = [
-                key
-                for key in self._places.found()
-                if key.name == name and version in {None, key.version} and platform in {None, key.platform}
-            ]
-            if not selected:
-                raise ConfigError(
-                    f"no {' '.join(filter(None, (name, version, platform)))} is installed",
-                    code="agent-unknown-version",
-                    hint="'securebench agents list' shows what is",
-                )
-            self._places.make()
-            for key in selected:
-                with self._work() as work:
-                    self._put_away(key, work)
-        return tuple(selected)
+        programs = (entry.program for entry in self.installed())
+        keys = [ProgramKey(program.name, program.version, program.platform) for program in programs]
+        selected = tuple(
+            key
+            for key in keys
+            if key.name == name and version in {None, key.version} and platform in {None, key.platform}
+        )
+        if not selected:
+            raise ConfigError(
+                f"no {' '.join(filter(None, (name, version, platform)))} is installed",
+                code="agent-unknown-version",
+                hint="'securebench agents list' shows what is",
+            )
+        for key in selected:
+            with _explaining_use(key):
+                self.images.remove(key.reference)
+        return selected
 
     @property
     def _npm(self) -> NpmRegistry:
@@ -161,97 +172,107 @@ class AgentStore:
             self._registry = NpmRegistry()
         return self._registry
 
-    def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
-        """Return an intact installed program and lock it until :meth:`close`, or return ``None``."""
-        directory = self._places.program(key)
-        with explaining(self.directory):
-            if not self._places.has(key):
-                return None
-            self._places.locks.mkdir(mode=0o700, exist_ok=True)
-            held = take(self._places.use_lock(key), shared=True)
-        assert held is not None
-        there = manifest.read(directory)
-        if there is None or there.integrity != integrity or not there.is_untouched(directory / FILES):
-            os.close(held)
-            return None
-        if self._held.setdefault(key, held) != held:
-            os.close(held)  # one lock per program is enough, however many images a run has
-        return program_at(self._places, key, there)
+    def _incoming(self) -> AbstractContextManager[Incoming]:
+        return self.images.incoming(Origin(ImageSource.AGENT))
 
-    def _taken(self, key: ProgramKey, integrity: str) -> AgentProgram:
+    def _find(self, key: ProgramKey) -> tuple[str, StoredProgram] | None:
+        """Return the image id of an installed program, in whatever state, and what is known of it."""
+        stored = self._stored(key.reference)
+        image = self.images.find(key.reference)
+        return (image.id, stored) if image and stored and stored.key == key else None
+
+    def _stored(self, reference: str) -> StoredProgram | None:
+        """Return what is known of a program. Other images never count as one, even if a pack gave them this name."""
+        origin = self.images.origin(reference)
+        if origin is None or origin.source is not ImageSource.AGENT:
+            return None
+        return StoredProgram.from_labels(self.images.labels(reference))
+
+    def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
+        """Return an installed program and keep it until :meth:`close`. A tree that was changed is unpacked again.
+
+        ``None`` if there is no such program, or its archive is damaged, too.
+        """
+        found = self._find(key)
+        if found is None or found[1].integrity != integrity:
+            return None
+        image_id, stored = found
+        try:
+            with _explaining_use(key):
+                self.images.restore(image_id)
+            lease = self.images.lease(image_id)
+        except ImageError:
+            return None
+        program = _program(stored, lease.root)
+        if self._held.setdefault(key, _Held(program, image_id, lease)).lease is not lease:
+            lease.close()  # one lease per program is enough, however many images a run has
+        return program
+
+    def _download(self, key: ProgramKey, release: PackageRelease, on_progress: OnProgress) -> AgentProgram:
+        variant = find(key.name).variant(key.platform)
+        packed = PackageRelease(release.version + variant.suffix, release.integrity)
+        with self._incoming() as incoming:
+            with self._npm.archive(variant.package, packed) as pieces:
+                arrived = receive(incoming, pieces, str(key), on_progress)
+            image_id, found = add_program(incoming, arrived, "registry", str(key))
+            if found != key:
+                raise InfrastructureError(
+                    f"the archive of {key} is one of {found}", code="agent-unusable", hint="nothing of it was kept"
+                )
+            return self._finish(incoming, image_id, key, arrived.integrity, on_progress)
+
+    def _finish(
+        self, incoming: Incoming, image_id: str, key: ProgramKey, integrity: str, on_progress: OnProgress
+    ) -> AgentProgram:
+        """Unpack an image that was added, name it in place of a damaged one, and return the program."""
+        on_progress(Progress(str(key), InstallStage.UNPACKING))
+        self.images.lease(image_id).close()
+        incoming.name(image_id, key.reference)
         program = self._take(key, integrity)
         if program is None:
             raise InfrastructureError(
                 f"{key} was changed while it was installed",
                 code="agent-unusable",
-                hint="check which other program writes to the cache",
+                hint="check which other program writes to the image store",
             )
         return program
 
-    def _download(self, key: ProgramKey, release: PackageRelease, on_progress: OnProgress) -> None:
-        variant = find(key.name).variant(key.platform)
-        with self._work() as work:
-            packed = PackageRelease(release.version + variant.suffix, release.integrity)
-            with self._npm.archive(variant.package, packed) as pieces:
-                arrived = installing.download(pieces, work, str(key), on_progress)
-            found, directory = installing.prepare(arrived, "registry", str(key), on_progress)
-            if found != key:
-                raise InfrastructureError(
-                    f"the archive of {key} is one of {found}", code="agent-unusable", hint="nothing of it was kept"
-                )
-            self._publish(key, directory)
-
-    @staticmethod
-    def _check_file(key: ProgramKey, arrived: Arrived, name: str) -> None:
-        known = find(key.name)
-        if name not in {"", key.name}:
-            raise ConfigError(f"the archive is one of {key}, and not of {name}", code="agent-unknown")
-        if key.version == known.pinned:
-            installing.require_integrity(arrived, known.variant(key.platform).integrity, str(key))
-
-    def _publish(self, key: ProgramKey, directory: Path) -> None:
-        """Move a finished program to its final path, replacing a damaged one."""
-        place = self._places.program(key)
-        for above in (place.parent.parent, place.parent):
-            above.mkdir(exist_ok=True)
-            above.chmod(0o755)
-        if place.exists():
-            self._put_away(key, directory.parent)
-        directory.rename(place)
-        for changed in (place.parent, place.parent.parent, self._places.programs):
-            sync_directory(changed)
-
-    def _put_away(self, key: ProgramKey, work: Path) -> None:
-        """Move an unused program to a work directory, which is deleted with it."""
-        held = take(self._places.use_lock(key), wait=False)
-        if held is None:
-            raise InfrastructureError(
-                f"{key} is in use by a run", code="agent-in-use", hint="wait for the run, or stop it"
-            )
-        try:
-            self._places.program(key).rename(work / "old")
-        finally:
-            os.close(held)
-
-    @contextmanager
-    def _work(self) -> Iterator[Path]:
-        with changing(self._places) as trash:
-            trash.put_abandoned()
-        with temporary_directory(self._places) as work:
-            yield work
-
     @contextmanager
     def _installing(self, key: ProgramKey, on_progress: OnProgress) -> Iterator[None]:
-        lock = self._places.install_lock(key)
-        held = take(lock, wait=False)
-        if held is None:
-            on_progress(Progress(str(key), InstallStage.WAITING))
-            held = take(lock)
-        assert held is not None
-        try:
+        """Let one process at a time install a program."""
+        with self.images.locked(
+            f"install-{'-'.join(key)}", lambda: on_progress(Progress(str(key), InstallStage.WAITING))
+        ):
             yield
-        finally:
-            os.close(held)
+
+
+def _program(stored: StoredProgram, tree: Path) -> AgentProgram:
+    return AgentProgram(
+        **stored.key._asdict(),
+        integrity=stored.integrity,
+        directory=(tree / TOP).resolve(),  # mounts pass through no link
+        executable=stored.executable,
+    )
+
+
+def _check_file(key: ProgramKey, arrived: Arrived, name: str) -> None:
+    known = find(key.name)
+    if name not in {"", key.name}:
+        raise ConfigError(f"the archive is one of {key}, and not of {name}", code="agent-unknown")
+    if key.version == known.pinned:
+        require_integrity(arrived, known.variant(key.platform).integrity, str(key))
+
+
+@contextmanager
+def _explaining_use(key: ProgramKey) -> Iterator[None]:
+    try:
+        yield
+    except ImageError as error:
+        if error.code != "image-in-use":
+            raise
+        raise InfrastructureError(
+            f"{key} is in use by a run", code="agent-in-use", hint="wait for the run, or stop it"
+        ) from None
 
 
 def _quiet(_progress: Progress) -> None:

@@ -26,8 +26,8 @@ _PLATFORM = click.option("--platform", metavar="PLATFORM", help="linux-x64, linu
 def command() -> None:
     """Install, list and remove the agent programs codex and claude_code. Runs mount them into sandboxes.
 
-    They are cached in /var/lib/securebench/agents for root, in ~/.local/share/securebench/agents for other users, or in
-    the directory named by SECUREBENCH_AGENTS. A run installs the program that it needs, unless it is in the cache.
+    They are kept in the image store: /var/lib/securebench/images for root, ~/.local/share/securebench/images for other
+    users, or the directory named by SECUREBENCH_IMAGES. A run installs the program that it needs.
     """
 
 

@@ -13,7 +13,7 @@ from securebench.cli.images_view import human_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.agents.listing import Installed
+    from securebench.agents.model import Installed
 
 _DATE: Final = 10
 """How many characters of a timestamp are its date."""

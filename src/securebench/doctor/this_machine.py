@@ -195,7 +195,7 @@ class ThisMachine:
         return tuple(PROGRAMS)
 
     def has_agent(self, name: str) -> bool:
-        """Search the agent cache."""
+        """Search the image store."""
         from securebench.agents.catalogue import machine_platform
         from securebench.agents.store import AgentStore
 

@@ -75,7 +75,7 @@ class ProviderHarness(Harness):
     """A harness that runs an agent program with a provider. Call :meth:`prepare` before :meth:`produce`.
 
     :meth:`prepare` raises :class:`ConfigError`: ``env-missing``, ``agent-unfit`` and the errors of the
-    program store.
+    image store.
     """
 
     facts: ClassVar[ProviderFacts]

@@ -38,7 +38,7 @@ def install(store: AgentStore, name: str, version: str | None, run: RunContext, 
     """Install a program for all images of a run, and start it once per platform, mounted at ``target``.
 
     ``latest`` is resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the
-    program store) and :class:`InfrastructureError`.
+    image store) and :class:`InfrastructureError`.
     """
     wanted = _version(name, version, run.agent)
     programs: dict[str, AgentProgram] = {}

@@ -14,6 +14,7 @@ from securebench.errors import ImageError
 from securebench.fs.locks import locked
 from securebench.images.reference import canonical, is_image_id
 from securebench.images.store.index import ImageSource, tidied
+from securebench.images.store.leases import in_use
 from securebench.images.store.places import explaining
 from securebench.images.store.temporary import changing
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 class StoreEntry:
     """An image of the store. ``reference`` is empty for one that lost its name. Sizes are in bytes.
 
-    ``used_at`` is when it was last leased, or came in, in seconds since 1970.
+    ``used_at`` is when it was last leased, or came in, ``added_at`` when it came in, both in seconds since 1970.
     """
 
     reference: str
@@ -39,6 +40,7 @@ class StoreEntry:
     layer_bytes: int
     tree_bytes: int
     used_at: float
+    added_at: float
     unpacked: bool
     in_use: bool
 
@@ -96,7 +98,7 @@ class Collector:
             if any(entry.id == doomed[0].id and entry.reference not in names for entry in entries):
                 self._unlist(lambda image: image.reference in names)
             elif not self._remove_image(doomed[0].id, trash):
-                raise _in_use(reference)
+                raise in_use(reference)
             self._collect(trash)
         return tuple(doomed)
 
@@ -132,6 +134,7 @@ class Collector:
             layer_bytes=sum(layer.size for layer in manifest.layers),
             tree_bytes=tree.size_bytes if tree else 0,
             used_at=tree.used_at if tree else came_in,
+            added_at=came_in,
             unpacked=bool(tree and tree.is_there),
             in_use=bool(tree and tree.in_use),
         )
@@ -174,11 +177,3 @@ class Collector:
         blobs = sum(path.stat().st_size for path in self._places.blobs.iterdir())
         trees = {entry.id: entry.tree_bytes for entry in self.entries()}
         return blobs + sum(trees.values())
-
-
-def _in_use(reference: str) -> ImageError:
-    return ImageError(
-        f"the image {reference} is in use by a run",
-        code="image-in-use",
-        hint="wait for the run to end, or stop it",
-    )

@@ -1,27 +1,30 @@
-"""The image store: one for all drivers and runs of this user, content-addressed, shared read-only.
+"""The image store: one for all drivers and runs of a user, content-addressed, shared read-only.
 
-On disk it is an OCI image layout (``oci-layout``, ``index.json``, ``blobs``) with unpacked images in ``trees``. An
-image's id is the digest of its configuration, as an engine has it. Processes and threads may use a store at once.
+Agent programs are images of the store, too. On disk it is an OCI image layout (``oci-layout``, ``index.json``,
+``blobs``) with unpacked images in ``trees``. An image's id is the digest of its configuration, as an engine has it.
+Several processes and threads may use a store at once.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
+from securebench.fs.locks import take
 from securebench.images.reference import canonical, check_reference, is_image_id
 from securebench.images.store.collecting import Collector
 from securebench.images.store.incoming import Incoming
 from securebench.images.store.index import Catalogue
 from securebench.images.store.leases import TreeLease, Trees
-from securebench.images.store.places import StorePaths, default_directory, disk_full
+from securebench.images.store.places import StorePaths, default_directory, disk_full, explaining
 from securebench.images.store.temporary import temporary_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from securebench.images.layout import ImageManifest
@@ -37,10 +40,10 @@ _KEPT_FREE = 256 * 1024 * 1024
 
 
 class ImageStore:
-    """The store in ``directory``, by default this user's. Nothing is made on disk before something comes in.
+    """The store in ``directory``, by default this user's. Directories are created with the first image.
 
-    Methods raise :class:`ImageError` (``image-store-damaged``, ``image-store-unusable``) and :class:`DiskFullError`
-    beside what they say.
+    All methods may also raise :class:`ImageError` (``image-store-damaged``, ``image-store-unusable``) and
+    :class:`DiskFullError`.
     """
 
     def __init__(self, directory: Path | None = None, limits: ArchiveLimits | None = None) -> None:
@@ -51,7 +54,7 @@ class ImageStore:
 
     @property
     def directory(self) -> Path:
-        """Where it is."""
+        """The directory of the store."""
         return self._places.top
 
     def find(self, reference: str) -> ResolvedImage | None:
@@ -84,7 +87,7 @@ class ImageStore:
         return self._catalogue.consistently(look)
 
     def labels(self, reference: str) -> Mapping[str, str]:
-        """Return the labels of the image of a reference or an id; none if it has none, or is not there."""
+        """Return the labels of the image of a reference or an id; no labels if the image is missing."""
 
         def look() -> Mapping[str, str]:
             found = self._catalogue.find(canonical(reference))
@@ -101,9 +104,40 @@ class ImageStore:
         self._places.make()
         return self._trees.lease(image_id)
 
+    def tree(self, image_id: str) -> Path:
+        """Return where the image is or would be unpacked. Only a lease keeps it there."""
+        return self._places.tree(image_id)
+
+    def is_intact(self, image_id: str, *, thorough: bool = False) -> bool:
+        """Return whether an unpacked image is as it was unpacked: by its files' metadata, or by reading all of it."""
+        with explaining(self._places.top):
+            return self._trees.is_intact(image_id, thorough=thorough)
+
+    def restore(self, image_id: str) -> None:
+        """Make sure that the next lease gives the tree as it was unpacked: one that was changed is unpacked again.
+
+        Raises :class:`ImageError` (``image-in-use``).
+        """
+        self._trees.restore(image_id)
+
+    @contextmanager
+    def locked(self, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Hold a lock of this store's users for the time of the block. ``on_wait`` is called if another holds it."""
+        self._places.make()
+        with explaining(self._places.top):
+            held = take(self._places.locks / name, wait=False)
+            if held is None:
+                on_wait()
+                held = take(self._places.locks / name)
+        assert held is not None
+        try:
+            yield
+        finally:
+            os.close(held)
+
     @contextmanager
     def incoming(self, origin: Origin, size: int = 0) -> Iterator[Incoming]:
-        """Let one image come in, of ``size`` bytes as far as is known. What has no name at the end, goes.
+        """Let one image come in, of ``size`` bytes as far as is known. If it has no name at the end, it is deleted.
 
         Raises :class:`DiskFullError` if there is no room for it, before anything is written.
         """
@@ -135,7 +169,7 @@ class ImageStore:
         return saved(self._places, found[1], "" if is_image_id(reference) else canonical(reference))
 
     def forget(self, reference: str) -> None:
-        """Take a reference from its image, if it has one. The image stays, without a name."""
+        """Remove a reference. Its image stays, without a name."""
         if self._places.exist():
             self._collector.forget(canonical(reference))
 
@@ -144,7 +178,7 @@ class ImageStore:
         return self._catalogue.consistently(self._collector.entries)
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
-        """Remove a name, and with its last name, or with its id, the image; return what went.
+        """Remove a name, and with its last name, or by its id, the image; return what was removed.
 
         Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
         """
@@ -153,9 +187,9 @@ class ImageStore:
         return self._collector.remove(reference)
 
     def prune(self, budget_bytes: int | None = None) -> Pruned:
-        """Remove images without a name and rubbish; with a budget, then what was not used for longest, down to it.
+        """Remove images without a name and unfinished work; then the least recently used ones, down to a budget.
 
-        What is in use stays.
+        Images in use stay.
         """
         self._places.make()
         return self._collector.prune(budget_bytes)

@@ -89,11 +89,11 @@ class Incoming:
 
     def read(self, digest: str) -> bytes:
         """Return a blob that was taken, a document. Raises :class:`ImageError` (``image-malformed``)."""
-        return read_document(self._found(digest))
+        return read_document(self.path(digest))
 
     def begins(self, digest: str, size: int) -> bytes:
         """Return the first bytes of a blob that was taken."""
-        with self._found(digest).open("rb") as file:
+        with self.path(digest).open("rb") as file:
             return file.read(size)
 
     def name(self, image_id: str, reference: str) -> None:
@@ -121,7 +121,7 @@ class Incoming:
     def _waiting(self, digest: str) -> Path:
         return self._work / digest.removeprefix("sha256:")
 
-    def _found(self, digest: str) -> Path:
+    def path(self, digest: str) -> Path:
         """Return where a blob that was taken is: it waits, or an image that was added has brought it in."""
         waiting = self._waiting(digest)
         return waiting if waiting.exists() else self._places.blob(digest)

@@ -44,6 +44,8 @@ class ImageSource(StrEnum):
     ARCHIVE = "archive"
     REGISTRY = "registry"
     ENGINE = "engine"
+    AGENT = "agent"
+    """The archive of an agent program."""
 
 
 @dataclass(frozen=True, slots=True)

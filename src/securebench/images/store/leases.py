@@ -1,6 +1,6 @@
-"""Unpacked images, shared: each is unpacked once, read by many, and not removed while one of them lives.
+"""Unpacked images, shared: each is unpacked once, read by many, and not removed while one of them uses it.
 
-The file of an image's lock holds what is known of its tree; its time is when the tree was last used.
+The lock file of an image contains notes about its tree; its mtime is when the tree was last used.
 """
 
 from __future__ import annotations
@@ -9,24 +9,28 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import ImageError
 from securebench.fs.durable import sync_directory, sync_file_system
 from securebench.fs.locks import take
 from securebench.images.store.ids import tree_shift
 from securebench.images.store.places import explaining
-from securebench.images.store.temporary import temporary_directory
+from securebench.images.store.temporary import changing, temporary_directory
+from securebench.images.store.tree_digest import content_digest, fingerprint
 from securebench.images.store.unpack import Layer, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from securebench.fs.archives import ArchiveLimits
     from securebench.images.store.index import Catalogue
     from securebench.images.store.places import StorePaths
     from securebench.images.store.temporary import Trash
+    from securebench.images.store.tree_builder import Unpacked
+
+_ROOT: Final = "root"
 
 
 class TreeLease:
@@ -41,7 +45,7 @@ class TreeLease:
         self._held = held
 
     def close(self) -> None:
-        """Let go of it. Idempotent."""
+        """End the lease. Idempotent."""
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
@@ -55,7 +59,7 @@ class TreeLease:
 
 @dataclass(frozen=True, slots=True)
 class StoredTree:
-    """What is known of an image's tree: its size in bytes, when it was last used, in seconds since 1970."""
+    """An image's tree: its size in bytes, and when it was last used, in seconds since 1970."""
 
     is_there: bool
     size_bytes: int
@@ -87,17 +91,42 @@ class Trees:
                         self._unpack(image_id)
 
     def find(self, image_id: str) -> StoredTree | None:
-        """Say what is known of an image's tree; ``None`` if it was never unpacked."""
+        """Describe an image's tree; ``None`` if it was never unpacked."""
         lock = self._places.lock(image_id)
         if not lock.is_file():
             return None
         used_at = lock.stat().st_mtime
         with self.claimed(image_id) as free:
-            return StoredTree(self._places.tree(image_id).is_dir(), _noted_size(lock), used_at, in_use=not free)
+            return StoredTree(
+                self._places.tree(image_id).is_dir(), int(_noted(lock).get("bytes", 0)), used_at, in_use=not free
+            )
+
+    def is_intact(self, image_id: str, *, thorough: bool = False) -> bool:
+        """Return whether an image's tree is as it was unpacked: by its metadata, or by reading it."""
+        tree = self._places.tree(image_id)
+        if not thorough:
+            noted = _noted(self._places.lock(image_id)).get("fingerprint")
+            return bool(noted) and fingerprint(tree) == noted
+        with temporary_directory(self._places) as work:
+            try:
+                self._unpack_into(work, image_id)
+            except (ImageError, FileNotFoundError):  # its archive is damaged
+                return False
+            expected = content_digest(work / _ROOT)
+            return bool(expected) and content_digest(tree) == expected
+
+    def restore(self, image_id: str) -> None:
+        """Remove a tree that was changed, so that the next lease unpacks it again. Raises ``image-in-use``."""
+        if self.is_intact(image_id):
+            return
+        with explaining(self._places.top), changing(self._places) as trash, self.claimed(image_id) as free:
+            if not free:
+                raise in_use(image_id)
+            trash.put(self._places.tree(image_id))
 
     @contextmanager
     def claimed(self, image_id: str) -> Iterator[bool]:
-        """Keep an image from being leased or unpacked in this block, and say whether that could be: not if it is."""
+        """Keep an image from being leased or unpacked in this block. Yields false if it is leased or being unpacked."""
         held = take(self._places.lock(image_id), wait=False)
         try:
             yield held is not None
@@ -111,6 +140,16 @@ class Trees:
         self._places.lock(image_id).unlink()
 
     def _unpack(self, image_id: str) -> None:
+        with temporary_directory(self._places) as work:
+            unpacked = self._unpack_into(work, image_id)
+            root = work / _ROOT
+            notes = {"bytes": unpacked.bytes, "fingerprint": fingerprint(root)}
+            self._places.lock(image_id).write_text(json.dumps(notes))
+            sync_file_system(root)
+            root.rename(self._places.tree(image_id))
+            sync_directory(self._places.trees)
+
+    def _unpack_into(self, work: Path, image_id: str) -> Unpacked:
         found = self._catalogue.find(image_id)
         if found is None:
             raise ImageError(f"the image {image_id} is not in the store", hint="see 'securebench images list'")
@@ -120,18 +159,24 @@ class Trees:
             Layer(self._places.blob(layer.digest), diff_id)
             for layer, diff_id in zip(manifest.layers, diff_ids, strict=True)
         ]
-        with temporary_directory(self._places) as work:
-            root = work / "root"
-            root.mkdir(mode=0o700)
-            unpacked = unpack(layers, root, tree_shift(), self._limits)
-            self._places.lock(image_id).write_text(json.dumps({"bytes": unpacked.bytes}))
-            sync_file_system(root)
-            root.rename(self._places.tree(image_id))
-            sync_directory(self._places.trees)
+        root = work / _ROOT
+        root.mkdir(mode=0o700)
+        return unpack(layers, root, tree_shift(), self._limits)
 
 
-def _noted_size(lock: Path) -> int:
+def in_use(reference: str) -> ImageError:
+    """Return the error for an image that a run uses."""
+    return ImageError(
+        f"the image {reference} is in use by a run",
+        code="image-in-use",
+        hint="wait for the run to end, or stop it",
+    )
+
+
+def _noted(lock: Path) -> Mapping[str, Any]:
+    """Return what was noted about a tree when it was unpacked."""
     try:
-        return int(json.loads(lock.read_text())["bytes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        notes = json.loads(lock.read_text())
+    except (OSError, ValueError):
+        notes = None
+    return notes if isinstance(notes, dict) else {}

@@ -32,10 +32,11 @@ def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, wh
     Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
     """
     layer = incoming.take(decompressed(pieces, ArchiveLimits(), what))
-    return incoming.add(_config(config, layer.digest), [replace(layer, media_type=LAYER_TYPE)])
+    return incoming.add(root_config(config, layer.digest), [replace(layer, media_type=LAYER_TYPE)])
 
 
-def _config(config: RootConfig, diff_id: str) -> bytes:
+def root_config(config: RootConfig, diff_id: str) -> bytes:
+    """Return the configuration of an image for this machine. ``diff_id`` is the digest of its layer's tar archive."""
     platform = Platform.of_this_machine()
     inner = {
         "Env": [f"{name}={value}" for name, value in config.environment.items()],

@@ -1,0 +1,94 @@
+"""Bring the archive of a program into the image store. It becomes the only layer of an image."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from securebench.agents.catalogue import PROGRAMS, check_version
+from securebench.agents.model import ProgramKey, StoredProgram
+from securebench.agents.package import inspect, unusable
+from securebench.agents.progress import InstallStage, Teller
+from securebench.errors import ConfigError, InfrastructureError
+from securebench.http.download import Download
+from securebench.images.store.archive_files import layer_type
+from securebench.images.store.root_archive import RootConfig, root_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from securebench.agents.catalogue import Variant
+    from securebench.agents.progress import OnProgress
+    from securebench.images.layout import Descriptor
+    from securebench.images.store.incoming import Incoming
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A complete archive that waits in the store, and its sha512 as npm writes it."""
+
+    blob: Descriptor
+    integrity: str
+
+
+def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress: OnProgress) -> Arrived:
+    """Take an archive that is downloaded, or copied so that nobody can change it between the check and unpacking.
+
+    Raises the errors of ``pieces`` and :class:`DiskFullError`.
+    """
+    digest = hashlib.sha512()
+
+    def hashed() -> Iterator[bytes]:
+        is_download = isinstance(pieces, Download)
+        teller = Teller(on_progress, what, InstallStage.DOWNLOADING if is_download else InstallStage.READING)
+        for piece in pieces:
+            digest.update(piece)
+            teller.add(len(piece), pieces.size if isinstance(pieces, Download) else 0)
+            yield piece
+
+    blob = incoming.take(hashed())
+    return Arrived(blob, f"sha512-{base64.b64encode(digest.digest()).decode()}")
+
+
+def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
+    """Raise :class:`InfrastructureError` (``agent-integrity``) unless the archive has the integrity ``wanted``."""
+    if arrived.integrity != wanted:
+        raise InfrastructureError(
+            f"the archive of {what} has the integrity {arrived.integrity}, not {wanted}",
+            code="agent-integrity",
+            hint="the file is incomplete, damaged or was replaced; nothing of it was kept",
+        )
+
+
+def add_program(incoming: Incoming, arrived: Arrived, source: str, what: str) -> tuple[str, ProgramKey]:
+    """Add the image of an archive, still without a name, and return its id and the program's key.
+
+    Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
+    """
+    package = inspect(incoming.path(arrived.blob.digest), what)
+    key, variant = _identify(package.name, package.version)
+    if variant.executable not in package.executables:
+        raise unusable(what, f"it has no executable {variant.executable}")
+    program = StoredProgram(**key._asdict(), integrity=arrived.integrity, executable=variant.executable, source=source)
+    config = root_config(RootConfig(labels=program.labels()), package.digest)
+    layer = replace(arrived.blob, media_type=layer_type(incoming, arrived.blob))
+    return incoming.add(config, [layer]), key
+
+
+def _identify(package: str, version: str) -> tuple[ProgramKey, Variant]:
+    """Return the program for a package name and version."""
+    for known in PROGRAMS.values():
+        for variant in known.variants:
+            if package == variant.package and version.endswith(variant.suffix):
+                exact = check_version(version.removesuffix(variant.suffix))
+                return ProgramKey(known.name, exact, variant.platform), variant
+    packages = sorted(
+        {f"{variant.package}@VERSION{variant.suffix}" for known in PROGRAMS.values() for variant in known.variants}
+    )
+    raise ConfigError(
+        f"the package {package!r} {version!r} is not an agent program for any platform",
+        code="agent-unknown",
+        hint=f"one of {', '.join(packages)}",
+    )
