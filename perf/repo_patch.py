@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))  # whose 
 from image_archives import layer
 from securebench.engine.client import connect
 from securebench.images.build.derived.compose import Additions, Base, add_image
-from securebench.images.engine_images import give_to
+from securebench.images.engine_images import load_into_engine
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
 from securebench.sandboxes.base import Command, SandboxSpec
@@ -118,7 +118,7 @@ def _image(sides: Sequence[Side]) -> Iterator[str]:
     engine = connect() if any(side.is_docker for side in sides) else None
     try:
         if engine is not None:
-            give_to(engine, store, reference, lambda _line: None)
+            load_into_engine(engine, store, reference, lambda _line: None)
         yield reference
     finally:
         if engine is not None:

@@ -84,7 +84,7 @@ src/securebench/engine 5
 
 src/securebench/harnesses 1
 
-src/securebench/images 51
+src/securebench/images 2
 
 src/securebench/importers 1
 

@@ -15,7 +15,7 @@ from securebench.candidates.store import CandidateStore
 from securebench.fs.rmtree import remove_tree
 from securebench.harnesses.base import ProduceContext
 from securebench.harnesses.command import CommandHarnessProducer
-from securebench.images.engine_images import give_to
+from securebench.images.engine_images import load_into_engine
 from securebench.progress import Event, EventKind, Reporter
 from securebench.resources import FileReference, Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.sandboxes.base import MIB, Limits
@@ -143,7 +143,7 @@ def _repository_image(store: ImageStore, doomed_images: list[str], tmp_path_fact
 @pytest.fixture(scope="session")
 def repository_in_engine(engine: Engine, store: ImageStore, _repository_image: str) -> Iterator[AgentView]:
     """Give a task in a repository, in an image that the engine has."""
-    give_to(engine, store, _repository_image, lambda _line: None)
+    load_into_engine(engine, store, _repository_image, lambda _line: None)
     yield replace(PATCH_VIEW, environment=replace(PATCH_VIEW.environment, image=_repository_image))
     engine.client.remove_image(_repository_image, force=True)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from image_archives import directory, docker_save, file, layer
-from securebench.images.engine_images import give_to, take_from
-from securebench.images.ensure import provide
+from securebench.images.engine_images import import_from_engine, load_into_engine
+from securebench.images.ensure import ensure_image
 from securebench.images.resolve import resolve
 from securebench.images.store.ids import tree_shift
 from securebench.images.store.importing import import_path
@@ -145,7 +145,7 @@ def test_layers_unpack_to_what_the_engine_exports(
     """
     resolve(engine, base_image.id)
     image_id = built(engine, DOCKERFILE.format(base=base_image.id), name)
-    take_from(engine, own_store, name, silent)
+    import_from_engine(engine, own_store, name, silent)
     image = own_store.find(name)
     assert image is not None
     assert image.id == image_id
@@ -172,7 +172,7 @@ def test_an_image_of_the_store_runs_on_the_engine_under_its_id(
     lines: list[str] = []
     assert resolve(engine, name, lines.append).id == image.id
     assert resolve(engine, name, lines.append).environment == {"A": "b"}
-    assert lines == [f"giving {name} to the engine"]
+    assert lines == [f"copying {name} to the engine"]
     assert [found["RepoTags"] for found in engine.client.images(name=name)] == [[name]]
 
 
@@ -186,7 +186,7 @@ def test_the_store_goes_before_what_the_engine_has_under_the_name(
     import_path(own_store, tmp_path / "saved", "", silent)
     image = own_store.find(name)
     assert image is not None
-    assert resolve(engine, name).id == image.id == provide(own_store, name).id
+    assert resolve(engine, name).id == image.id == ensure_image(own_store, name).id
     engine.client.remove_image(old)
 
 
@@ -197,28 +197,28 @@ def test_an_image_of_an_engine_is_taken_when_it_is_needed_and_follows_the_engine
     repository = name.split(":", maxsplit=1)[0]
     engine.client.import_image_from_data(layer(file("first")), repository=repository, tag="1")
     lines: list[str] = []
-    first = provide(own_store, name, lines.append)
-    assert provide(own_store, name, lines.append) == first
-    assert lines == [f"taking {name} from the engine", "unpacking"]
+    first = ensure_image(own_store, name, lines.append)
+    assert ensure_image(own_store, name, lines.append) == first
+    assert lines == [f"copying {name} from the engine", "unpacking"]
     origin = own_store.origin(name)
     assert origin is not None
     assert (origin.source, origin.engine_id) == (ImageSource.ENGINE, first.id)
     engine.client.remove_image(name)
     engine.client.import_image_from_data(layer(file("second")), repository=repository, tag="1")
-    second = provide(own_store, name)
+    second = ensure_image(own_store, name)
     assert second.id != first.id
     with own_store.lease(second.id) as lease:
         assert (lease.root / "second").exists()
-    assert provide(own_store, first.id).id == first.id, "a run that began with it goes on"
+    assert ensure_image(own_store, first.id).id == first.id, "a run that began with it goes on"
     engine.client.remove_image(name)
-    assert provide(own_store, name).id == second.id, "what the engine lost, the store has"
+    assert ensure_image(own_store, name).id == second.id, "what the engine lost, the store has"
 
 
 def test_an_image_of_an_engine_is_provided_by_its_id(engine: Engine, own_store: ImageStore, name: str) -> None:
     """A record names an id; it gets no name by that."""
     engine.client.import_image_from_data(layer(file("one")), repository=name.split(":", maxsplit=1)[0], tag="1")
     image_id = str(engine.client.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]  # so the stubs
-    assert provide(own_store, image_id).id == image_id
+    assert ensure_image(own_store, image_id).id == image_id
     assert [entry.reference for entry in own_store.entries()] == [""]
 
 
@@ -228,7 +228,7 @@ def test_an_image_can_be_given_by_its_id(engine: Engine, own_store: ImageStore, 
     import_path(own_store, tmp_path / "saved", name, silent)
     image = own_store.find(name)
     assert image is not None
-    give_to(engine, own_store, image.id, silent)
+    load_into_engine(engine, own_store, image.id, silent)
     found = engine.client.inspect_image(image.id)  # type: ignore[no-untyped-call]  # so the stubs
     assert (found["Id"], found["RepoTags"]) == (image.id, [])
     engine.client.remove_image(image.id)

@@ -10,7 +10,7 @@ from fake_registry import fake_registry, packed
 from image_archives import digest, file, layer
 from securebench.engine import client as engine_module
 from securebench.errors import ConfigError, EngineError, ImageError
-from securebench.images.ensure import provide, pull
+from securebench.images.ensure import ensure_image, pull
 from securebench.images.registry.model import Platform
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
@@ -52,8 +52,8 @@ def test_what_the_store_has_is_provided_without_asking_anyone(own_store: ImageSt
         image_id = add_root(incoming, [ROOT], RootConfig(), "")
         incoming.name(image_id, "tool:1")
     lines: list[str] = []
-    assert provide(own_store, "tool:1", lines.append).id == image_id
-    assert provide(own_store, image_id, lines.append).id == image_id
+    assert ensure_image(own_store, "tool:1", lines.append).id == image_id
+    assert ensure_image(own_store, image_id, lines.append).id == image_id
     assert lines == []
 
 
@@ -62,20 +62,20 @@ def test_what_an_engine_gave_is_provided_without_that_engine(own_store: ImageSto
     with own_store.incoming(Origin(ImageSource.ENGINE, "sha256:" + "a" * 64)) as incoming:
         image_id = add_root(incoming, [ROOT], RootConfig(), "")
         incoming.name(image_id, "tool:1")
-    assert provide(own_store, "tool:1").id == image_id
+    assert ensure_image(own_store, "tool:1").id == image_id
 
 
 def test_what_only_a_registry_has_is_pulled_once(own_store: ImageStore, registry: FakeRegistry) -> None:
     """The image comes in under its reference, unpacked, with its registry as its source; the next time it is there."""
     reference = registry.add_image(ROOT, architecture=Platform.of_this_machine().architecture)
     lines: list[str] = []
-    image = provide(own_store, reference, lines.append)
+    image = ensure_image(own_store, reference, lines.append)
     assert lines[-1] == "unpacking"
     with own_store.lease(image.id) as lease:
         assert (lease.root / "etc/os").read_text() == "one\n"
     assert own_store.origin(reference) == Origin(ImageSource.REGISTRY)
     asked = len(registry.requests)
-    assert provide(own_store, reference) == image
+    assert ensure_image(own_store, reference) == image
     assert len(registry.requests) == asked
 
 
@@ -87,8 +87,8 @@ def test_a_pull_follows_the_registry(own_store: ImageStore, registry: FakeRegist
     registry.add_image(ROOT, layer(file("more")), architecture=architecture)
     second = pull(own_store, reference, silent)
     assert first.id != second.id
-    assert provide(own_store, reference).id == second.id
-    assert provide(own_store, first.id).id == first.id
+    assert ensure_image(own_store, reference).id == second.id
+    assert ensure_image(own_store, first.id).id == first.id
     assert len(registry.asked(packed(ROOT).digest)) == 1, "the layer that both have"
 
 
@@ -97,7 +97,7 @@ def test_a_hostile_image_of_a_registry_gets_no_name(own_store: ImageStore, regis
     architecture = Platform.of_this_machine().architecture
     reference = registry.add_image(layer(file("../../escaped")), architecture=architecture)
     with pytest.raises(ImageError, match=r"'\.\.'"):
-        provide(own_store, reference)
+        ensure_image(own_store, reference)
     assert own_store.entries() == ()
 
 
@@ -113,7 +113,7 @@ def test_a_hostile_image_of_a_registry_gets_no_name(own_store: ImageStore, regis
 def test_what_cannot_be_had_is_explained(own_store: ImageStore, reference: str, hint: str) -> None:
     """I07: the error says how the image can be had, and no registry is asked for what none has."""
     with pytest.raises(ImageError) as caught:
-        provide(own_store, reference)
+        ensure_image(own_store, reference)
     assert caught.value.code == "image-unavailable"
     assert hint in caught.value.hint
 
@@ -129,7 +129,7 @@ def test_what_no_registry_has_is_not_pulled(own_store: ImageStore, reference: st
 def test_nothing_else_is_a_reference(own_store: ImageStore) -> None:
     """K15: what is no reference is refused before anyone is asked."""
     with pytest.raises(ConfigError) as caught:
-        provide(own_store, "$(id)")
+        ensure_image(own_store, "$(id)")
     assert caught.value.code == "image-reference-invalid"
     with pytest.raises(ConfigError) as caught:
         pull(own_store, "$(id)", silent)
@@ -141,5 +141,5 @@ def test_a_missing_image_is_said_once(tmp_path: Path, reference: str, monkeypatc
     """What no registry has is not on this machine, and the message says so once."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
     with pytest.raises(ImageError) as caught:
-        provide(ImageStore(tmp_path / "images"), reference)
+        ensure_image(ImageStore(tmp_path / "images"), reference)
     assert caught.value.message == f"the image {reference} is not on this machine"

@@ -104,5 +104,5 @@ def test_a_digest_beats_the_tag_beside_it() -> None:
 
 def test_an_id_is_not_asked_of_a_registry() -> None:
     """A bare image id is a name on this machine alone."""
-    with pytest.raises(ConfigError, match="no registry"):
+    with pytest.raises(ConfigError, match="id of a local image"):
         parse_reference(IMAGE_ID)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from securebench.images.build.derived.build import BuildScript, Left
+    from securebench.images.build.derived.build import BuildScript, StepsResult
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec
 
@@ -49,12 +49,12 @@ class BuildSandboxes:
         return result.exit_code, output[-_CHARACTERS_SHOWN:]
 
     @contextmanager
-    def steps(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
+    def steps(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[StepsResult | None]:
         """Run a build's steps as the image's root without privileges, and yield their result.
 
         Yield ``None`` if there is no driver. Raises :class:`InfrastructureError` if the sandbox fails.
         """
-        from securebench.images.build.derived.build import Left
+        from securebench.images.build.derived.build import StepsResult
         from securebench.sandboxes.base import Command
 
         self._driver = driver = self._driver or self._open()
@@ -67,7 +67,7 @@ class BuildSandboxes:
             result = sandbox.run(command, lambda chunk: log(chunk[1]))
             if result.timed_out or result.out_of_memory:
                 log(b"\nsecurebench: " + (b"out of time\n" if result.timed_out else b"out of memory\n"))
-            yield Left(result.exit_code, _layer(driver, spec, sandbox) if result.exit_code == 0 else iter(()))
+            yield StepsResult(result.exit_code, _layer(driver, spec, sandbox) if result.exit_code == 0 else iter(()))
 
     def _open(self) -> SandboxDriver | None:
         """Return the best driver. A weaker one is acceptable, because the user chose to run this recipe."""

@@ -1,1 +1,1 @@
-"""Images: from a reference to the id that runs."""
+"""Images: resolving a reference to the id of the image that runs."""

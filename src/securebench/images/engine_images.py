@@ -1,4 +1,4 @@
-"""Images between an engine and the store, whole: what one has, the other can have under the same id."""
+"""Copying images between an engine and the store. An image keeps its id in both directions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from securebench.images.reference import is_image_id
 from securebench.images.store.archive import add_archive
 from securebench.images.store.index import ImageSource, Origin
 
-PATIENCE: Final = 3600
-"""Seconds of silence: an engine says nothing while it reads or writes a large image."""
+TIMEOUT_SECONDS: Final = 3600
+"""An engine sends nothing while it reads or writes a large image."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 def inspect(engine: Engine, reference: str) -> dict[str, Any] | None:
-    """Return what the engine says of an image; ``None`` if it has none. Raises what :meth:`Engine.doing` raises."""
+    """Return the engine's description of an image, or ``None``. Raises the errors of :meth:`Engine.doing`."""
     with engine.doing(f"inspect the image {reference}"):
         try:
-            return dict(engine.client.inspect_image(reference))  # type: ignore[no-untyped-call]  # so the stubs
+            return dict(engine.client.inspect_image(reference))  # type: ignore[no-untyped-call]  # untyped in the stubs
         except docker.errors.NotFound:
             return None
 
 
-def take_from(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
-    """Let the engine's image of ``reference`` be the store's. Raises as its parts do."""
+def import_from_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
+    """Copy the engine's image of ``reference`` into the store. Raises the errors of the engine and of the store."""
     found = inspect(engine, reference)
     if found is None:
-        raise ImageError(f"the engine has no image {reference}", hint="'docker images' shows what it has")
-    report(f"taking {reference} from the engine")
+        raise ImageError(f"the engine has no image {reference}", hint="'docker images' lists its images")
+    report(f"copying {reference} from the engine")
     with store.incoming(Origin(ImageSource.ENGINE, found["Id"]), int(found.get("Size", 0))) as incoming:
-        with engine.doing(f"save the image {reference}"), _patient(engine) as client:
+        with engine.doing(f"save the image {reference}"), _slow_client(engine) as client:
             (added,) = add_archive(incoming, client.get_image(found["Id"]), f"the engine's image {reference}")
         report("unpacking")
         store.lease(added.id).close()
@@ -50,15 +50,15 @@ def take_from(engine: Engine, store: ImageStore, reference: str, report: Callabl
             incoming.name(added.id, reference)
 
 
-def give_to(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
-    """Let the store's image of ``reference``, or of an id, be the engine's, under that name.
+def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
+    """Copy the store's image of a reference or an id into the engine, under that name.
 
-    Raises :class:`ImageError` (``image-unavailable``) if the engine refuses it, and what :meth:`Engine.doing` raises.
+    Raises :class:`ImageError` (``image-unavailable``) if the engine rejects it, and the errors of :meth:`Engine.doing`.
     """
-    report(f"giving {reference} to the engine")
+    report(f"copying {reference} to the engine")
     error = ""
-    with engine.doing(f"load the image {reference}"), _patient(engine) as client:
-        events = client.load_image(store.saved(reference))  # type: ignore[no-untyped-call]  # so the stubs
+    with engine.doing(f"load the image {reference}"), _slow_client(engine) as client:
+        events = client.load_image(store.saved(reference))  # type: ignore[no-untyped-call]  # untyped in the stubs
         for event in events:
             error = error or str(event.get("error", ""))
     if error:
@@ -66,9 +66,9 @@ def give_to(engine: Engine, store: ImageStore, reference: str, report: Callable[
 
 
 @contextmanager
-def _patient(engine: Engine) -> Iterator[docker.APIClient]:
-    """Give a client that waits."""
-    client = docker.APIClient(base_url=engine.endpoint.base_url, version=engine.api, timeout=PATIENCE)
+def _slow_client(engine: Engine) -> Iterator[docker.APIClient]:
+    """Yield a client with a long timeout."""
+    client = docker.APIClient(base_url=engine.endpoint.base_url, version=engine.api, timeout=TIMEOUT_SECONDS)
     client.trust_env = False
     try:
         yield client

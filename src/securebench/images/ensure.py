@@ -1,6 +1,6 @@
-"""From an image reference to an image of the store: found there, taken from an engine, pulled, or explained.
+"""Ensure that an image is in the store: found there, copied from an engine, pulled, or reported as missing.
 
-What speaks to engines and registries is loaded when one is asked: a run whose images are here starts without it.
+The engine and registry clients are loaded only when needed, so a run whose images are in the store starts without them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from securebench.images.store.image_store import ImageStore
 
 
-def provide(store: ImageStore, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-    """Return the image that ``reference`` means now, in ``store`` afterwards. ``on_progress`` is given lines meanwhile.
+def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
+    """Return the image that ``reference`` means now, and ensure that it is in ``store``.
 
-    An image that came from an engine follows that engine: where its name has moved there, it is taken anew. Raises
-    :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` with a hint, and what
-    pulling and unpacking raise), :class:`DiskFullError`.
+    ``on_progress`` receives lines meanwhile. An image that came from an engine follows that engine: if the name means
+    another image there now, that one is copied. Raises :class:`ConfigError` (``image-reference-invalid``),
+    :class:`ImageError` (``image-unavailable`` with a hint, and the errors of pulling and unpacking) and
+    :class:`DiskFullError`.
     """
     check_reference(reference)
     report = on_progress or _silent
     found, origin = store.find(reference), store.origin(reference)
     if found and origin and (is_image_id(reference) or origin.source is not ImageSource.ENGINE):
         return found
-    if not _take_if_new(store, reference, origin.engine_id if origin else "", report) and not found:
+    if not _copy_if_new(store, reference, origin.engine_id if origin else "", report) and not found:
         _pull_or_explain(store, reference, report)
     provided = store.find(reference)
     if provided is None:
@@ -40,10 +41,10 @@ def provide(store: ImageStore, reference: str, on_progress: Callable[[str], None
 
 
 def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> ResolvedImage:
-    """Download what ``reference`` means to its registry now, and name it so.
+    """Download the image that ``reference`` means in its registry now, and name it.
 
-    Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` for what no
-    registry has, and what the registry's client raises).
+    Raises :class:`ConfigError` (``image-reference-invalid``) and :class:`ImageError` (``image-unavailable`` if no
+    registry has it, and the errors of the registry client).
     """
     from securebench.images.layout import Descriptor
     from securebench.images.registry import fetch_image
@@ -64,10 +65,10 @@ def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> Re
     return pulled
 
 
-def _take_if_new(store: ImageStore, reference: str, known: str, report: Callable[[str], None]) -> bool:
-    """Take the image from an engine if that has it and it is not ``known``, and say whether the engine has it."""
+def _copy_if_new(store: ImageStore, reference: str, known: str, report: Callable[[str], None]) -> bool:
+    """Copy the image from an engine if it has one other than ``known``. Return whether the engine has the image."""
     from securebench.engine.client import connect
-    from securebench.images.engine_images import inspect, take_from
+    from securebench.images.engine_images import import_from_engine, inspect
 
     try:
         engine = connect()
@@ -76,7 +77,7 @@ def _take_if_new(store: ImageStore, reference: str, known: str, report: Callable
     try:
         found = inspect(engine, reference)
         if found and found["Id"] != known:
-            take_from(engine, store, reference, report)
+            import_from_engine(engine, store, reference, report)
     finally:
         engine.close()
     return found is not None
@@ -90,15 +91,15 @@ def _pull_or_explain(store: ImageStore, reference: str, report: Callable[[str], 
 
 
 def unavailable(reference: str, why: str = "") -> ImageError:
-    """Return the error for an image that cannot be had, which says how to get it."""
+    """Return the error for an image that cannot be found, with a hint on how to get it."""
     problem = f"the image {reference} is not on this machine"
-    if why and not why.startswith(problem):  # a name that no registry has is explained by these very words
+    if why and not why.startswith(problem):  # pull() says the same of a name that no registry has
         problem += f": {why}"
     return ImageError(problem, hint=how_to_get(reference))
 
 
 def how_to_get(reference: str) -> str:
-    """Say what to do about an image that is not there."""
+    """Return what to do about a missing image."""
     if reference.startswith(LOCAL_PREFIX):
         name = reference.removeprefix(LOCAL_PREFIX)
         if "/" in name:
@@ -106,12 +107,12 @@ def how_to_get(reference: str) -> str:
             return f"build it from the recipes of its pack, {pack}: 'securebench images build PACK/images'"
         return f"build it with 'securebench images build {name}' ('securebench images list' shows what can be built)"
     if is_image_id(reference):
-        return "bring it from where it is: 'docker save -o FILE ID' there, 'securebench images import FILE' here"
+        return "on a machine that has it run 'docker save -o FILE ID', and here 'securebench images import FILE'"
     return (
-        f"'securebench images import FILE' takes an archive of it ('docker save -o FILE {reference}'), and "
-        f"'securebench images pull {reference}' asks its registry"
+        f"import an archive of it ('docker save -o FILE {reference}', 'securebench images import FILE'), or "
+        f"download it with 'securebench images pull {reference}'"
     )
 
 
 def _silent(_line: str) -> None:
-    """Stand in for a listener."""
+    """Ignore progress."""

@@ -1,7 +1,7 @@
-"""The documents of an OCI image layout: index, manifest and image configuration, read strictly and written plainly.
+"""The documents of an OCI image layout: index, manifest and image configuration.
 
-Whoever wrote one of them, it is only ever data: sizes are bounded before, shapes are checked here. A document that is
-not what it must be raises :class:`ImageError` (``image-malformed``) with its name and the place in it.
+They are untrusted, whoever wrote them. The reader of a file limits its size, and this module checks its structure. A
+malformed document raises :class:`ImageError` (``image-malformed``) with its name and the place in it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ REFERENCE_KEY = "org.opencontainers.image.ref.name"
 
 MAX_DOCUMENT = 8 * 1024 * 1024
 _MAX_VALUES = 300_000
-"""In a document: an image may expose every port, of TCP and of UDP, and each is a name and an empty object."""
+"""Per document. An image may expose every TCP and UDP port, each as a name and an empty object."""
 MAX_LAYERS = 512
-"""Four times as many as any engine allows."""
+"""Four times the limit of any engine."""
 MAX_IMAGES = 10_000
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -42,7 +42,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Where content is: its digest (``sha256:...``), size in bytes, type, and what is noted about it."""
+    """A reference to content: its digest (``sha256:...``), size in bytes, media type and annotations."""
 
     media_type: str
     digest: str
@@ -51,7 +51,7 @@ class Descriptor:
 
     @classmethod
     def from_json(cls, value: Any, where: str) -> Descriptor:
-        """Read one. Raises :class:`ImageError` (``image-malformed``)."""
+        """Read a descriptor. Raises :class:`ImageError` (``image-malformed``)."""
         media_type, digest = text(value, "mediaType", where), text(value, "digest", where)
         size, annotations = value.get("size"), value.get("annotations") or {}
         if not _DIGEST.fullmatch(digest):
@@ -59,11 +59,11 @@ class Descriptor:
         if type(size) is not int or size < 0:
             raise malformed(where, f"its size is {size!r:.80}, not a number of bytes")
         if not isinstance(annotations, dict) or not all(isinstance(note, str) for note in annotations.values()):
-            raise malformed(where, "its annotations are no object of texts")
+            raise malformed(where, "its annotations are not an object of strings")
         return cls(media_type, digest, size, annotations)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as it is written."""
+        """Return the descriptor as JSON."""
         noted = {"annotations": dict(self.annotations)} if self.annotations else {}
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size} | noted
 
@@ -77,14 +77,14 @@ class ImageManifest:
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> ImageManifest:
-        """Read one. Raises :class:`ImageError` (``image-malformed``)."""
+        """Read a manifest. Raises :class:`ImageError` (``image-malformed``)."""
         value = document(data, where)
         config = Descriptor.from_json(value.get("config"), f"{where}: /config")
         layers = items(value, "layers", where)
         return cls(config, tuple(Descriptor.from_json(e, f"{where}: /layers/{i}") for i, e in enumerate(layers)))
 
     def to_bytes(self) -> bytes:
-        """Return it as it is written."""
+        """Return the manifest as JSON bytes."""
         layers = [layer.to_json() for layer in self.layers]
         head = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE}
         return encoded(head | {"config": self.config.to_json(), "layers": layers})
@@ -92,7 +92,7 @@ class ImageManifest:
 
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
-    """What is read of an image's configuration. ``diff_ids``: of each layer's tar archive, the lowest first."""
+    """The used fields of an image's configuration. ``diff_ids``: digests of the layers' tar archives, lowest first."""
 
     environment: Mapping[str, str]
     workdir: str
@@ -105,7 +105,7 @@ class ImageConfig:
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> ImageConfig:
-        """Read one. Raises :class:`ImageError` (``image-malformed``)."""
+        """Read a configuration. Raises :class:`ImageError` (``image-malformed``)."""
         value = document(data, where)
         inner = value.get("config") or {}
         if not isinstance(inner, dict):
@@ -129,7 +129,7 @@ class ImageConfig:
         )
 
     def resolved(self, reference: str, image_id: str, size: int) -> ResolvedImage:
-        """Return the image as a run knows it."""
+        """Return the image as a run uses it."""
         return ResolvedImage(
             reference=reference,
             id=image_id,
@@ -145,7 +145,7 @@ class ImageConfig:
 def _labels(inner: Mapping[str, Any], where: str) -> dict[str, str]:
     labels = inner.get("Labels") or {}
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-        raise malformed(f"{where}: /config/Labels", "it is not an object of texts")
+        raise malformed(f"{where}: /config/Labels", "it is not an object of strings")
     return labels
 
 
@@ -156,18 +156,18 @@ def parse_index(data: bytes, where: str) -> tuple[Descriptor, ...]:
 
 
 def index_bytes(manifests: Sequence[Descriptor]) -> bytes:
-    """Return an index as it is written."""
+    """Return an index as JSON bytes."""
     entries = [manifest.to_json() for manifest in manifests]
     return encoded({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": entries})
 
 
 def encoded(value: object) -> bytes:
-    """Return a document's bytes: always the same for the same value."""
+    """Return the JSON bytes of a value, always the same for the same value."""
     return json.dumps(value, indent=1, sort_keys=True).encode()
 
 
 def document(data: bytes, where: str) -> dict[str, Any]:
-    """Return the object that ``data`` is. Raises :class:`ImageError` (``image-malformed``)."""
+    """Parse ``data`` as a JSON object. Raises :class:`ImageError` (``image-malformed``)."""
     value = _decoded(data, where)
     if not isinstance(value, dict):
         raise malformed(where, "it is not a JSON object")
@@ -175,22 +175,22 @@ def document(data: bytes, where: str) -> dict[str, Any]:
 
 
 def json_list(data: bytes, where: str) -> list[Any]:
-    """Return the list that ``data`` is. Raises :class:`ImageError` (``image-malformed``)."""
+    """Parse ``data`` as a JSON list. Raises :class:`ImageError` (``image-malformed``)."""
     return items({"": _decoded(data, where)}, "", where)
 
 
 def text(value: Any, key: str, where: str, *, optional: bool = False) -> str:
-    """Return the text at ``key`` of an object; without one, the empty text where it is ``optional``."""
+    """Return the string at ``key`` of an object. If ``optional``, a missing one is the empty string."""
     found = value.get(key) if isinstance(value, dict) else None
     if found is None and optional and isinstance(value, dict):
         return ""
     if not isinstance(found, str):
-        raise malformed(where, f"it has no text {key!r}")
+        raise malformed(where, f"it has no string {key!r}")
     return found
 
 
 def items(value: Mapping[str, Any], key: str, where: str, *, limit: int = MAX_LAYERS) -> list[Any]:
-    """Return the list at ``key`` of an object, which is not too long."""
+    """Return the list at ``key`` of an object, checking its length."""
     found = value.get(key)
     if not isinstance(found, list):
         raise malformed(where, f"it has no list {key!r}")
@@ -207,8 +207,8 @@ def _decoded(data: bytes, where: str) -> Any:
 
 
 def texts(value: Any, key: str, where: str) -> tuple[str, ...]:
-    """Return the list of texts at ``key`` of an object; none if it is missing or null."""
+    """Return the list of strings at ``key`` of an object; empty if it is missing or null."""
     found = (value.get(key) if isinstance(value, dict) else None) or []
     if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
-        raise malformed(where, f"its {key!r} is not a list of texts")
+        raise malformed(where, f"its {key!r} is not a list of strings")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""What a resolved image is."""
+"""The result of resolving an image reference."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedImage:
-    """An image reference, resolved once a run to the id that runs and is recorded.
+    """An image reference, resolved once per run to the id that runs and is recorded.
 
     ``id`` is the content address (``sha256:...``). ``environment``, ``workdir`` and ``user`` are the image's own
     configuration: a driver applies none of it unless a :class:`~securebench.sandboxes.base.SandboxSpec` says so.
-    ``volumes`` are the paths that the image declares as volumes, which a driver must keep from being writable.
+    ``volumes`` are the paths that the image declares as volumes, which a driver must keep read-only.
     """
 
     reference: str

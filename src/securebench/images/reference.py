@@ -1,4 +1,4 @@
-"""References to images: their grammar, and what each part of one means to a registry."""
+"""Image references: their grammar, and what their parts mean to a registry."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 from securebench.errors import ConfigError
 
 LOCAL_PREFIX: Final = "securebench/"
-"""References that are built here from recipes: no registry is ever asked for them."""
+"""The prefix of images that are built locally from recipes. No registry is asked for them."""
 
 MAX_REFERENCE: Final = 512
 
 DEFAULT_REGISTRY: Final = "docker.io"
-"""The registry of a reference that names none, as every tool has it."""
+"""The registry of a reference without one, as in Docker."""
 _OLD_DEFAULT = "index.docker.io"
 
 _DOMAIN = r"(?:[a-zA-Z0-9]+(?:[-.]+[a-zA-Z0-9]+)*(?::[0-9]{1,5})?/)?"
@@ -27,7 +27,7 @@ _DEFAULT_DOMAIN = re.compile(r"(?:index\.)?docker\.io/(?:library/(?=[^/]+$))?")
 
 @dataclass(frozen=True, slots=True)
 class RegistryReference:
-    """Where an image is to be had: ``registry`` is a host with an optional port. ``digest`` may be empty."""
+    """Where a registry has an image. ``registry`` is a host with an optional port. ``digest`` may be empty."""
 
     registry: str
     repository: str
@@ -36,7 +36,7 @@ class RegistryReference:
 
     @property
     def version(self) -> str:
-        """What a manifest is asked for by: the digest where there is one, else the tag."""
+        """The version to request from the registry: the digest if there is one, else the tag."""
         return self.digest or self.tag
 
     def __str__(self) -> str:
@@ -45,20 +45,20 @@ class RegistryReference:
 
 
 def check_reference(reference: str) -> None:
-    """Raise :class:`ConfigError` (``image-reference-invalid``) unless ``reference`` is one, and nothing else."""
+    """Raise :class:`ConfigError` (``image-reference-invalid``) unless ``reference`` is an image reference."""
     if len(reference) > MAX_REFERENCE or not _REFERENCE.fullmatch(reference):
         raise _invalid(f"{reference[:80]!r} is not an image reference")
 
 
 def is_image_id(reference: str) -> bool:
-    """Say whether a checked reference is an image's id rather than a name."""
+    """Return whether a checked reference is an image's id rather than a name."""
     return reference.startswith("sha256:")
 
 
 def canonical(reference: str) -> str:
     """Return the short spelling of a checked reference: ``docker.io/library/debian`` is ``debian:latest``.
 
-    With a digest the tag says nothing any more, and is left out.
+    A digest makes the tag meaningless, so the tag is dropped.
     """
     if is_image_id(reference):
         return reference
@@ -69,13 +69,13 @@ def canonical(reference: str) -> str:
 
 
 def parse_reference(reference: str) -> RegistryReference:
-    """Return where a registry has ``reference``, with the defaults that every tool fills in.
+    """Split ``reference`` for a request to its registry, with Docker's defaults for missing parts.
 
-    Raises :class:`ConfigError` (``image-reference-invalid``), also for a bare image id: no registry knows those.
+    Raises :class:`ConfigError` (``image-reference-invalid``), also for a bare image id, which registries do not know.
     """
     check_reference(reference)
     if is_image_id(reference):
-        raise _invalid(f"{reference} is an image id of this machine, which no registry can be asked for")
+        raise _invalid(f"{reference} is the id of a local image; registries do not know it")
     name, _, digest = reference.partition("@")
     first, slash, rest = name.partition("/")
     named = bool(slash) and _is_registry(first)
@@ -88,7 +88,7 @@ def parse_reference(reference: str) -> RegistryReference:
 
 
 def _is_registry(first: str) -> bool:
-    """Tell the host of ``host/name`` from the first part of a repository's name, as every tool does."""
+    """Return whether the first part of a name is a host rather than part of the repository, by Docker's rule."""
     return "." in first or ":" in first or first == "localhost" or first != first.lower()
 
 

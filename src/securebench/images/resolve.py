@@ -1,4 +1,4 @@
-"""From an image reference to the id that runs: looked up, pulled if it is missing, or explained."""
+"""Resolve an image reference for an engine: look it up, pull it if it is missing, or say how to get it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import docker.errors
 
 from securebench.engine.client import refusal
 from securebench.errors import ImageError
-from securebench.images.engine_images import give_to, inspect
+from securebench.images.engine_images import inspect, load_into_engine
 from securebench.images.ensure import how_to_get, unavailable
 from securebench.images.model import ResolvedImage
 from securebench.images.reference import LOCAL_PREFIX, check_reference, is_image_id
@@ -28,12 +28,12 @@ def resolve(
     on_progress: Callable[[str], None] | None = None,
     store: ImageStore | None = None,
 ) -> ResolvedImage:
-    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` is given lines while it is fetched.
+    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` receives lines while it is fetched.
 
-    What ``store`` (by default, this user's) has under the reference from elsewhere than an engine goes before what the
-    engine has, and is loaded into the engine: so the same id runs whatever makes the sandboxes. Raises
-    :class:`ImageError` (``image-unavailable``) whose hint says how to get it, :class:`ConfigError`
-    (``image-reference-invalid``), or :class:`EngineError`.
+    An image of ``store`` (by default, this user's) that did not come from an engine takes precedence over the engine's.
+    It is loaded into the engine, so the same id runs with every driver. Raises :class:`ImageError`
+    (``image-unavailable``) with a hint on how to get the image, :class:`ConfigError` (``image-reference-invalid``), or
+    :class:`EngineError`.
     """
     check_reference(reference)
     report = on_progress or _silent
@@ -49,15 +49,15 @@ def resolve(
 def _from_store(
     engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """Return what the engine says of the store's image, which it gets if it lacks it; ``None`` if there is none."""
+    """Return the engine's description of the store's image, loading it if needed; ``None`` if the store has none."""
     found, origin = store.find(reference), store.origin(reference)
     if found is None or (origin and origin.source is ImageSource.ENGINE and not is_image_id(reference)):
         return None
-    there = inspect(engine, found.id)
-    if there is None:
-        give_to(engine, store, reference, report)
-        there = inspect(engine, found.id) or inspect(engine, reference)
-    return there
+    loaded = inspect(engine, found.id)
+    if loaded is None:
+        load_into_engine(engine, store, reference, report)
+        loaded = inspect(engine, found.id) or inspect(engine, reference)
+    return loaded
 
 
 def _pull(engine: Engine, reference: str, on_progress: Callable[[str], None]) -> None:
@@ -71,10 +71,10 @@ def _pull(engine: Engine, reference: str, on_progress: Callable[[str], None]) ->
 
 def _follow(events: Iterable[Mapping[str, Any]], reference: str, on_progress: Callable[[str], None]) -> None:
     error = ""
-    for event in events:  # to its end, also after an error: only then is the connection free again
+    for event in events:  # to the end, also after an error, to free the connection
         error = error or str(event.get("error", ""))
         layer = f"{event['id']}: " if event.get("id") else ""
-        # Byte counts come many times a second and say less than the steps.
+        # Byte counts arrive many times a second and are less useful than the steps.
         if event.get("status") and not event.get("progressDetail"):
             on_progress(f"{layer}{event['status']}")
     if error:
@@ -103,4 +103,4 @@ def _not_pulled(reference: str, why: str) -> InfrastructureError:
 
 
 def _silent(_line: str) -> None:
-    """Stand in for a listener."""
+    """Ignore progress."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.engine.client import Engine
-    from securebench.images.build.derived.build import BuildScript, Left
+    from securebench.images.build.derived.build import BuildScript, StepsResult
     from securebench.images.model import ResolvedImage
     from securebench.images.store.image_store import ImageStore
 
@@ -73,7 +73,7 @@ def _use_mmdebstrap(directory: Path, script: str) -> None:
     (directory / "mmdebstrap").chmod(0o755)
 
 
-def no_steps(_job: BuildScript, _log: Callable[[bytes], None]) -> AbstractContextManager[Left | None]:
+def no_steps(_job: BuildScript, _log: Callable[[bytes], None]) -> AbstractContextManager[StepsResult | None]:
     """Stand in for what runs the steps of a derived image."""
     raise AssertionError("a whole system has no steps")
 

@@ -13,7 +13,7 @@ import pytest
 from fake_registry import Blob
 from fake_server import breaks_after
 from securebench.errors import ImageError
-from securebench.images.ensure import provide, pull
+from securebench.images.ensure import ensure_image, pull
 from securebench.images.registry import Platform
 from securebench.images.store.image_store import ImageStore
 from securebench.sandboxes.base import Command, SandboxSpec
@@ -68,7 +68,7 @@ def test_a_pulled_image_is_pulled_once(registry: FakeRegistry, store: ImageStore
     reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
     first = pull(store, reference, lambda _: None)
     asked = len(registry.requests)
-    assert provide(store, reference).id == first.id
+    assert ensure_image(store, reference).id == first.id
     assert len(registry.requests) == asked
     other = registry.add_image(LAYERS[0], archive(more="x"), architecture=HERE.architecture, tag="2")
     assert pull(store, other, lambda _: None).id != first.id
@@ -104,7 +104,7 @@ def test_an_image_that_nobody_has_says_what_was_tried(
     """I07: without an engine, and with a registry that lacks it, the error has the registry's words and a way out."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     with pytest.raises(ImageError) as raised:
-        provide(store, f"{registry.host}/base:missing")
+        ensure_image(store, f"{registry.host}/base:missing")
     assert raised.value.code == "image-unavailable"
     assert "does not have" in raised.value.message
     assert "securebench images" in raised.value.hint

@@ -388,9 +388,9 @@ def test_a_budget_takes_what_was_not_used_for_longest(own_store: ImageStore) -> 
     assert [entry.reference for entry in own_store.entries()] == ["a:1", "c:1"]
 
 
-def test_a_full_disk_is_told_before_anything_is_written(own_store: ImageStore) -> None:
+def test_a_full_disk_is_reported_before_anything_is_written(own_store: ImageStore) -> None:
     """L27: an image that cannot fit is refused, with what to do."""
-    with pytest.raises(DiskFullError, match="bytes free") as caught, own_store.incoming(ARCHIVE, 10**18):
+    with pytest.raises(DiskFullError, match="bytes are free") as caught, own_store.incoming(ARCHIVE, 10**18):
         pass
     assert "images prune" in caught.value.hint
 

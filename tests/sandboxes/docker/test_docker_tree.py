@@ -52,7 +52,7 @@ def fake_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStore:
         store.taken.append(reference)
         store.images.add(reference)
 
-    monkeypatch.setattr(docker_tree, "take_from", take)
+    monkeypatch.setattr(docker_tree, "import_from_engine", take)
     return found
 
 
@@ -80,7 +80,7 @@ def test_what_the_store_has_is_not_taken(fake_store: FakeStore) -> None:
 
 def test_an_id_that_the_archive_has_not_is_told(fake_store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose ids are not those of its archives is told, with what to do."""
-    monkeypatch.setattr(docker_tree, "take_from", lambda *_arguments: None)
+    monkeypatch.setattr(docker_tree, "import_from_engine", lambda *_arguments: None)
     with pytest.raises(ImageError) as raised:
         trees(fake_store).lease(IMAGE)
     assert raised.value.hint

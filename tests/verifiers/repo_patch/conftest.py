@@ -9,7 +9,7 @@ import pytest
 
 from image_archives import layer
 from securebench.images.build.derived.compose import Additions, Base, add_image
-from securebench.images.engine_images import give_to
+from securebench.images.engine_images import load_into_engine
 from securebench.images.store.index import ImageSource, Origin
 from securebench.sandboxes.docker.driver import DockerDriver
 from verifiers.repo_patch.judging_repo import image_parts
@@ -59,7 +59,7 @@ def oci_image(_image: str) -> str:
 
 @pytest.fixture(scope="session")
 def _in_engine(engine: Engine, store: ImageStore, _image: str) -> Iterator[None]:
-    give_to(engine, store, _image, lambda _line: None)
+    load_into_engine(engine, store, _image, lambda _line: None)
     yield
     engine.client.remove_image(_image, force=True)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import FailureReason
-from securebench.images.engine_images import give_to
+from securebench.images.engine_images import load_into_engine
 from securebench.sandboxes.base import MIB, Limits
 from securebench.sandboxes.docker.driver import DockerDriver
 from verifiers.repo_patch.judging_repo import Job
@@ -77,7 +77,7 @@ def test_each_driver_says_the_same(
     reference = case[2]
     if isinstance(driver, DockerDriver):
         engine = request.getfixturevalue("engine")
-        give_to(engine, store, reference, lambda _line: None)
+        load_into_engine(engine, store, reference, lambda _line: None)
         request.addfinalizer(lambda: engine.client.remove_image(reference, force=True))
     _judge(driver, case, {"exit": "import os\nos._exit(0)\n"}, tmp_path)
 

@@ -1,4 +1,4 @@
-"""How this user may run ``mmdebstrap``, and how it ends with everything that it started, also when we are killed."""
+"""How this user can run ``mmdebstrap``, and how to stop it and all of its children, even if this process is killed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 PROGRAM = "mmdebstrap"
 _PACKAGES = (PROGRAM, "debian-archive-keyring")
-"""The second is there on every Debian already; elsewhere Debian's packages cannot be verified without it."""
+"""The second is part of Debian. Elsewhere, Debian's packages cannot be verified without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """A way to run it: what stands before the command, the mode, and the signal after which nothing of it is left.
+    """A way to run it: the command prefix, the mode, and the signal that stops all of its processes.
 
-    The kernel sends that signal when this process dies: a build that is killed does not go on alone.
+    The kernel sends that signal when this process dies, so a killed build does not leave one running.
     """
 
     prefix: tuple[str, ...]
@@ -34,13 +34,13 @@ class Bootstrap:
 
 
 AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
-"""In a user namespace, or under fakechroot. It must remove its files itself: this user may not."""
+"""In a user namespace, or under fakechroot. It must remove its files itself, because this user is not allowed to."""
 
 
 def find_bootstrap(
     report: Callable[[str], None], *, install_tools: bool, subuid: Path = Path("/etc/subuid")
 ) -> Bootstrap:
-    """Return how this user runs it; install it where it is missing and that is wanted.
+    """Return how this user runs it. If it is missing and ``install_tools`` is set, install it.
 
     Raises :class:`ImageError` (``image-tool-missing``).
     """
@@ -58,19 +58,19 @@ def find_bootstrap(
 
 
 def as_root(sudo: tuple[str, ...] = ()) -> Bootstrap:
-    """Return the way of root: in a process and mount namespace of its own, all of which ends with its first process."""
+    """Return how root runs it: in its own process and mount namespaces, which end with their first process."""
     namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     prefix = (*sudo, "setpriv", "--pdeathsig", "KILL", *namespaces)
     return Bootstrap(prefix, "root", signal.SIGTERM if sudo else signal.SIGKILL)
 
 
 def query(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a short command of this machine to its end, without input. The one forwarded port to such commands."""
+    """Run a short command on this machine, without input, and wait for it."""
     return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)  # noqa: S603 - fixed argvs of this package
 
 
 def _root_prefix() -> tuple[str, ...] | None:
-    """Return what makes a command run as root, or ``None`` where nothing does without a question."""
+    """Return the prefix that runs a command as root, or ``None`` if that is impossible without a password."""
     if os.geteuid() == 0:
         return ()
     if shutil.which("sudo") and query(("sudo", "-n", "true")).returncode == 0:
@@ -93,7 +93,7 @@ def _has_subordinate_ids(subuid: Path) -> bool:
 
 def _tool_missing(message: str, packages: Sequence[str]) -> ImageError:
     return ImageError(
-        f"no registry answers, and {message}",
+        f"no registry is reachable, and {message}",
         code="image-tool-missing",
-        hint=f"'sudo apt-get install {' '.join(packages)}', or build as root, or bring the image with 'docker load'",
+        hint=f"run 'sudo apt-get install {' '.join(packages)}', build as root, or import the image",
     )

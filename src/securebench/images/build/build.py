@@ -1,9 +1,10 @@
-"""Building an image from its recipe: all of it, checked, or nothing.
+"""Build an image from its recipe, and check it. A failed build leaves nothing.
 
-A whole system is built by an engine where one answers and its registry offers the recipe's base, and everywhere else
-from Debian's packages, in the store. A derived image is made in the store, and needs no engine. A Dockerfile needs one.
-What is built has no name until it has passed the recipe's checks inside a sandbox; only then does the reference point
-to it, in one step. Whatever fails or is killed before is cleared: at once, or by the next build.
+A system image is built by an engine if one is running and its registry has the recipe's base. Otherwise it is built
+from Debian's packages, in the store. A derived image is built in the store and needs no engine. A Dockerfile needs one.
+
+A new image has no name until it has passed the recipe's checks inside a sandbox. Only then does the reference point to
+it, in one step. What a failed build leaves is removed at once; what a killed build leaves, by the next build.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from securebench.images.build.dockerfile.build import DockerfileBuild, require_e
 from securebench.images.build.git.leaks import image_leaks, repository_leaks
 from securebench.images.build.recipe_digest import base_references, build_labels, why_stale
 from securebench.images.build.recipe_kinds import DerivedRecipe, DockerfileRecipe, SystemRecipe
-from securebench.images.engine_images import take_from
-from securebench.images.ensure import provide
+from securebench.images.engine_images import import_from_engine
+from securebench.images.ensure import ensure_image
 from securebench.images.resolve import resolve
 from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.root_archive import RootConfig, add_root
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
     from securebench.images.store.image_store import ImageStore
 
 _ROOM = 512 * 1024 * 1024
-"""What an image of Debian's packages may come to: how large one is, is known when it is there."""
+"""Disk space for an image of Debian's packages. Its size is unknown until it is built."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """A recipe and its image: ``id`` is empty when it is not built. ``place`` is ``store`` or ``engine``.
+    """A recipe and its image. ``id`` is empty if it is not built. ``place`` is ``store`` or ``engine``.
 
-    ``stale`` says why the image is not what the recipe would make now; it is empty if it is.
+    ``stale`` says why a new build would give another image. It is empty if the image is up to date.
     """
 
     recipe: Recipe
@@ -58,12 +59,12 @@ class ImageState:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """What a build works with.
+    """The tools of a build.
 
-    ``engine`` is ``None`` where none answers. ``check`` runs one command in a sandbox of an image of the store, and
-    returns its exit code and the end of its output: ``None`` where this machine has nothing to make a sandbox with.
-    ``steps`` runs the steps of a derived image.
-    ``report`` is told the stages. ``install_tools`` lets it install ``mmdebstrap`` where that is needed and missing.
+    ``engine`` is ``None`` if none is running. ``check`` runs one command in a sandbox of a stored image, and returns
+    its exit code and the end of its output, or ``None`` if this machine cannot create sandboxes. ``steps`` runs the
+    steps of a derived image. ``report`` receives the stages. ``install_tools`` allows installing ``mmdebstrap`` if it
+    is needed and missing.
     """
 
     store: ImageStore
@@ -74,20 +75,20 @@ class Builder:
     install_tools: bool = False
 
     def state(self, recipe: Recipe) -> ImageState:
-        """Return what the store, or else the engine, has under the recipe's reference."""
+        """Return the recipe's image in the store, or else in the engine."""
         if found := self.store.find(recipe.reference):
             stale = why_stale(recipe, self.store.labels(found.id), self._find)
             return ImageState(recipe, found.id, found.size_bytes, "store", stale)
-        if self.engine and (there := engine_build.find(self.engine, recipe.reference)):
-            stale = why_stale(recipe, engine_build.labels(self.engine, there[0]), self._find)
-            return ImageState(recipe, *there, "engine", stale)
+        if self.engine and (in_engine := engine_build.find(self.engine, recipe.reference)):
+            stale = why_stale(recipe, engine_build.labels(self.engine, in_engine[0]), self._find)
+            return ImageState(recipe, *in_engine, "engine", stale)
         return ImageState(recipe)
 
     def build(self, recipe: Recipe) -> ImageState:
-        """Build the recipe's image, check it and give it its name, in place of what had that name before.
+        """Build the recipe's image, check it and name it. The previous image loses the name.
 
         Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``, ``image-tool-missing``,
-        ``build-directory-unsafe``), what the store raises, and what :meth:`Engine.doing` raises.
+        ``build-directory-unsafe``), and the errors of the store and of :meth:`Engine.doing`.
         """
         with open_build_directory(self._clear) as build_directory:
             match recipe:
@@ -102,24 +103,24 @@ class Builder:
         return self.state(recipe)
 
     def _find(self, reference: str) -> str:
-        """Return the id of an image that is here, without fetching it; else an empty text."""
+        """Return the id of a local image, without fetching it, or an empty string."""
         if found := self.store.find(reference):
             return found.id
-        there = engine_build.find(self.engine, reference) if self.engine else None
-        return there[0] if there else ""
+        in_engine = engine_build.find(self.engine, reference) if self.engine else None
+        return in_engine[0] if in_engine else ""
 
     def _build_system(self, recipe: SystemRecipe, build_directory: BuildDirectory) -> None:
         if self.engine and self._registry_offers(self.engine, recipe):
             labels = build_labels(recipe, self._find)
             engine_build.build(self.engine, recipe, build_directory.token, labels, self.report)
-            self.store.forget(recipe.reference)  # or it would go before the engine's new image
+            self.store.forget(recipe.reference)  # it would take precedence over the engine's new image
         else:
             self._build_from_packages(recipe, build_directory)
 
     def _build_dockerfile(self, recipe: DockerfileRecipe, build_directory: BuildDirectory) -> None:
         engine = require_engine(self.engine, recipe)
         for base in base_references(recipe):
-            resolve(engine, base, self.report, self.store)  # before the labels, which name it by its id
+            resolve(engine, base, self.report, self.store)  # before the labels, which contain its id
         build = DockerfileBuild(
             engine=engine,
             store=self.store,
@@ -134,7 +135,7 @@ class Builder:
         )
         engine_build.finish(engine, recipe, build.run(), build_directory.token, self.report)
         self.store.forget(recipe.reference)
-        take_from(engine, self.store, recipe.reference, self.report)
+        import_from_engine(engine, self.store, recipe.reference, self.report)
         self._warn_of_leaks(recipe)
 
     def _warn_of_leaks(self, recipe: Recipe) -> None:
@@ -147,7 +148,7 @@ class Builder:
     def _build_derived(self, recipe: DerivedRecipe, build_directory: BuildDirectory) -> None:
         log = build_directory.directory.parent / log_name(recipe.short_reference)
         log.write_bytes(b"")
-        provide(self.store, recipe.base, self.report)  # before the labels, which name it by its id
+        ensure_image(self.store, recipe.base, self.report)  # before the labels, which contain its id
         build = DerivedBuild(
             store=self.store,
             recipe=recipe,
@@ -155,7 +156,7 @@ class Builder:
             log=log,
             report=self.report,
             run_steps=self.steps,
-            passing={engine_build.TOKEN_LABEL: build_directory.token},
+            temporary_labels={engine_build.TOKEN_LABEL: build_directory.token},
             labels=build_labels(recipe, self._find),
         )
         with self.store.incoming(Origin(ImageSource.RECIPE)) as incoming:
@@ -191,7 +192,7 @@ class Builder:
             self.report(f"checking: {shlex.join(command)}")
             outcome = self.check(image, command)
             if outcome is None:
-                self.report("not checked: this machine has nothing to make a sandbox with")
+                self.report("not checked: this machine cannot create sandboxes")
                 return
             status, output = outcome
             if status != 0:
@@ -203,7 +204,7 @@ class Builder:
 
 
 def _require_no_leaks(recipe: DerivedRecipe, root: Path) -> None:
-    """Raise :class:`ImageError` (``image-check-failed``) if the steps have given the source another history."""
+    """Raise :class:`ImageError` (``image-check-failed``) if the repository has history beyond its one commit."""
     if recipe.source is None:
         return
     leaks = repository_leaks(root / recipe.workdir.strip("/"))
@@ -211,5 +212,5 @@ def _require_no_leaks(recipe: DerivedRecipe, root: Path) -> None:
         raise ImageError(
             f"the repository of {recipe.reference} has more than its one commit: {'; '.join(map(str, leaks))}",
             code="image-check-failed",
-            hint="let no step commit, fetch or stash",
+            hint="remove git commit, fetch and stash from the steps",
         )

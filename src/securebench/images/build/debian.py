@@ -1,6 +1,6 @@
-"""A root file system from Debian's packages, for machines that reach no registry: one run of ``mmdebstrap``.
+"""Build a root file system from Debian's packages with ``mmdebstrap``, for machines without access to a registry.
 
-The mirrors are those that this machine's own apt uses, with its proxies and certificates: none is named here.
+It uses the mirrors, proxies and certificates of this machine's apt. No address is built in.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CHUNK = 1024 * 1024
 _LAST_LINES = 5
 _POCKETS = ("", "updates", "security")
 _APT_SETTINGS = ("Acquire::http", "Acquire::https", "Acquire::Check-")
-"""How this machine reaches its mirrors. They hold while the image is made, and are not left in it."""
+"""How this machine reaches its mirrors. Used only during the build; the image does not keep them."""
 
 _DPKG_OPTIONS = (
-    "force-unsafe-io",  # a quarter of the time goes into syncing files that a failed build throws away
+    "force-unsafe-io",  # saves a quarter of the time; a failed build is discarded anyway
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/doc/*",
@@ -43,29 +43,29 @@ _DPKG_OPTIONS = (
 def root_file_system(
     bootstrap: Bootstrap, recipe: SystemRecipe, directory: Path, log: Path, report: Callable[[str], None]
 ) -> Iterator[Iterator[bytes]]:
-    """Run ``mmdebstrap`` and give its tar archive, piece by piece, while it is made.
+    """Run ``mmdebstrap`` and yield its tar archive, piece by piece, while it is created.
 
-    ``directory`` is for its temporary files; its output goes to ``log``, and its stages to ``report``. The iterator
-    ends only if it has succeeded, and raises :class:`ImageError` (``image-build-failed``) otherwise.
+    ``directory`` is for its temporary files. Its output goes to ``log``, and its stages to ``report``. The iterator
+    raises :class:`ImageError` (``image-build-failed``) at its end if the program failed.
     """
     argv = (*bootstrap.prefix, "env", f"TMPDIR={directory}", *mmdebstrap_command(recipe, bootstrap.mode))
-    with subprocess.Popen(  # noqa: S603 - a fixed program, with what a checked recipe names
+    with subprocess.Popen(  # noqa: S603 - a fixed program with values of a checked recipe
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        listener = threading.Thread(target=_listen, args=(process.stderr, log, report))
-        listener.start()
+        log_reader = threading.Thread(target=_read_log, args=(process.stderr, log, report))
+        log_reader.start()
         try:
-            yield _pieces(process, listener, log)
+            yield _pieces(process, log_reader, log)
         finally:
             process.stdout.close()
             _stop(process, bootstrap.stop)
-            listener.join()
+            log_reader.join()
 
 
 def mmdebstrap_command(recipe: SystemRecipe, mode: str) -> tuple[str, ...]:
-    """Return the argv that writes the recipe's root file system to stdout."""
+    """Return the command that writes the recipe's root file system to stdout."""
     return (
         PROGRAM,
         f"--mode={mode}",
@@ -84,8 +84,8 @@ def mmdebstrap_command(recipe: SystemRecipe, mode: str) -> tuple[str, ...]:
 def machine_mirrors(suite: str) -> tuple[str, ...]:
     """Return apt lines for Debian's ``suite``, from the mirrors of this machine's apt.
 
-    A machine of another Debian suite finds this one on the same mirrors, under its own name. Where apt knows no
-    Debian (on Ubuntu, or where there is no apt) the result is empty: mmdebstrap goes where it goes by default.
+    A machine of another Debian release has this one on the same mirrors, under its own name. If apt has no Debian
+    mirror (as on Ubuntu, or without apt), the result is empty and mmdebstrap uses its default.
     """
     shape = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)"
     rows = [line.split(" ", 3) for line in _apt("apt-get", "indextargets", "--format", shape, "Created-By: Packages")]
@@ -101,7 +101,7 @@ def machine_mirrors(suite: str) -> tuple[str, ...]:
 
 
 def _is_debian(origin: str) -> bool:
-    """Say whether apt takes these packages for Debian's. Before its first update it does not know."""
+    """Return whether the packages are Debian's. Before its first update, apt does not know the origin."""
     return origin in {"Debian", "$(ORIGIN)"}
 
 
@@ -110,12 +110,12 @@ def _apt_settings() -> list[str]:
 
 
 def _apt(*command: str) -> list[str]:
-    """Return the lines of an answer of apt; none where there is no apt."""
+    """Return the output lines of an apt command, or no lines without apt."""
     return query(command).stdout.splitlines() if shutil.which(command[0]) else []
 
 
-def _listen(stream: IO[bytes], log: Path, report: Callable[[str], None]) -> None:
-    """Keep what the program says, and report its stages: ``I: extracting archives...``, but no paths."""
+def _read_log(stream: IO[bytes], log: Path, report: Callable[[str], None]) -> None:
+    """Save the program's output, and report its stages (``I: extracting archives...``), but not its paths."""
     with log.open("wb") as kept:
         for line in stream:
             kept.write(line)
@@ -124,22 +124,22 @@ def _listen(stream: IO[bytes], log: Path, report: Callable[[str], None]) -> None
                 report(line[3:].decode(errors="replace").strip(" .\n"))
 
 
-def _pieces(process: subprocess.Popen[bytes], listener: threading.Thread, log: Path) -> Iterator[bytes]:
+def _pieces(process: subprocess.Popen[bytes], log_reader: threading.Thread, log: Path) -> Iterator[bytes]:
     assert process.stdout is not None
     while piece := process.stdout.read(_CHUNK):
         yield piece
     if process.wait() != 0:
-        listener.join()  # the log has the last words
+        log_reader.join()  # the log is complete now
         raise ImageError(
-            f"{PROGRAM} ended with exit code {process.returncode}; its last words:\n{_tail(log)}",
+            f"{PROGRAM} failed with exit code {process.returncode}:\n{_tail(log)}",
             code="image-build-failed",
-            hint=f"the whole of its output is in {log}",
+            hint=f"its full output is in {log}",
         )
 
 
 def _stop(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     if process.poll() is None:
-        with suppress(PermissionError):  # what runs under sudo takes no signal from us: it ends at its closed output
+        with suppress(PermissionError):  # under sudo; it ends anyway, because its stdout is closed
             os.killpg(process.pid, number)
         process.wait()
 

@@ -1,8 +1,8 @@
-"""Where images are built, so that a build that fails, or is killed at any point, leaves nothing.
+"""Build directories, so that a build that fails, or is killed at any point, leaves nothing.
 
-Each build has a directory and a token of its own, and holds a lock on that directory while it lives. What it makes in
-the engine carries the token as a label. A directory without a living owner is what a killed build left: the next
-build gives its token to be cleared, and removes it.
+Each build has its own directory and token, and holds a lock on the directory while it runs. Whatever it creates in the
+engine carries the token as a label. A directory that nobody holds was left by a killed build: the next build removes it
+and clears its token.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SEARCHABLE = 0o711
-"""Package tools enter as users of their own."""
+"""Package tools run as other users, who must be able to enter."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildDirectory:
-    """One build's place: ``directory`` for files, ``token`` for what it makes in the engine."""
+    """The directory of one build, and the token that labels what it creates in the engine."""
 
     directory: Path
     token: str
 
 
 def builds_directory() -> Path:
-    """Return the directory of all builds of this user: on disk, since a memory file system may be too small."""
-    return Path(os.environ.get("TMPDIR") or "/var/tmp") / f"securebench-build-{os.getuid()}"  # noqa: S108 - see _own
+    """Return the directory of all builds of this user. It is on disk, because a memory file system may be too small."""
+    return Path(os.environ.get("TMPDIR") or "/var/tmp") / f"securebench-build-{os.getuid()}"  # noqa: S108 - see _create_base
 
 
 @contextmanager
 def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
-    """Give a build its place, and ``clear`` and remove it afterwards, however the block ends.
+    """Yield a new build directory. ``clear`` its token and remove it at the end of the block, even after an error.
 
-    ``clear`` is given a token and removes from the engine what carries it and has no name. It is called for builds
-    that were killed, too. Raises :class:`ImageError` (``build-directory-unsafe``).
+    ``clear`` receives a token and removes unnamed images and containers with that label from the engine. It is also
+    called for builds that were killed. Raises :class:`ImageError` (``build-directory-unsafe``).
     """
     base = builds_directory()
-    _own(base)
+    _create_base(base)
     _sweep(base, clear)
     build_directory, lock = _enter(base)
     try:
@@ -61,16 +61,16 @@ def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirector
             os.close(lock)
 
 
-def _own(base: Path) -> None:
-    """Make ``base``, or make sure that nobody else did: it lies where every user may write."""
+def _create_base(base: Path) -> None:
+    """Create ``base``, and check that it is this user's: its parent is writable by every user."""
     with suppress(FileExistsError):
         base.mkdir(parents=True)
     status = base.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise ImageError(
-            f"{base} belongs to someone else, so nothing is built there",
+            f"{base} belongs to another user, so it is not used",
             code="build-directory-unsafe",
-            hint="remove it, or set TMPDIR to a directory of your own",
+            hint="remove it, or set TMPDIR to a directory that you own",
         )
     base.chmod(_SEARCHABLE)
 
@@ -108,14 +108,14 @@ def _is_abandoned(directory: Path) -> bool:
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     if directory.exists() and shutil.which(PROGRAM):
-        # Made in an ordinary user's namespace: files of subordinate users, which only such a namespace can remove.
+        # Created in a user namespace: its files have subordinate owners and can only be removed in such a namespace.
         query((PROGRAM, "--unshare-helper", "rm", "-rf", *map(str, directory.iterdir())))
         shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
 def _locked(base: Path) -> Iterator[None]:
-    """Keep other builds of this user from opening or clearing a build directory meanwhile."""
+    """Keep other builds of this user from creating or removing a build directory during this block."""
     descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Building on an engine: a recipe's Dockerfile, on its base from a registry, checked in a hardened container."""
+"""Build on an engine: a recipe's Dockerfile on its base from a registry, checked in a hardened container."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINES_SHOWN = 10
 
 
 def find(engine: Engine, reference: str) -> tuple[str, int] | None:
-    """Return the id and the size in bytes of what the engine has under a reference."""
+    """Return the id and the size in bytes of the engine's image with this reference."""
     with engine.doing("list its images"):
         found = engine.client.images(name=reference)
     return (str(found[0]["Id"]), int(found[0]["Size"])) if found else None
@@ -29,26 +29,26 @@ def find(engine: Engine, reference: str) -> tuple[str, int] | None:
 
 def labels(engine: Engine, image_id: str) -> dict[str, str]:
     """Return the labels of an image of the engine."""
-    with engine.doing("look at an image"):
+    with engine.doing("inspect an image"):
         found = engine.client.inspect_image(image_id)  # type: ignore[no-untyped-call]
     return dict((found.get("Config") or {}).get("Labels") or {})
 
 
 def build(
-    engine: Engine, recipe: SystemRecipe, token: str, marks: Mapping[str, str], report: Callable[[str], None]
+    engine: Engine, recipe: SystemRecipe, token: str, extra_labels: Mapping[str, str], report: Callable[[str], None]
 ) -> None:
-    """Build the recipe's image on its base, check it and name it. It carries ``token`` and ``marks`` as labels.
+    """Build the recipe's image on its base, check it and name it. Its labels are ``token`` and ``extra_labels``.
 
-    Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``) and what :meth:`Engine.doing` raises.
+    Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``) and the errors of :meth:`Engine.doing`.
     """
     image = registry_base.build_on_base(
-        engine, recipe, {RECIPE_LABEL: recipe.name, TOKEN_LABEL: token, **marks}, report
+        engine, recipe, {RECIPE_LABEL: recipe.name, TOKEN_LABEL: token, **extra_labels}, report
     )
     finish(engine, recipe, image, token, report)
 
 
 def finish(engine: Engine, recipe: Recipe, image: str, token: str, report: Callable[[str], None]) -> None:
-    """Check an image that was built, and name it. Raises :class:`ImageError` (``image-check-failed``)."""
+    """Check a new image, and name it. Raises :class:`ImageError` (``image-check-failed``)."""
     for command in recipe.checks:
         report(f"checking: {shlex.join(command)}")
         _check(engine, recipe, image, command, token)
@@ -58,16 +58,16 @@ def finish(engine: Engine, recipe: Recipe, image: str, token: str, report: Calla
 
 
 def check_failed(recipe: Recipe, command: Sequence[str], status: int, output: str) -> ImageError:
-    """Return the error for an image that does not do what its recipe promises."""
+    """Return the error for an image that fails its recipe's checks."""
     return ImageError(
-        f"the new image of {recipe.name} does not work: {shlex.join(command)} ended with {status}: {output}",
+        f"the new image of {recipe.name} does not work: {shlex.join(command)} exited with {status}: {output}",
         code="image-check-failed",
-        hint=f"fix the recipe in {recipe.directory}; the image that had the name {recipe.reference} keeps it",
+        hint=f"fix the recipe in {recipe.directory}; {recipe.reference} still names the previous image",
     )
 
 
 def _check(engine: Engine, recipe: Recipe, image: str, command: Sequence[str], token: str) -> None:
-    """Run one check as the sandboxes run: no network, no capability, no root, nothing to write but /tmp."""
+    """Run one check under the sandboxes' restrictions: no network, no capabilities, not root, only /tmp writable."""
     client = engine.client
     with engine.doing(f"check {recipe.name}"):
         container = client.create_container(
@@ -94,9 +94,9 @@ def _check(engine: Engine, recipe: Recipe, image: str, command: Sequence[str], t
 
 
 def clear(engine: Engine, token: str) -> None:
-    """Remove what carries ``token`` and has no name: containers of checks, and an image that did not get that far."""
+    """Remove the containers and unnamed images with the label ``token``."""
     label = f"{TOKEN_LABEL}={token}"
-    with engine.doing("clear what a build left"):
+    with engine.doing("remove leftovers of a build"):
         for container in engine.client.containers(all=True, filters={"label": label}):
             engine.client.remove_container(container["Id"], force=True)
         for image in engine.client.images(filters={"label": label, "dangling": True}):

@@ -1,4 +1,4 @@
-"""What an image was built from, as labels of it: by them a changed recipe, or a changed base, is noticed."""
+"""Labels that record what an image was built from, so that a changed recipe or base is noticed."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ DIGEST_LABEL: Final = "securebench.recipe-digest"
 BASES_LABEL: Final = "securebench.bases"
 
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
-"""Fields that change no image by themselves: names, and places whose content counts instead."""
+"""Fields that do not change the image: names, and paths whose content is digested instead."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 
 def build_labels(recipe: Recipe, find: Callable[[str], str]) -> dict[str, str]:
-    """Return the labels of an image that is built now. ``find`` gives the id of an image here, or an empty text.
+    """Return the labels of an image that is built now. ``find`` returns the id of a local image, or an empty string.
 
-    Raises :class:`ConfigError` (``recipe-invalid``) for files of the recipe that cannot be read.
+    Raises :class:`ConfigError` (``recipe-invalid``) if files of the recipe cannot be read.
     """
     bases = [find(reference) for reference in base_references(recipe)]
     return {DIGEST_LABEL: recipe_digest(recipe), BASES_LABEL: ",".join(bases)}
 
 
 def why_stale(recipe: Recipe, labels: Mapping[str, str], find: Callable[[str], str]) -> str:
-    """Return why the image with ``labels`` is not what ``recipe`` would make now; empty if it is, or if nobody knows.
+    """Return why a new build of ``recipe`` would differ from the image with ``labels``; empty if it would not.
 
-    An image without our labels was imported, pulled or built elsewhere: whoever gave it this name wants it to be used.
-    A base that is not here any more is not fetched to compare it.
+    An image without these labels was imported, pulled or built elsewhere, and was given this name on purpose. A base
+    that is no longer local is not fetched for the comparison.
     """
     if DIGEST_LABEL not in labels:
         return ""
@@ -52,7 +52,7 @@ def why_stale(recipe: Recipe, labels: Mapping[str, str], find: Callable[[str], s
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """Return the sha256 (hex) of all in a recipe that decides what its image holds, with the files beside it."""
+    """Return the SHA-256 (hex) of everything that determines the content of a recipe's image, including its files."""
     content = {field.name: getattr(recipe, field.name) for field in fields(recipe) if field.name not in _NOT_CONTENT}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=dict).encode())
     for piece in _files(recipe):
@@ -61,7 +61,7 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def base_references(recipe: Recipe) -> tuple[str, ...]:
-    """Return the images that are fetched, or built, before this one, and that the recipe names itself."""
+    """Return the images that the recipe names as its bases, which are fetched or built first."""
     match recipe:
         case DerivedRecipe():
             return (recipe.base,)
@@ -71,7 +71,7 @@ def base_references(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _files(recipe: Recipe) -> Iterable[bytes]:
-    """Give what lies beside a recipe, as it goes into the image; of a source, what names it for good."""
+    """Yield a recipe's files as they go into the image, and the identity of its source."""
     match recipe:
         case DerivedRecipe():
             yield _source(recipe.source)
@@ -84,7 +84,7 @@ def _files(recipe: Recipe) -> Iterable[bytes]:
 
 
 def _source(source: Any) -> bytes:
-    """Return what a source is, wherever a clone of it lies."""
+    """Return the identity of a source, which does not depend on where its clone is."""
     match source:
         case PypiSource():
             return f"pypi {source.name} {source.version} {source.sha256}\n".encode()

@@ -95,7 +95,7 @@ class _Common(WireModel):
     checks: list[Step]
 
     def common(self, directory: Path) -> dict[str, Any]:
-        """Return what every kind of recipe has."""
+        """Return the fields of every kind of recipe."""
         return {
             "name": directory.name,
             "directory": directory,
@@ -216,7 +216,7 @@ class _DockerfileFile(_Common):
 
 
 _MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
-"""The kinds of recipe by the key that only one kind has. All others are derived images."""
+"""The kinds of recipe by the key that only this kind has. All others are derived images."""
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -234,7 +234,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _model(value: Any) -> type[_SystemFile | _DerivedFile | _DockerfileFile]:
-    """Choose the model by its key, also if the key is misspelled: the problems must fit the kind that was meant."""
+    """Choose the model by its key, even if misspelled, so that the problems are those of the intended kind."""
     keys = value if isinstance(value, dict) else ()
     found = [near for key in keys for near in get_close_matches(key, _MODELS, n=1, cutoff=0.8)]
     return _MODELS[found[0]] if found else _DerivedFile

@@ -1,6 +1,6 @@
-"""The kinds of recipe that there are, as data. :mod:`securebench.images.build.recipes` reads them.
+"""The kinds of recipe. :mod:`securebench.images.build.recipes` reads them.
 
-:class:`Recipe` is never made itself; each recipe is exactly one of the three kinds below it.
+:class:`Recipe` is abstract; each recipe is one of the three kinds below.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Argv: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What every recipe says. ``name`` is its directory's.
+    """The fields of every recipe. ``name`` is the name of its directory.
 
-    ``checks`` are argvs that must succeed inside before the image gets its name.
+    ``checks`` are commands that must succeed in the image before it is named.
     """
 
     name: str
@@ -32,16 +32,15 @@ class Recipe:
 
     @property
     def short_reference(self) -> str:
-        """The reference without our own prefix: ``python:3.11``."""
+        """The reference without the prefix of local images: ``python:3.11``."""
         return self.reference.removeprefix(LOCAL_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemRecipe(Recipe):
-    """A whole system, in two ways to the same image.
+    """A complete system, which can be built in two ways.
 
-    ``base`` and the Dockerfile are the way through a registry; ``suite``, ``packages``, ``environment`` and ``command``
-    the way without.
+    With a registry: ``base`` and the Dockerfile. Without: ``suite``, ``packages``, ``environment`` and ``command``.
     """
 
     base: str
@@ -52,13 +51,13 @@ class SystemRecipe(Recipe):
 
     @property
     def dockerfile(self) -> Path:
-        """What is done on top of ``base``, which it takes as the build argument ``BASE``."""
+        """The file that builds on ``base``, its build argument ``BASE``."""
         return self.directory / "Dockerfile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PypiSource:
-    """A source distribution of the Python package index. ``sha256`` is empty where the recipe does not pin it."""
+    """A source distribution on PyPI. ``sha256`` is empty if the recipe does not pin it."""
 
     name: str
     version: str
@@ -67,7 +66,7 @@ class PypiSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitSource:
-    """A commit, by its full id, of a clone on this machine (``path``), or of one elsewhere (``url``): one of them."""
+    """A commit, by its full id, of a local clone (``path``) or of a remote one (``url``). Exactly one is set."""
 
     commit: str
     url: str = ""
@@ -79,11 +78,11 @@ Source: TypeAlias = PypiSource | GitSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedRecipe(Recipe):
-    """An image on top of another, made without an engine.
+    """An image on top of another, built without an engine.
 
-    ``files`` are directories beside the recipe and where their content goes. ``source`` is unpacked at ``workdir`` as a
+    ``files`` maps directories of the recipe to directories of the image. ``source`` is unpacked at ``workdir`` as a
     repository of one commit. ``requirements`` are ``name==version``, for the Python version ``python`` of the base.
-    ``install`` and then ``run`` are argvs that change the image, from within a sandbox without network.
+    ``install`` and then ``run`` are commands that change the image, in a sandbox without network.
     """
 
     base: str
@@ -99,9 +98,9 @@ class DerivedRecipe(Recipe):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerfileRecipe(Recipe):
-    """A Dockerfile that an engine builds. ``context`` is its directory; ``dockerfile`` lies where it says.
+    """A Dockerfile that an engine builds, in the directory ``context``.
 
-    ``base_images`` says what stands in for an image that a ``FROM`` names. ``network`` is that of its RUN steps.
+    ``base_images`` maps images of ``FROM`` to replacements. ``network`` is the network of its RUN steps.
     """
 
     dockerfile: Path

@@ -1,6 +1,7 @@
-"""Recipes: how images are made. A directory a recipe, with ``recipe.yaml``; where it lies says whose it is.
+"""Recipes, which describe how images are built. A recipe is a directory with ``recipe.yaml``.
 
-Ours lie in ``images/`` at the root of the repository, and in the installed package; those of a pack in the pack.
+SecureBench's recipes are in ``images/`` at the root of the repository and in the installed package, a pack's in the
+pack.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _PLACES = (_PACKAGE / "_recipes", _PACKAGE.parent.parent / "images")
 
 
 def load_recipe(directory: Path) -> Recipe:
-    """Read one recipe. Raises :class:`ConfigError` (``recipe-invalid``) with all that is wrong with it."""
+    """Read one recipe. Raises :class:`ConfigError` (``recipe-invalid``) with all of its problems."""
     return read_recipe(directory.absolute() / RECIPE_FILE)
 
 
 def all_recipes(root: Path | None = None) -> tuple[Recipe, ...]:
-    """Return every recipe below ``root`` (by default, ours), by name. Raises :class:`ConfigError`."""
+    """Return the recipes below ``root`` (by default, SecureBench's), by name. Raises :class:`ConfigError`."""
     directory = root or next(place for place in _PLACES if place.is_dir())
     return tuple(load_recipe(path.parent) for path in sorted(directory.glob(f"*/{RECIPE_FILE}")))
 
 
 def find_recipes(name: str, root: Path | None = None) -> tuple[Recipe, ...]:
-    """Return what a user names: a recipe of ours, a directory that is a recipe, or a directory of recipes.
+    """Return the recipes that a user names: one of SecureBench's, a recipe's directory, or a directory of recipes.
 
     Raises :class:`ConfigError` (``recipe-unknown``, ``recipe-invalid``).
     """
@@ -48,7 +49,7 @@ def find_recipes(name: str, root: Path | None = None) -> tuple[Recipe, ...]:
 
 
 def find_recipe(name: str, root: Path | None = None) -> Recipe:
-    """Return the recipe of that name, or of that image reference, with or without its ``securebench/``.
+    """Return the recipe with this name or image reference, with or without ``securebench/``.
 
     Raises :class:`ConfigError` (``recipe-unknown``).
     """
@@ -61,17 +62,17 @@ def find_recipe(name: str, root: Path | None = None) -> Recipe:
     raise ConfigError(
         f"unknown image recipe {name!r}",
         code="recipe-unknown",
-        hint=f"did you mean {close[0]!r}?" if close else f"there are: {names}; or name a directory with recipes",
+        hint=f"did you mean {close[0]!r}?" if close else f"the recipes are: {names}; or pass a directory with recipes",
     )
 
 
 def in_building_order(recipes: Iterable[Recipe]) -> tuple[Recipe, ...]:
-    """Return them with each after the one that makes its base."""
+    """Return the recipes in building order: each after the one that builds its base."""
     waiting = list({recipe.reference: recipe for recipe in recipes}.values())
     ordered: list[Recipe] = []
     while waiting:
         missing = {recipe.reference for recipe in waiting}
         ready = [recipe for recipe in waiting if missing.isdisjoint(base_references(recipe))]
-        ordered += ready or waiting  # a circle: the first build says what is missing
+        ordered += ready or waiting  # a cycle: the first build reports the missing base
         waiting = [recipe for recipe in waiting if recipe not in ready] if ready else []
     return tuple(ordered)

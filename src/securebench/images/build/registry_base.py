@@ -1,4 +1,4 @@
-"""The way to an image through a registry: an official base, and a recipe's Dockerfile on top."""
+"""Building an image on a base from a registry, with the recipe's Dockerfile."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import SystemRecipe
 
 PROBE_SECONDS = 15
-"""A registry that cannot be reached is often not refused: packets to it are dropped."""
+"""Long enough to be sure: firewalls often drop packets to a registry instead of refusing them."""
 
 PROGRESS_SECONDS = 2.0
-"""Between two reports of a download, which the engine tells of many times a second."""
+"""Between two reports of a download. The engine sends many a second."""
 
 
 def offers(engine: Engine, reference: str) -> bool:
-    """Say whether a registry answers the engine and has ``reference``. Nothing is downloaded."""
+    """Return whether the engine can reach a registry that has ``reference``. Nothing is downloaded."""
     client = docker.APIClient(base_url=engine.endpoint.base_url, version=engine.api, timeout=PROBE_SECONDS)
     try:
-        client.inspect_distribution(reference)  # type: ignore[no-untyped-call]  # the stubs leave it out
+        client.inspect_distribution(reference)  # type: ignore[no-untyped-call]  # missing in the stubs
     except (docker.errors.APIError, requests.RequestException):
         return False
     finally:
@@ -41,9 +41,9 @@ def offers(engine: Engine, reference: str) -> bool:
 def build_on_base(
     engine: Engine, recipe: SystemRecipe, labels: Mapping[str, str], report: Callable[[str], None]
 ) -> str:
-    """Build the recipe's Dockerfile on its base, pulled anew, and return the id. The image has no name yet.
+    """Build the recipe's Dockerfile on its base, pulled again, and return the id. The image has no name yet.
 
-    Raises :class:`ImageError` (``image-build-failed``) and what :meth:`Engine.doing` raises.
+    Raises :class:`ImageError` (``image-build-failed``) and the errors of :meth:`Engine.doing`.
     """
     with engine.doing(f"build {recipe.name} from {recipe.base}", missing=ImageError):
         events = engine.client.build(
@@ -61,18 +61,18 @@ def build_on_base(
 
 
 def _built_id(recipe: SystemRecipe, events: Iterable[Mapping[str, Any]], report: Callable[[str], None]) -> str:
-    image, error, told = "", "", 0.0
-    for event in events:  # to their end, which frees the connection
+    image, error, reported = "", "", 0.0
+    for event in events:  # to the end, which frees the connection
         error = str(event.get("error") or error).strip()
         image = str((event.get("aux") or {}).get("ID") or image)
         if step := str(event.get("stream") or "").strip():
             report(step)
-        elif "status" in event and time.monotonic() - told > PROGRESS_SECONDS:
-            told = time.monotonic()
+        elif "status" in event and time.monotonic() - reported > PROGRESS_SECONDS:
+            reported = time.monotonic()
             report(" ".join(str(event[key]) for key in ("status", "id", "progress") if event.get(key)))
     if error or not image:
         raise ImageError(
-            f"the Dockerfile of {recipe.name} failed: {error or 'the engine named no image'}",
+            f"the Dockerfile of {recipe.name} failed: {error or 'the engine returned no image'}",
             code="image-build-failed",
             hint=f"see {recipe.dockerfile}",
         )
@@ -80,7 +80,7 @@ def _built_id(recipe: SystemRecipe, events: Iterable[Mapping[str, Any]], report:
 
 
 def _context(recipe: SystemRecipe) -> io.BytesIO:
-    """Return the build context: the Dockerfile alone."""
+    """Return the build context, which is only the Dockerfile."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         data = recipe.dockerfile.read_bytes()

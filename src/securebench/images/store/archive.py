@@ -1,6 +1,6 @@
-"""Images from files: what ``docker save`` writes, an OCI image layout, or a root file system.
+"""Import images from files: a ``docker save`` archive, an OCI image layout, or a root file system.
 
-A layout may be a directory or a tar archive; any tar archive may be compressed.
+A layout may be a directory or a tar archive. Any tar archive may be compressed.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from securebench.images.store.incoming import Incoming
 
 SAVED: Final = "manifest.json"
-"""The document of a ``docker save`` archive."""
+"""The file that lists the images of a ``docker save`` archive."""
 _CONTAINERD_NAME: Final = "io.containerd.image.name"
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """An image of an archive, now on its way in: its id, and the references that the archive has for it."""
+    """An image of an archive that is being imported: its id, and its references in the archive."""
 
     id: str
     names: tuple[str, ...]
@@ -60,10 +60,10 @@ def add_path(incoming: Incoming, path: Path) -> tuple[Added, ...]:
     """Add all images of a file or directory.
 
     Raises :class:`ImageError` (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``,
-    ``image-platform-missing``), and ``OSError`` where ``path`` cannot be read.
+    ``image-platform-missing``), and ``OSError`` if ``path`` cannot be read.
     """
     if stat.S_ISDIR(path.stat().st_mode):
-        return _of_layout(DirectoryFiles(path, incoming), incoming)
+        return _from_layout(DirectoryFiles(path, incoming), incoming)
     limits = ArchiveLimits()
     with path.open("rb") as file:
         holds_images = is_image_archive(decompressed(chunks(file), limits, str(path)), str(path), limits)
@@ -74,15 +74,15 @@ def add_path(incoming: Incoming, path: Path) -> tuple[Added, ...]:
 
 
 def add_archive(incoming: Incoming, pieces: Iterable[bytes], what: str) -> tuple[Added, ...]:
-    """Add all images of a tar archive that ``docker save`` wrote, or that holds an OCI image layout.
+    """Add all images of a tar archive: one that ``docker save`` wrote, or an OCI image layout.
 
-    Raises as :func:`add_path` does.
+    Raises the same errors as :func:`add_path`.
     """
     files = TarFiles(pieces, what, incoming, ArchiveLimits())
-    return _of_save(files, incoming) if files.has(SAVED) else _of_layout(files, incoming)
+    return _from_docker_save(files, incoming) if files.has(SAVED) else _from_layout(files, incoming)
 
 
-def _of_save(files: Files, incoming: Incoming) -> tuple[Added, ...]:
+def _from_docker_save(files: Files, incoming: Incoming) -> tuple[Added, ...]:
     where = f"{files.what}: {SAVED}"
     entries = json_list(document(files, incoming, SAVED), where)
     return tuple(_saved_image(files, incoming, entry, f"{where}: /{i}") for i, entry in enumerate(entries))
@@ -92,29 +92,31 @@ def _saved_image(files: Files, incoming: Incoming, entry: Any, where: str) -> Ad
     config = document(files, incoming, text(entry, "Config", where))
     layers = [files.take(name) for name in texts(entry, "Layers", where)]
     typed = [replace(layer, media_type=layer_type(incoming, layer)) for layer in layers]
-    return Added(_added(incoming, config, typed, where), tuple(filter(_is_reference, texts(entry, "RepoTags", where))))
+    return Added(
+        _add_image(incoming, config, typed, where), tuple(filter(_is_reference, texts(entry, "RepoTags", where)))
+    )
 
 
-def _of_layout(files: Files, incoming: Incoming) -> tuple[Added, ...]:
+def _from_layout(files: Files, incoming: Incoming) -> tuple[Added, ...]:
     index = parse_index(document(files, incoming, INDEX_FILE), f"{files.what}: {INDEX_FILE}")
     return tuple(_layout_image(files, incoming, found) for found in index)
 
 
 def _layout_image(files: Files, incoming: Incoming, found: Descriptor) -> Added:
     where = f"{files.what}: {found.digest}"
-    data = incoming.read(_take(files, found).digest)
+    data = incoming.read(_import_blob(files, found).digest)
     if found.media_type in INDEX_TYPES:
-        chosen = _chosen(data, found.media_type, where)
-        data = incoming.read(_take(files, chosen).digest)
+        chosen = _choose_platform(data, found.media_type, where)
+        data = incoming.read(_import_blob(files, chosen).digest)
     manifest = ImageManifest.parse(data, where)
-    config = incoming.read(_take(files, manifest.config).digest)
-    layers = [_take(files, layer) for layer in manifest.layers]
+    config = incoming.read(_import_blob(files, manifest.config).digest)
+    layers = [_import_blob(files, layer) for layer in manifest.layers]
     typed = [replace(layer, media_type=layer_type(incoming, layer)) for layer in layers]
     names = (found.annotations.get(key, "") for key in (_CONTAINERD_NAME, REFERENCE_KEY))
-    return Added(_added(incoming, config, typed, where), tuple(name for name in names if _is_reference(name))[:1])
+    return Added(_add_image(incoming, config, typed, where), tuple(name for name in names if _is_reference(name))[:1])
 
 
-def _chosen(data: bytes, media_type: str, where: str) -> Descriptor:
+def _choose_platform(data: bytes, media_type: str, where: str) -> Descriptor:
     machine = Platform.of_this_machine()
     try:
         index = parse_manifest(data, media_type, where)
@@ -122,36 +124,36 @@ def _chosen(data: bytes, media_type: str, where: str) -> Descriptor:
         raise malformed(where, error.message) from None
     chosen = index.choose(machine) if isinstance(index, Index) else None
     if chosen is None:
-        raise _other_platform(where, "none of its images", machine)
+        raise _wrong_platform(where, "it has no image for this platform", machine)
     return Descriptor(chosen.media_type, chosen.digest, chosen.size)
 
 
-def _take(files: Files, wanted: Descriptor) -> Descriptor:
+def _import_blob(files: Files, wanted: Descriptor) -> Descriptor:
     got = files.take(f"blobs/sha256/{wanted.digest.removeprefix('sha256:')}")
     if (got.digest, got.size) != (wanted.digest, wanted.size):
         raise wrong_digest(f"{files.what}: a blob of {got.size} bytes", wanted.digest, got.digest)
     return got
 
 
-def _added(incoming: Incoming, config: bytes, layers: list[Descriptor], where: str) -> str:
+def _add_image(incoming: Incoming, config: bytes, layers: list[Descriptor], where: str) -> str:
     machine = Platform.of_this_machine()
     known = ImageConfig.parse(config, where)
-    made = Platform(known.os or machine.os, known.architecture or machine.architecture)
-    if not runs_on(made, machine):
-        raise _other_platform(where, f"an image for {made}", machine)
+    built_for = Platform(known.os or machine.os, known.architecture or machine.architecture)
+    if not runs_on(built_for, machine):
+        raise _wrong_platform(where, f"the image is for {built_for}", machine)
     return incoming.add(config, layers)
 
 
-def _other_platform(where: str, what: str, machine: Platform) -> ImageError:
+def _wrong_platform(where: str, problem: str, machine: Platform) -> ImageError:
     return ImageError(
-        f"{where}: {what} runs on this machine, which is {machine}",
+        f"{where}: {problem} (this machine is {machine})",
         code="image-platform-missing",
         hint="save or build the image for this machine's platform",
     )
 
 
 def _is_reference(name: str) -> bool:
-    """Say whether a name of an archive is a whole reference: a bare tag is not."""
+    """Return whether a name in an archive is a complete reference. A bare tag is not."""
     if ":" not in name:
         return False
     try:

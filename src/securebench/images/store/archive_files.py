@@ -1,4 +1,4 @@
-"""The files of an image archive, by their names in it: of a tar archive, or of a directory."""
+"""The files of an image archive by name. The archive is a tar file or a directory."""
 
 from __future__ import annotations
 
@@ -34,41 +34,41 @@ _KNOWN = re.compile(
     rf"manifest\.json|repositories|index\.json|oci-layout|blobs|blobs/sha256|blobs/sha256/{_HEX}"
     rf"|{_HEX}(?:\.json|\.tar|/layer\.tar|/VERSION|/json)?"
 )
-"""The names of all that image archives hold, whoever wrote them."""
+"""The file names that image archives contain, from any tool."""
 
 
 class Files(Protocol):
-    """Files by name. A name that is not there raises :class:`ImageError` (``image-malformed``)."""
+    """Files by name. A missing name raises :class:`ImageError` (``image-malformed``)."""
 
     what: str
-    """Names the archive in errors."""
+    """What errors call the archive."""
 
     def take(self, name: str) -> Descriptor:
-        """Let a file be a blob of the incoming image. Its media type is left empty."""
+        """Import a file as a blob of the incoming image. Its media type is left empty."""
 
     def has(self, name: str) -> bool:
-        """Say whether there is such a file."""
+        """Return whether this file exists."""
 
 
 def document(files: Files, incoming: Incoming, name: str) -> bytes:
-    """Return a file that is a document."""
+    """Return the content of a JSON file."""
     return incoming.read(files.take(name).digest)
 
 
 def layer_type(incoming: Incoming, layer: Descriptor) -> str:
-    """Return the media type of a layer that was taken, which is what it is and not what it is called."""
+    """Return the media type of an imported layer, from its content rather than from its declared type."""
     return f"{LAYER_TYPE}+gzip" if incoming.begins(layer.digest, len(_GZIP)) == _GZIP else LAYER_TYPE
 
 
 def is_image_archive(pieces: Iterable[bytes], what: str, limits: ArchiveLimits) -> bool:
-    """Say whether a tar archive holds images, rather than a root file system: its first file says it."""
+    """Return whether a tar archive holds images rather than a root file system. Its first file decides."""
     names = (_name(member.path) for member in TarReader(pieces, what, limits.header))
     first = next((name for name in names if name != "."), "")
     return bool(_KNOWN.fullmatch(first))
 
 
 class TarFiles:
-    """The files of a tar archive, which is read once and wholly: each of them waits as a blob."""
+    """The files of a tar archive. It is read once and completely, and each file is stored as a blob."""
 
     def __init__(self, pieces: Iterable[bytes], what: str, incoming: Incoming, limits: ArchiveLimits) -> None:
         self.what = what
@@ -78,15 +78,15 @@ class TarFiles:
         for member in reader:
             name = _name(member.path)
             if len(self._blobs) + len(self._links) > MAX_FILES:
-                raise too_large(what, f"it has more than {MAX_FILES} files")
+                raise too_large(what, f"it holds more than {MAX_FILES} files")
             if member.kind is MemberKind.FILE and _KNOWN.fullmatch(name):
                 self._blobs[name] = incoming.take(reader.content())
             elif member.kind is MemberKind.SYMLINK and _KNOWN.fullmatch(name):
-                # Engines write a layer that images share once, and link to it.
+                # Engines store a layer that several images share only once, and link to it.
                 self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), _name(member.link)))
 
     def take(self, name: str) -> Descriptor:
-        """Return the blob that the file has become."""
+        """Return the blob of a file."""
         wanted = posixpath.normpath(name)
         for _ in range(_MAX_LINKS):
             wanted = self._links.get(wanted, wanted)
@@ -95,12 +95,12 @@ class TarFiles:
         return self._blobs[wanted]
 
     def has(self, name: str) -> bool:
-        """Say whether there is such a file."""
+        """Return whether this file exists."""
         return name in self._blobs
 
 
 class DirectoryFiles:
-    """The files of a directory, of which no link is followed."""
+    """The files of a directory. Symbolic links are not followed."""
 
     def __init__(self, directory: Path, incoming: Incoming) -> None:
         self.what = str(directory)
@@ -108,7 +108,7 @@ class DirectoryFiles:
         self._incoming = incoming
 
     def take(self, name: str) -> Descriptor:
-        """Read the file as a blob."""
+        """Import the file as a blob."""
         if not _KNOWN.fullmatch(name):
             raise _missing(self.what, name)
         try:
@@ -118,13 +118,13 @@ class DirectoryFiles:
             raise malformed(f"{self.what}: {name}", f"it cannot be read: {error.strerror}") from None
 
     def has(self, name: str) -> bool:
-        """Say whether there is such a file."""
+        """Return whether this file exists."""
         return (self._directory / name).is_file()
 
 
 @contextmanager
 def opened_file(directory: Path, name: str) -> Iterator[int]:
-    """Open a regular file below ``directory``, through no link. Raises ``OSError``."""
+    """Open a regular file below ``directory`` without following links. Raises ``OSError``."""
     with ExitStack() as stack:
         here = stack.enter_context(opened(directory, OPEN_DIRECTORY & ~os.O_NOFOLLOW))
         *parents, last = name.split("/")
@@ -132,7 +132,7 @@ def opened_file(directory: Path, name: str) -> Iterator[int]:
             here = stack.enter_context(opened(part, OPEN_DIRECTORY, here))
         found = stack.enter_context(opened(last, OPEN_FILE, here))
         if not stat.S_ISREG(os.fstat(found).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
+            raise OSError(errno.EINVAL, "not a regular file")
         yield found
 
 

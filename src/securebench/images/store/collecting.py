@@ -1,7 +1,7 @@
-"""What a store holds, and what is removed from it: by name, by budget, and what nothing needs any more.
+"""Listing the images of a store, and removing them: by name, down to a budget, or because nothing needs them.
 
-All of it happens under the store's lock, except that trees are deleted after it is released. An image is removed from
-the list first, then its tree, then the blobs that no other image needs. A kill in between leaves only files that the
+Everything happens under the store's lock, except that trees are deleted after it is released. An image is removed from
+the index first, then its tree, then the blobs that no other image needs. A kill in between leaves only files that the
 next collection finds.
 """
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEntry:
-    """An image of the store. ``reference`` is empty for one that lost its name. Sizes are in bytes.
+    """An image of the store. ``reference`` is empty if the image lost its name. Sizes are in bytes.
 
-    ``used_at`` is when it was last leased, or came in, ``added_at`` when it came in, both in seconds since 1970.
+    ``used_at`` is when it was last leased, or else imported; ``added_at`` when it was imported; in seconds since 1970.
     """
 
     reference: str
@@ -47,7 +47,7 @@ class StoreEntry:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a prune has removed, and how large the store was and is, in bytes."""
+    """The images that a prune removed, and the size of the store before and after, in bytes."""
 
     removed: tuple[StoreEntry, ...]
     bytes_before: int
@@ -55,7 +55,7 @@ class Pruned:
 
 
 class Collector:
-    """Lists a store, and removes from it."""
+    """Lists the images of a store and removes them."""
 
     def __init__(self, places: StorePaths, catalogue: Catalogue, trees: Trees) -> None:
         self._places = places
@@ -63,37 +63,37 @@ class Collector:
         self._trees = trees
 
     def entries(self) -> tuple[StoreEntry, ...]:
-        """Return all images, those with a name first, without those that are on their way in."""
+        """Return all images, named ones first, except those that are still being imported."""
         found = [self._entry(image) for image in self._catalogue.read() if not image.pending]
         return tuple(sorted(found, key=lambda entry: (not entry.reference, entry.reference, entry.id)))
 
     def clear_abandoned(self) -> None:
-        """Remove what killed processes have left half done."""
+        """Remove the unfinished work of killed processes."""
         with explaining(self._places.top), changing(self._places) as trash:
             self._clear_abandoned(trash)
 
     def collect(self) -> None:
-        """Remove what no image of the list needs."""
+        """Remove trees and blobs that no listed image needs."""
         with explaining(self._places.top), changing(self._places) as trash:
             self._collect(trash)
 
     def forget(self, reference: str) -> None:
-        """Take a canonical reference from its image."""
+        """Remove a canonical reference from its image."""
         with explaining(self._places.top), locked(self._places.store_lock):
             images = self._catalogue.read()
             self._catalogue.write(tidied(replace(e, reference="") if e.reference == reference else e for e in images))
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
-        """Take a name, or with an id all of an image, from the store, and return what that was.
+        """Remove a name from the store, or all names of an image if ``reference`` is its id. Return what was removed.
 
-        An image goes with its last name. Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
+        An image is removed with its last name. Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
         """
         wanted = canonical(reference)
         with explaining(self._places.top), changing(self._places) as trash:
             entries = self.entries()
             doomed = [e for e in entries if wanted == (e.id if is_image_id(wanted) else e.reference)]
             if not doomed:
-                raise ImageError(f"the store has no image {reference}", hint="'securebench images list' shows them")
+                raise ImageError(f"the store has no image {reference}", hint="see 'securebench images list'")
             names = {entry.reference for entry in doomed}
             if any(entry.id == doomed[0].id and entry.reference not in names for entry in entries):
                 self._unlist(lambda image: image.reference in names)
@@ -103,9 +103,9 @@ class Collector:
         return tuple(doomed)
 
     def prune(self, budget_bytes: int | None) -> Pruned:
-        """Remove images without a name, what nothing needs, and then, least recently used first, what is too much.
+        """Remove unnamed images and unneeded files, then the least recently used images until the budget is met.
 
-        An image that is in use stays, whatever the budget.
+        An image that is in use is never removed.
         """
         with explaining(self._places.top), changing(self._places) as trash:
             before = self._size()
@@ -135,7 +135,7 @@ class Collector:
             tree_bytes=tree.size_bytes if tree else 0,
             used_at=tree.used_at if tree else came_in,
             added_at=came_in,
-            unpacked=bool(tree and tree.is_there),
+            unpacked=bool(tree and tree.is_unpacked),
             in_use=bool(tree and tree.in_use),
         )
 
@@ -149,7 +149,7 @@ class Collector:
             self._catalogue.write(tidied(kept))
 
     def _remove_image(self, image_id: str, trash: Trash) -> bool:
-        """Remove an image under all of its names, and say whether that could be."""
+        """Remove an image and all of its names. Return whether that was possible."""
         with self._trees.claimed(image_id) as free:
             if free:
                 self._unlist(lambda image: self._catalogue.manifest(image).config.digest == image_id)
@@ -157,12 +157,12 @@ class Collector:
             return free
 
     def _collect(self, trash: Trash) -> None:
-        """Remove trees and blobs that no image of the list needs."""
+        """Remove trees and blobs that no listed image needs."""
         images = self._catalogue.read()
         manifests = [self._catalogue.manifest(image) for image in images]
         ids = {manifest.config.digest for manifest in manifests}
-        there = {f"sha256:{path.name}" for top in (self._places.trees, self._places.locks) for path in top.iterdir()}
-        for image_id in there - ids - {f"sha256:{self._places.store_lock.name}"}:
+        found = {f"sha256:{path.name}" for top in (self._places.trees, self._places.locks) for path in top.iterdir()}
+        for image_id in found - ids - {f"sha256:{self._places.store_lock.name}"}:
             with self._trees.claimed(image_id) as free:
                 if free:
                     self._trees.remove(image_id, trash)
@@ -173,7 +173,7 @@ class Collector:
                 path.unlink()
 
     def _size(self) -> int:
-        """Return how many bytes the blobs and the trees have."""
+        """Return the total size of blobs and trees in bytes."""
         blobs = sum(path.stat().st_size for path in self._places.blobs.iterdir())
         trees = {entry.id: entry.tree_bytes for entry in self.entries()}
         return blobs + sum(trees.values())

@@ -1,4 +1,4 @@
-"""An image of the store as the tar archive that ``docker load`` takes, piece by piece."""
+"""Export an image of the store as the tar archive that ``docker load`` reads, piece by piece."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def saved(places: StorePaths, manifest: ImageManifest, reference: str) -> Iterator[bytes]:
-    """Give the archive. ``reference`` is the name that the image gets, none if it is empty. Raises ``OSError``."""
+    """Yield the archive. ``reference`` is the name of the image in it; empty for none. Raises ``OSError``."""
     names = {blob.digest: f"blobs/sha256/{blob.digest.removeprefix('sha256:')}" for blob in _blobs(manifest)}
     for blob in _blobs(manifest):
         yield _header(names[blob.digest], blob.size)
@@ -36,7 +36,7 @@ def saved(places: StorePaths, manifest: ImageManifest, reference: str) -> Iterat
 
 
 def _blobs(manifest: ImageManifest) -> list[Descriptor]:
-    """Return the configuration and the layers, each once."""
+    """Return the configuration and the layers, without duplicates."""
     return list({blob.digest: blob for blob in (manifest.config, *manifest.layers)}.values())
 
 

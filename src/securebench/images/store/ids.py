@@ -1,4 +1,4 @@
-"""Who owns the files of an unpacked image on the host: the same rule for who unpacks them and who runs on them."""
+"""The host owners of an unpacked image's files. Unpacking and running use the same rule."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 from typing import Final
 
 SHIFT: Final = 0x7000_0000
-"""The host's id of a sandbox's root, where the runner is root. It lies above every range that systemd hands out
-(524288 to 1879048191) and below the signed 32-bit limit, so that no account of the host has it."""
+"""The host's id for root in a sandbox, when the runner is root.
+
+It is above every range that systemd allocates (524288 to 1879048191) and below the signed 32-bit limit, so no account
+of the host has it.
+"""
 
 COUNT: Final = 65536
-"""How many ids a sandbox has."""
+"""The number of ids in a sandbox."""
 
 
 def tree_shift() -> int:
-    """Return what is added to each id of an image as it is unpacked: :data:`SHIFT` for root, 0 for other users.
+    """Return what is added to each owner id of an image when it is unpacked: :data:`SHIFT` for root, 0 for other users.
 
-    Another user cannot give files away: all of a tree belongs to him.
+    Other users cannot change the owner of a file, so they own all files of a tree.
     """
     return SHIFT if os.geteuid() == 0 else 0

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["ImageStore", "TreeLease"]
 
 _COPIES = 2
-"""Of each image there is the archive, and the tree."""
-_KEPT_FREE = 256 * 1024 * 1024
+"""Each image is on disk twice: as an archive and as a tree."""
+_MIN_FREE = 256 * 1024 * 1024
 
 
 class ImageStore:
@@ -68,12 +68,12 @@ class ImageStore:
         return self._catalogue.consistently(look)
 
     def origin(self, reference: str) -> Origin | None:
-        """Return where the image of a reference or an id came from."""
+        """Return the origin of the image with this reference or id."""
         found = self._catalogue.find(canonical(reference))
         return found[0].origin if found else None
 
     def documents(self, image_id: str) -> tuple[ImageManifest, bytes]:
-        """Return an image's manifest, and its configuration as it is written.
+        """Return an image's manifest, and its configuration as stored.
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
@@ -81,13 +81,13 @@ class ImageStore:
         def look() -> tuple[ImageManifest, bytes]:
             found = self._catalogue.find(image_id)
             if found is None:
-                raise ImageError(f"the store has no image {image_id}", hint="'securebench images list' shows them")
+                raise ImageError(f"the store has no image {image_id}", hint="see 'securebench images list'")
             return found[1], self._catalogue.written_config(found[1])
 
         return self._catalogue.consistently(look)
 
     def labels(self, reference: str) -> Mapping[str, str]:
-        """Return the labels of the image of a reference or an id; no labels if the image is missing."""
+        """Return the labels of the image with this reference or id, or no labels if there is no such image."""
 
         def look() -> Mapping[str, str]:
             found = self._catalogue.find(canonical(reference))
@@ -96,7 +96,7 @@ class ImageStore:
         return self._catalogue.consistently(look)
 
     def lease(self, image_id: str) -> TreeLease:
-        """Return the image's tree, unpacked on first use, to be closed by the caller.
+        """Return the image's tree, unpacked on first use, and the caller closes it.
 
         Raises :class:`ImageError` (``image-unavailable``, ``image-malformed``, ``image-too-large``,
         ``image-blob-mismatch``).
@@ -137,16 +137,17 @@ class ImageStore:
 
     @contextmanager
     def incoming(self, origin: Origin, size: int = 0) -> Iterator[Incoming]:
-        """Let one image come in, of ``size`` bytes as far as is known. If it has no name at the end, it is deleted.
+        """Import one image of about ``size`` bytes. What has no name at the end of the block is removed.
 
-        Raises :class:`DiskFullError` if there is no room for it, before anything is written.
+        Raises :class:`DiskFullError` if there is not enough room for it, before anything is written.
         """
         self._places.make()
         self._collector.clear_abandoned()
         free = shutil.disk_usage(self._places.top).free
-        if free < size * _COPIES + _KEPT_FREE:
+        if free < size * _COPIES + _MIN_FREE:
             raise disk_full(
-                self._places.top, f"it has {free} bytes free, and the image {size}, twice: as it came, and unpacked"
+                self._places.top,
+                f"{free} bytes are free, but the image needs twice its size of {size} bytes",
             )
         with temporary_directory(self._places) as work:
             incoming = Incoming(self._places, work, origin)
@@ -157,7 +158,7 @@ class ImageStore:
                     self._collector.collect()
 
     def saved(self, reference: str) -> Iterator[bytes]:
-        """Give the image of a reference or an id as the tar archive that ``docker load`` takes, with that reference.
+        """Yield the tar archive for ``docker load`` of the image with this reference or id, named by that reference.
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
@@ -165,20 +166,20 @@ class ImageStore:
 
         found = self._catalogue.find(canonical(reference))
         if found is None:
-            raise ImageError(f"the store has no image {reference}", hint="'securebench images list' shows them")
+            raise ImageError(f"the store has no image {reference}", hint="see 'securebench images list'")
         return saved(self._places, found[1], "" if is_image_id(reference) else canonical(reference))
 
     def forget(self, reference: str) -> None:
-        """Remove a reference. Its image stays, without a name."""
+        """Remove a reference from its image, if it has one. The image stays, without a name."""
         if self._places.exist():
             self._collector.forget(canonical(reference))
 
     def entries(self) -> tuple[StoreEntry, ...]:
-        """Return all images, those with a name first."""
+        """Return all images, named ones first."""
         return self._catalogue.consistently(self._collector.entries)
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
-        """Remove a name, and with its last name, or by its id, the image; return what was removed.
+        """Remove a name, or all names of an image by its id. Return what was removed. An image goes with its last name.
 
         Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
         """
@@ -187,7 +188,7 @@ class ImageStore:
         return self._collector.remove(reference)
 
     def prune(self, budget_bytes: int | None = None) -> Pruned:
-        """Remove images without a name and unfinished work; then the least recently used ones, down to a budget.
+        """Remove unnamed images and unneeded files, then the least recently used images until the budget is met.
 
         Images in use stay.
         """

@@ -1,4 +1,4 @@
-"""Bringing images in from files of the user."""
+"""Import images from files of the user."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def import_path(store: ImageStore, path: Path, name: str, report: Callable[[str], None]) -> tuple[str, ...]:
-    """Let all images of a file or directory be the store's, and return the references that they have got.
+    """Import all images of a file or directory into the store, and return their references.
 
-    ``name`` is the reference of the only one, or empty: then those of the archive hold. None comes in if one of
-    them is at fault. Raises :class:`ConfigError` (``image-name-needed``, ``image-reference-invalid``),
-    :class:`DiskFullError`, and :class:`ImageError` as unpacking and :func:`~securebench.images.store.archive.add_path`
-    do.
+    ``name`` is the reference for a single image; if it is empty, the references in the archive are used. If one image
+    is invalid, none is imported. Raises :class:`ConfigError` (``image-name-needed``, ``image-reference-invalid``),
+    :class:`DiskFullError`, and the :class:`ImageError` of unpacking and of
+    :func:`~securebench.images.store.archive.add_path`.
     """
     if name:
         check_reference(name)
@@ -57,8 +57,8 @@ def _named(added: Sequence[Added], name: str, path: Path) -> list[tuple[str, str
     if name or not added or not all(image.names for image in added):
         names = ", ".join(reference for image in added for reference in image.names) or "none"
         raise ConfigError(
-            f"{path} holds {len(added)} images; the names in it: {names}",
+            f"{path} holds {len(added)} images, named: {names}",
             code="image-name-needed",
-            hint="an archive of one image without a name needs '--name REF'; one of several cannot have it",
+            hint="pass '--name REF' for an archive of one image; in an archive of several, each needs a name",
         )
     return [(image.id, reference) for image in added for reference in image.names]

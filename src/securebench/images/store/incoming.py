@@ -1,8 +1,8 @@
-"""An image on its way into the store: all of it, checked and named, or nothing.
+"""An image that is being imported: either all of it arrives in the store, checked and named, or nothing.
 
-Its blobs wait in a place of work, where nobody looks for them. :meth:`Incoming.add` moves them into the store and puts
-the image on the list, without a name: only who knows its id can run it, to check it. :meth:`Incoming.name` names it,
-in one step. What has no name when the work ends, or is killed, goes.
+Its blobs wait in a work directory that nothing else reads. :meth:`Incoming.add` moves them into the store and lists the
+image without a name, so only the importer, which knows its id, can run it to check it. :meth:`Incoming.name` names it,
+in one step. What has no name when the import ends, or is killed, is removed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class Incoming:
-    """One image on its way. It is a sink of blobs: ``has`` and ``write`` may be called by several threads.
+    """One image that is being imported. It is a blob sink: several threads may call ``has`` and ``write``.
 
-    Made by :meth:`ImageStore.incoming`. ``origin`` says where the image comes from. Methods raise
+    Created by :meth:`ImageStore.incoming`. ``origin`` says where the image comes from. Methods raise
     :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``, ``image-store-unusable``) and
     :class:`DiskFullError`.
     """
@@ -45,38 +45,38 @@ class Incoming:
         self._added: dict[str, Listed] = {}
 
     def has(self, digest: str) -> bool:
-        """Say whether the store has this blob; it is then kept for this image."""
-        if self._waiting(digest).exists():
+        """Return whether the store has this blob. If so, it is kept for this image."""
+        if self._staged(digest).exists():
             return True
         with explaining(self._places.top):
             try:
-                os.link(self._places.blob(digest), self._waiting(digest))
+                os.link(self._places.blob(digest), self._staged(digest))
             except FileNotFoundError:
                 return False
         return True
 
     def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """Take a blob, which must have this digest and size."""
+        """Store a blob, which must have this digest and size."""
         got = self.take(pieces)
         if (got.digest, got.size) != (digest, size):
-            raise wrong_digest(f"a blob of {got.size} bytes, announced as {size}", digest, got.digest)
+            raise wrong_digest(f"a blob of {got.size} bytes, declared as {size}", digest, got.digest)
 
     def take(self, pieces: Iterable[bytes | memoryview]) -> Descriptor:
-        """Take a blob, whatever it is, and say what it was. Its media type is left empty."""
+        """Store a blob of any digest, and describe it. Its media type is left empty."""
         temporary = self._work / f"blob-{secrets.token_hex(8)}"
         digester = Digester()
         with temporary.open("xb", buffering=0) as file:
             for piece in digester.through(pieces):
-                with explaining(self._places.top):  # and not what the source of the pieces raises
+                with explaining(self._places.top):  # errors of the source of the pieces are not the store's
                     write_all(file.fileno(), piece)
-        temporary.replace(self._waiting(digester.digest))
+        temporary.replace(self._staged(digester.digest))
         return Descriptor("", digester.digest, digester.size)
 
     def add(self, config: bytes, layers: Sequence[Descriptor]) -> str:
-        """Put the image of these layers, which were taken, on the list without a name, and return its id."""
+        """List the image of these stored layers without a name, and return its id."""
         known = ImageConfig.parse(config, "the image's configuration")
         if len(known.diff_ids) != len(layers):
-            problem = f"it names {len(known.diff_ids)} layers, and the image has {len(layers)}"
+            problem = f"it lists {len(known.diff_ids)} layers, but the image has {len(layers)}"
             raise malformed("the image's configuration", problem)
         described = replace(self.take([config]), media_type=CONFIG_TYPE)
         manifest = self.take([ImageManifest(described, tuple(layers)).to_bytes()])
@@ -88,25 +88,25 @@ class Incoming:
         return described.digest
 
     def read(self, digest: str) -> bytes:
-        """Return a blob that was taken, a document. Raises :class:`ImageError` (``image-malformed``)."""
+        """Return the content of a stored JSON blob. Raises :class:`ImageError` (``image-malformed``)."""
         return read_document(self.path(digest))
 
     def begins(self, digest: str, size: int) -> bytes:
-        """Return the first bytes of a blob that was taken."""
+        """Return the first bytes of a stored blob."""
         with self.path(digest).open("rb") as file:
             return file.read(size)
 
     def name(self, image_id: str, reference: str) -> None:
-        """Let ``reference`` mean an image that was added, in place of what it meant before."""
+        """Give an added image the name ``reference``, and take that name from any other image."""
         check_reference(reference)
         self._name(image_id, canonical(reference))
 
     def keep(self, image_id: str) -> None:
-        """Let an image that was added stay, without a name."""
+        """Keep an added image without a name."""
         self._name(image_id, "")
 
     def discard(self) -> bool:
-        """Take what was added and not named off the list, and say whether there was such."""
+        """Remove images that were added but not named from the index. Return whether there were any."""
         with locked(self._places.store_lock), explaining(self._places.top):
             images = self._catalogue.read()
             kept = [image for image in images if image.pending != self._work.name]
@@ -118,16 +118,16 @@ class Incoming:
         with locked(self._places.store_lock), explaining(self._places.top):
             self._catalogue.write(named(self._catalogue.read(), self._added[image_id], reference))
 
-    def _waiting(self, digest: str) -> Path:
+    def _staged(self, digest: str) -> Path:
         return self._work / digest.removeprefix("sha256:")
 
     def path(self, digest: str) -> Path:
-        """Return where a blob that was taken is: it waits, or an image that was added has brought it in."""
-        waiting = self._waiting(digest)
-        return waiting if waiting.exists() else self._places.blob(digest)
+        """Return the path of a stored blob: in the work directory, or in the store once an added image uses it."""
+        staged = self._staged(digest)
+        return staged if staged.exists() else self._places.blob(digest)
 
     def _publish(self, digests: set[str]) -> None:
         for digest in digests:
-            if (waiting := self._waiting(digest)).exists():
-                waiting.replace(self._places.blob(digest))
+            if (staged := self._staged(digest)).exists():
+                staged.replace(self._places.blob(digest))
         sync_file_system(self._places.top)

@@ -1,4 +1,4 @@
-"""The list of a store's images: which manifest each reference means, and where it came from."""
+"""The index of a store: which manifest each reference means, and where each image came from."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ImageSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an image came from, and for an engine's what the engine calls it."""
+    """Where an image came from, and the engine's id for it if it came from an engine."""
 
     source: ImageSource
     engine_id: str = ""
@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An image of the list. ``reference`` is empty for one that lost its name; ``pending`` names work that goes on."""
+    """An image of the index. ``reference`` is empty if it lost its name. ``pending`` names the unfinished import."""
 
     manifest: Descriptor
     reference: str
@@ -66,7 +66,7 @@ class Listed:
     pending: str = ""
 
     def to_descriptor(self) -> Descriptor:
-        """Return it as it stands in the index."""
+        """Return the image as a descriptor of the index."""
         notes = {
             REFERENCE_KEY: self.reference,
             _SOURCE_KEY: self.origin.source.value,
@@ -77,7 +77,7 @@ class Listed:
 
     @classmethod
     def from_descriptor(cls, found: Descriptor) -> Listed:
-        """Read what :meth:`to_descriptor` wrote. What another tool has put there counts as from an archive."""
+        """Read what :meth:`to_descriptor` wrote. Entries of other tools count as imported from an archive."""
         notes = found.annotations
         source = notes.get(_SOURCE_KEY, "")
         origin = Origin(
@@ -88,7 +88,7 @@ class Listed:
 
 
 class Catalogue:
-    """Reads and writes the list, and reads what it leads to. Who writes holds the store's lock."""
+    """Reads and writes the index, and reads the documents it refers to. Writers hold the store's lock."""
 
     def __init__(self, places: StorePaths) -> None:
         self._places = places
@@ -97,20 +97,20 @@ class Catalogue:
         """Return all images. Raises :class:`ImageError` (``image-store-damaged``)."""
         if not self._places.exist():
             return ()
-        with _noticing_damage(self._places.top):
+        with _detecting_damage(self._places.top):
             data = read_document(self._places.index)
             return tuple(map(Listed.from_descriptor, parse_index(data, INDEX_FILE)))
 
     def write(self, images: Iterable[Listed]) -> None:
-        """Replace the list, in one step."""
+        """Replace the index in one step."""
         write_whole(self._places.index, index_bytes([image.to_descriptor() for image in images]))
 
     def consistently(self, look: Callable[[], _T]) -> _T:
-        """Return what ``look`` returns of this list and what it leads to; call it again if the list changed meanwhile.
+        """Return what ``look`` reads from the index and its documents. Call it again if the index changed meanwhile.
 
-        Readers hold no lock, as unpacking or a prune would make them wait for minutes. Who removes an image takes it
-        from the list first and its documents later, so a document that is missing while the list is still the same is
-        damage, and one that is missing after the list has changed is not. Raises what ``look`` raises.
+        Readers hold no lock, because unpacking or a prune would make them wait for minutes. Removing an image takes it
+        off the index first and deletes its documents later. So a missing document means damage only if the index is
+        still the same. Raises what ``look`` raises.
         """
         while True:
             before = self._written()
@@ -122,7 +122,7 @@ class Catalogue:
                     raise
 
     def find(self, reference: str) -> tuple[Listed, ImageManifest] | None:
-        """Return the image of a canonical reference or id."""
+        """Return the image with this canonical reference or id."""
         return self.consistently(lambda: self._find(reference))
 
     def _find(self, reference: str) -> tuple[Listed, ImageManifest] | None:
@@ -137,26 +137,26 @@ class Catalogue:
 
     def manifest(self, image: Listed) -> ImageManifest:
         """Return an image's manifest. Raises :class:`ImageError` (``image-store-damaged``)."""
-        with _noticing_damage(self._places.top):
+        with _detecting_damage(self._places.top):
             return ImageManifest.parse(self._document(image.manifest), image.manifest.digest)
 
     def config(self, manifest: ImageManifest) -> ImageConfig:
         """Return an image's configuration. Raises :class:`ImageError` (``image-store-damaged``)."""
-        with _noticing_damage(self._places.top):
+        with _detecting_damage(self._places.top):
             return ImageConfig.parse(self._document(manifest.config), manifest.config.digest)
 
     def written_config(self, manifest: ImageManifest) -> bytes:
-        """Return an image's configuration as it is written. Raises :class:`ImageError` (``image-store-damaged``)."""
-        with _noticing_damage(self._places.top):
+        """Return an image's configuration as stored. Raises :class:`ImageError` (``image-store-damaged``)."""
+        with _detecting_damage(self._places.top):
             return self._document(manifest.config)
 
     def resolved(self, reference: str, manifest: ImageManifest) -> ResolvedImage:
-        """Return the image as a run knows it, under ``reference``."""
+        """Return the image as a run uses it, under ``reference``."""
         size = sum(layer.size for layer in manifest.layers)
         return self.config(manifest).resolved(reference, manifest.config.digest, size)
 
     def _written(self) -> bytes:
-        """Return the list as it is written. A damaged one is told by who reads it."""
+        """Return the bytes of the index. Damage is reported when it is parsed."""
         try:
             return self._places.index.read_bytes()
         except OSError:
@@ -167,7 +167,7 @@ class Catalogue:
 
 
 def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
-    """Return the list with a name for ``added``, which is no longer pending. What had the name stays without one."""
+    """Return the list with ``added`` named and no longer pending. An image that had the name loses it but stays."""
     others = [
         replace(image, reference="") if image.reference == reference else image for image in images if image != added
     ]
@@ -175,17 +175,17 @@ def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Liste
 
 
 def tidied(images: Iterable[Listed]) -> list[Listed]:
-    """Leave out the images without a name that are there under one, or twice."""
+    """Drop duplicates, and unnamed images that are also listed under a name."""
     kept = {(image.manifest.digest, image.reference, image.pending): image for image in images}
     have_names = {image.manifest.digest for image in kept.values() if image.reference or image.pending}
     return [i for i in kept.values() if i.reference or i.pending or i.manifest.digest not in have_names]
 
 
 def read_document(path: Path) -> bytes:
-    """Return a file that is not too large.
+    """Return the content of a file of limited size.
 
-    Raises :class:`ImageError` (``image-malformed``) also for one that is not there or no file, and :class:`OSError` for
-    one that cannot be read now: for want of permission or of descriptors, say.
+    Raises :class:`ImageError` (``image-malformed``), also if it is missing or not a file, and :class:`OSError` if it
+    cannot be read now, for example without permission or with too many files open.
     """
     try:
         with path.open("rb") as file:
@@ -193,13 +193,13 @@ def read_document(path: Path) -> bytes:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise malformed(path.name, f"it cannot be read: {error.strerror}") from None
     if len(data) > MAX_DOCUMENT:
-        raise malformed(path.name, f"it has more than {MAX_DOCUMENT} bytes")
+        raise malformed(path.name, f"it is larger than {MAX_DOCUMENT} bytes")
     return data
 
 
 @contextmanager
-def _noticing_damage(top: Path) -> Iterator[None]:
-    """Call a document damage if it is missing or wrong. One that cannot be read says nothing about the store."""
+def _detecting_damage(top: Path) -> Iterator[None]:
+    """Report a missing or wrong document as damage. One that cannot be read says nothing about the store."""
     try:
         with explaining(top):
             yield
@@ -209,5 +209,5 @@ def _noticing_damage(top: Path) -> Iterator[None]:
         raise ImageError(
             f"the image store {top} is damaged: {error.message}",
             code="image-store-damaged",
-            hint=f"remove the whole of {top}, then build, pull or import the images again",
+            hint=f"delete {top}, then build, pull or import the images again",
         ) from error

@@ -34,9 +34,9 @@ _ROOT: Final = "root"
 
 
 class TreeLease:
-    """The right to read an unpacked image: ``root`` is its directory, and stays until :meth:`close`.
+    """The right to read an unpacked image: ``root`` is its directory and exists until :meth:`close`.
 
-    The files belong to the ids of the image plus :func:`~securebench.images.store.ids.tree_shift`. Nobody may change
+    The files are owned by the image's ids plus :func:`~securebench.images.store.ids.tree_shift`. Nobody may change
     them.
     """
 
@@ -61,7 +61,7 @@ class TreeLease:
 class StoredTree:
     """An image's tree: its size in bytes, and when it was last used, in seconds since 1970."""
 
-    is_there: bool
+    is_unpacked: bool
     size_bytes: int
     used_at: float
     in_use: bool
@@ -76,17 +76,17 @@ class Trees:
         self._limits = limits
 
     def lease(self, image_id: str) -> TreeLease:
-        """Return the tree of an image of the list, unpacked now if it is not. Raises as :func:`unpack` does."""
+        """Return the tree of a listed image, and unpack it if needed. Raises the errors of :func:`unpack`."""
         lock, tree = self._places.lock(image_id), self._places.tree(image_id)
         with explaining(self._places.top):
             while True:
-                held = take(lock, shared=True)  # which waits while somebody unpacks
+                held = take(lock, shared=True)  # waits while another process unpacks
                 assert held is not None
                 if tree.is_dir():
                     os.utime(held)
                     return TreeLease(tree, held)
                 os.close(held)
-                with self.claimed(image_id) as free:  # and never waits for who reads: that may take hours
+                with self.claimed(image_id) as free:  # without waiting for readers, which may hold it for hours
                     if free and not tree.is_dir():
                         self._unpack(image_id)
 

@@ -1,4 +1,4 @@
-"""The directories of an image store, which belong to this user alone."""
+"""The directories of an image store, which are private to this user."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 DIRECTORY_VARIABLE: Final = "SECUREBENCH_IMAGES"
 _PRIVATE: Final = 0o700
-_PASSABLE: Final = 0o711
+_TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
-"""The group is that of root in a sandbox, which may reach the trees. No other user of the host may."""
+"""The group is that of a sandbox's root, which may enter the trees. No other user of the host may."""
 
 IMAGES: Final = UserStore(
     directory="images",
@@ -44,39 +44,39 @@ class StorePaths:
 
     @property
     def index(self) -> Path:
-        """The list of images."""
+        """The index of images."""
         return self.top / INDEX_FILE
 
     @property
     def blobs(self) -> Path:
-        """Content, each under its digest."""
+        """Blobs, named by digest."""
         return self.top / "blobs" / "sha256"
 
     @property
     def trees(self) -> Path:
-        """Unpacked images, each under its id."""
+        """Unpacked images, named by id."""
         return self.top / "trees"
 
     @property
     def locks(self) -> Path:
-        """A file for each unpacked image: its lock, when it was used, and how large it is."""
+        """A file for each unpacked image: its lock, its last use and its size."""
         return self.top / "locks"
 
     @property
     def work(self) -> Path:
-        """Unfinished work. The process that works in a directory locks it."""
+        """Unfinished work. The process that uses a directory locks it."""
         return self.top / "work"
 
     def blob(self, digest: str) -> Path:
-        """Return where the content of this digest is."""
+        """Return the path of the blob with this digest."""
         return self.blobs / digest.removeprefix("sha256:")
 
     def tree(self, image_id: str) -> Path:
-        """Return where this image is unpacked."""
+        """Return the path of this image's tree."""
         return self.trees / image_id.removeprefix("sha256:")
 
     def lock(self, image_id: str) -> Path:
-        """Return the file of an image's lock."""
+        """Return the path of an image's lock file."""
         return self.locks / image_id.removeprefix("sha256:")
 
     @property
@@ -85,9 +85,9 @@ class StorePaths:
         return self.locks / "store"
 
     def exist(self) -> bool:
-        """Say whether there is a store. Raises :class:`ImageError` (``image-store-unusable``) if that cannot be seen.
+        """Return whether there is a store. Raises :class:`ImageError` (``image-store-unusable``) if that is unknown.
 
-        A home that this user cannot enter holds none.
+        A home directory that this user cannot enter counts as having none.
         """
         if in_closed_home(self.top):
             return False
@@ -97,10 +97,10 @@ class StorePaths:
     def make(self) -> None:
         """Create the store if it does not exist. Raises :class:`ImageError` (``image-store-unusable``)."""
         private = (self.top / "blobs", self.blobs, self.locks, self.work)
-        IMAGES.make(self.top, {self.top: _PASSABLE, **dict.fromkeys(private, _PRIVATE), self.trees: _TREES})
+        IMAGES.make(self.top, {self.top: _TRAVERSABLE, **dict.fromkeys(private, _PRIVATE), self.trees: _TREES})
         with explaining(self.top):
             if (shift := tree_shift()) and self.trees.stat().st_gid != shift:
                 os.chown(self.trees, 0, shift)
             if not (self.top / LAYOUT_FILE).exists():
-                with locked(self.store_lock):  # another process may do the same, and one at a time may write a file
+                with locked(self.store_lock):  # another process may be writing the same file
                     write_whole(self.top / LAYOUT_FILE, encoded(LAYOUT))

@@ -1,4 +1,4 @@
-"""An image from a root file system archive: one layer, and a configuration that we write."""
+"""Create an image from a root file system archive: one layer and a generated configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RootConfig:
-    """What the configuration of a root file system says: nothing more is known of an archive."""
+    """The configuration of an image that is made from a root file system."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
@@ -28,8 +28,8 @@ class RootConfig:
 def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, what: str) -> str:
     """Add the image of a tar archive, compressed or not, for this machine's architecture, and return its id.
 
-    The same archive and configuration give the same id: no time is in it. ``what`` names the archive in errors.
-    Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
+    The same archive and configuration always give the same id: the image records no time. ``what`` names the archive in
+    errors. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
     """
     layer = incoming.take(decompressed(pieces, ArchiveLimits(), what))
     return incoming.add(root_config(config, layer.digest), [replace(layer, media_type=LAYER_TYPE)])

@@ -1,8 +1,8 @@
-"""Work directories of a store, and the deletion of what left it.
+"""Work directories of a store, and the deletion of what is moved out of it.
 
-A killed process must not leave anything that looks finished. Unfinished work is therefore in a directory of its own,
-locked while its owner lives. A directory without a lock was left by a killed process: the next process to start work
-or to prune deletes it, and removes the unnamed images that it had listed.
+A killed process must not leave anything that looks finished. So unfinished work has its own directory, locked while
+its owner lives. An unlocked directory was left by a killed process: the next process that starts work or prunes deletes
+it, and removes the unnamed images that it had listed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class TemporaryDirectories(Protocol):
-    """A store that has work in it."""
+    """A store with work directories."""
 
     @property
     def work(self) -> Path:
-        """The directory of unfinished work, and of what is being deleted."""
+        """The parent of work directories, and of what is being deleted."""
 
     @property
     def store_lock(self) -> Path:
@@ -49,7 +49,7 @@ def temporary_directory(places: TemporaryDirectories) -> Iterator[Path]:
 
 @contextmanager
 def changing(places: TemporaryDirectories) -> Iterator[Trash]:
-    """Hold the store's lock in this block. What the block puts into the trash is deleted after the lock is released.
+    """Hold the store's lock in this block. What the block moves to the trash is deleted after the lock is released.
 
     Deleting a large tree takes seconds, and every run that starts needs the lock.
     """
@@ -92,7 +92,7 @@ class Trash:
         self._names += names
 
     def empty(self) -> None:
-        """Delete everything in it. Raises as :func:`remove_entry` does; what is left counts as abandoned."""
+        """Delete everything in it. Raises the errors of :func:`remove_entry`; what remains counts as abandoned."""
         with self._locks, opened(self._places.work, OPEN_DIRECTORY) as work:
             for name in self._names:
                 remove_entry(work, name)

@@ -1,11 +1,11 @@
-"""Building an image's tree from the members of its layers, through descriptors and never out of the tree.
+"""Build an image's tree from the members of its layers, through descriptors and never outside the tree.
 
-A layer changes what the layers below it have made, as Docker's overlay of them does:
+A layer changes what the layers below it created, like Docker's overlay:
 
-* ``.wh.NAME`` removes NAME, ``.wh..wh..opq`` all that is in its directory, where a layer below has made it;
-* what is there is replaced, except that a directory stays beneath a directory;
-* a link on the way to a member is followed, inside the tree, if its own layer made it; one that a layer below made
-  gives way to a directory.
+* ``.wh.NAME`` removes NAME, and ``.wh..wh..opq`` everything in its directory, if a layer below created it;
+* an existing entry is replaced, except that a directory stays if the member is a directory too;
+* a symbolic link on the way to a member is followed, inside the tree, if the same layer created it. A link that a layer
+  below created is replaced with a directory.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 WHITEOUT: Final = b".wh."
 OPAQUE: Final = b".wh..wh..opq"
 _META: Final = b".wh..wh."
-"""What the oldest of union file systems kept for itself: it says nothing of the image."""
+"""Internal files of aufs, the oldest of the union file systems. They are not part of the image."""
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOBODY: Final = 65534
 _LATEST: Final = 2**33 * 1_000_000_000
-_THEIR_FAULT: Final = frozenset(
+_IMAGE_ERRORS: Final = frozenset(
     {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EMLINK}
 )
-"""What the kernel says of names and links that cannot be. All else is the machine's trouble."""
+"""What the kernel answers to impossible names and links. All other errors are the machine's."""
 
 
 @dataclass(slots=True)
 class Unpacked:
-    """What a tree has, and what its image has that the tree has not."""
+    """The size of a tree, and what was left out of it."""
 
     members: int = 0
     bytes: int = 0
-    """Of all files that were written, also of those that a later layer has replaced."""
+    """Of all files written, including those that a later layer replaced."""
     specials: int = 0
-    """Devices and FIFOs: a sandbox has those that it needs from its runtime."""
+    """Devices and FIFOs. The container runtime creates those that a sandbox needs."""
     xattrs: int = 0
-    """Extended attributes, file capabilities above all."""
+    """Extended attributes, mainly file capabilities."""
     owners: int = 0
-    """Owners that no sandbox has: what was theirs belongs to nobody."""
+    """Owners outside the ids of a sandbox. Their files belong to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class _Attributes:
 
 
 class TreeBuilder:
-    """Builds below the directory ``root`` (a descriptor; empty, and ours alone). ``shift`` is added to each owner.
+    """Builds a tree below the directory ``root`` (a descriptor; empty and private). ``shift`` is added to each owner.
 
-    Without a shift all belongs to this user. Directories get their own modes and times only in :meth:`finish`. Raises
+    Without a shift this user owns everything. Directories get their modes and times only in :meth:`finish`. Raises
     :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
     """
 
@@ -83,7 +83,7 @@ class TreeBuilder:
         self._limits = limits
         self._directories: dict[bytes, _Attributes] = {b"": _Attributes()}
         self._new: set[bytes] = set()
-        """Real paths that the current layer has made, or has made something in."""
+        """Real paths that the current layer created, or created something in."""
         self._walk = TreeWalk(root, self._new, self._note_made)
         self._what = ""
         self.unpacked = Unpacked()
@@ -95,16 +95,16 @@ class TreeBuilder:
         self._new.clear()
 
     def add(self, member: Member, content: Iterable[memoryview]) -> None:
-        """Put one member in its place."""
+        """Add one member to the tree."""
         self.unpacked.members += 1
         if self.unpacked.members > self._limits.members:
             raise too_large(self._what, f"the image has more than {self._limits.members} members")
         self.unpacked.bytes += member.size
         self.unpacked.xattrs += member.xattrs
-        with self._explaining(member.path):
+        with self._explain_errors(member.path):
             parts = self._parts(member.path)
             if not parts and member.kind is not MemberKind.DIRECTORY:
-                raise StuckError("it would take the place of the root")
+                raise StuckError("it would replace the root directory")
             if not parts:
                 self._directories[b""] = self._attributes(member)
             elif parts[-1].startswith(WHITEOUT):
@@ -113,24 +113,24 @@ class TreeBuilder:
                 self._put(parts, member, content)
 
     def finish(self) -> None:
-        """Give directories their owners, modes and times, the deepest first."""
+        """Set the owners, modes and times of directories, deepest first."""
         self._walk.leave()
         for path in sorted(self._directories, key=lambda path: path.count(b"/") if path else -1, reverse=True):
             descriptor = self._open_real(path)
             if descriptor is not None:
-                self._give(descriptor, self._directories[path])
+                self._set_attributes(descriptor, self._directories[path])
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close open directories."""
         self._walk.leave()
 
     def _parts(self, path: bytes) -> list[bytes]:
         parts = split(path)
         if b".." in parts:
-            raise StuckError("its path has a '..'")
+            raise StuckError("its path contains '..'")
         if len(parts) > self._limits.depth:
-            raise too_large(self._named(path), f"it lies more than {self._limits.depth} directories deep")
+            raise too_large(self._named(path), f"it is more than {self._limits.depth} directories deep")
         return parts
 
     def _put(self, parts: list[bytes], member: Member, content: Iterable[memoryview]) -> None:
@@ -138,13 +138,13 @@ class TreeBuilder:
         place = self._walk.enter(parts[:-1])
         match member.kind:
             case MemberKind.FILE:
-                _replacing(place, name, lambda: self._write(place, name, attributes, content))
+                _create(place, name, lambda: self._write(place, name, attributes, content))
             case MemberKind.DIRECTORY:
                 self._make_directory(place, name)
                 self._directories[place.path_of(name)] = attributes
             case MemberKind.SYMLINK:
-                _replacing(place, name, lambda: os.symlink(member.link, name, dir_fd=place.descriptor))
-                self._give_link(place, name, attributes)
+                _create(place, name, lambda: os.symlink(member.link, name, dir_fd=place.descriptor))
+                self._set_link_attributes(place, name, attributes)
             case MemberKind.HARDLINK:
                 place = self._link(self._parts(member.link), parts)
             case MemberKind.SPECIAL:
@@ -156,7 +156,7 @@ class TreeBuilder:
         with opened(name, _CREATE, place.descriptor) as descriptor:
             for piece in content:
                 write_all(descriptor, piece)
-            self._give(descriptor, attributes)
+            self._set_attributes(descriptor, attributes)
 
     @staticmethod
     def _make_directory(place: OpenDirectory, name: bytes) -> None:
@@ -168,14 +168,14 @@ class TreeBuilder:
                 os.mkdir(name, 0o700, dir_fd=place.descriptor)
 
     def _link(self, target: list[bytes], parts: list[bytes]) -> OpenDirectory:
-        """Make a hard link to what is in the tree already: the entry itself, if that is a symbolic link."""
+        """Create a hard link to an entry of the tree. If that is a symbolic link, the link itself is linked."""
         if not target:
             raise StuckError("it is a hard link to the root")
         source = os.dup(self._walk.enter(target[:-1]).descriptor)
         try:
             place = self._walk.enter(parts[:-1])
             name = parts[-1]
-            _replacing(
+            _create(
                 place,
                 name,
                 lambda: os.link(
@@ -189,7 +189,7 @@ class TreeBuilder:
     def _white_out(self, parents: list[bytes], name: bytes) -> None:
         hidden = name.removeprefix(WHITEOUT)
         if hidden in {b"", b".", b".."}:
-            raise StuckError("it is not a name that could be removed")
+            raise StuckError("it is not the name of a removable entry")
         place = self._walk.enter(parents)
         if name == OPAQUE:
             self._clear(place.path)
@@ -197,7 +197,7 @@ class TreeBuilder:
             remove_entry(place.descriptor, hidden)
 
     def _clear(self, top: bytes) -> None:
-        """Remove from a directory what layers below have made, and leave what this one has."""
+        """Remove from a directory what layers below created, and keep what this one created."""
         pending = [top]
         while pending:
             path = pending.pop()
@@ -215,7 +215,7 @@ class TreeBuilder:
                 os.close(descriptor)
 
     def _open_real(self, path: bytes) -> int | None:
-        """Open a directory by its real path; ``None`` if there is none any more."""
+        """Open a directory by its real path, or return ``None`` if it no longer exists."""
         try:
             return open_below(self._root, split(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -229,14 +229,14 @@ class TreeBuilder:
     def _note_made(self, path: bytes) -> None:
         self._directories[path] = _Attributes()
 
-    def _give(self, descriptor: int, attributes: _Attributes) -> None:
+    def _set_attributes(self, descriptor: int, attributes: _Attributes) -> None:
         if self._shift:
             uid, gid = attributes.owner
             os.fchown(descriptor, uid + self._shift, gid + self._shift)
-        os.fchmod(descriptor, attributes.mode)  # after the owner: a change of owner takes set-id bits away
+        os.fchmod(descriptor, attributes.mode)  # after the owner, since chown clears the set-id bits
         os.utime(descriptor, ns=(attributes.mtime_ns, attributes.mtime_ns))
 
-    def _give_link(self, place: OpenDirectory, name: bytes, attributes: _Attributes) -> None:
+    def _set_link_attributes(self, place: OpenDirectory, name: bytes, attributes: _Attributes) -> None:
         if self._shift:
             uid, gid = attributes.owner
             os.chown(name, uid + self._shift, gid + self._shift, dir_fd=place.descriptor, follow_symlinks=False)
@@ -247,19 +247,19 @@ class TreeBuilder:
         return f"{self._what}: {printable_name(path)}"
 
     @contextmanager
-    def _explaining(self, path: bytes) -> Iterator[None]:
+    def _explain_errors(self, path: bytes) -> Iterator[None]:
         try:
             yield
         except StuckError as error:
             raise malformed(self._named(path), str(error)) from None
         except OSError as error:
-            if error.errno not in _THEIR_FAULT:
+            if error.errno not in _IMAGE_ERRORS:
                 raise
-            raise malformed(self._named(path), f"it cannot be made: {error.strerror}") from None
+            raise malformed(self._named(path), f"it cannot be created: {error.strerror}") from None
 
 
-def _replacing(place: OpenDirectory, name: bytes, make: Callable[[], None]) -> None:
-    """Make an entry, in place of what is there."""
+def _create(place: OpenDirectory, name: bytes, make: Callable[[], None]) -> None:
+    """Create an entry, replacing an existing one."""
     try:
         make()
     except FileExistsError:

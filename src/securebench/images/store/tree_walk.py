@@ -1,4 +1,4 @@
-"""Entering the directories of a tree that is being unpacked, creating them as its layers say."""
+"""Entering the directories of a tree that is being unpacked, and creating missing ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TreeWalk(Resolver):
         return self._last[1]
 
     def leave(self) -> None:
-        """Close the open directory: entries on the way to it may change now."""
+        """Close the open directory, because entries of its path may change now."""
         self._last = None
         super().leave()
 
@@ -45,12 +45,12 @@ class TreeWalk(Resolver):
         return os.open(name, OPEN_DIRECTORY, dir_fd=here.descriptor)
 
     def obstructed(self, here: OpenDirectory, name: bytes) -> int | None:
-        """Follow a link of this layer. Replace anything of the layers below with a directory."""
+        """Follow a link of this layer. Replace an entry of a layer below with a directory."""
         if here.path_of(name) in self._new:
             return None
         remove_entry(here.descriptor, name)
         return self.missing(here, name)
 
     def entered(self, path: bytes) -> None:
-        """Count the directory to this layer."""
+        """Record that the directory belongs to this layer."""
         self._new.add(path)

@@ -1,9 +1,8 @@
-"""Unpacking an image: its layers, one upon the other, become one directory tree.
+"""Unpack an image: its layers, one on top of the other, become one directory tree.
 
-The archives were written by somebody else, and this reads them as if by an enemy: every write goes through descriptors
-below the tree's root, no link leads out of it, nothing that is more than a file, a directory or a link is made, and
-bytes, members, depth and names have limits. The digest of each layer's archive must be the one that the image's
-configuration, whose own digest is the image's id, has for it.
+The archives are hostile: every write goes through descriptors below the tree's root, no link leads out of it, only
+files, directories and links are created, and bytes, members, depth and names have limits. The digest of each layer's
+archive must be the one in the image's configuration, whose own digest is the image's id.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """An archive, compressed or not, and ``diff_id``: the digest of the tar archive in it."""
+    """An archive, compressed or not, and ``diff_id``, the digest of the uncompressed tar archive."""
 
     path: Path
     diff_id: str
 
 
 def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits | None = None) -> Unpacked:
-    """Unpack into ``root``, an empty directory of this user's alone, and say what came of it.
+    """Unpack into ``root``, an empty private directory, and return statistics.
 
-    ``shift`` is added to each owner; without one all belongs to this user. Raises :class:`ImageError`
+    ``shift`` is added to each owner; without one, this user owns everything. Raises :class:`ImageError`
     (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
     """
     limits = limits or ArchiveLimits()
@@ -53,7 +52,7 @@ def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimit
 
 
 def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: ArchiveLimits) -> int:
-    """Unpack one layer, and return how many bytes its archive has."""
+    """Unpack one layer, and return the size of its archive in bytes."""
     with opened(layer.path, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
         digester = Digester()
         reader = TarReader(digester.through(decompressed(chunks(file), limits, what)), what, limits.header)

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
-from securebench.images.engine_images import take_from
+from securebench.images.engine_images import import_from_engine
 from securebench.images.store.image_store import ImageStore
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ class EngineTrees:
         self._taking = threading.Lock()
 
     def lease(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of ``image``. Raises what :func:`take_from` and :meth:`ImageStore.lease` raise."""
+        """Return the files of ``image``. Raises what :func:`import_from_engine` and :meth:`ImageStore.lease` raise."""
         with self._taking:  # once: an image may be large, and many tasks want the same one
             store = self._store = self._store or ImageStore()
             if store.find(image.id) is None:
-                take_from(self._engine, store, image.id, lambda _line: None)
+                import_from_engine(self._engine, store, image.id, lambda _line: None)
             if store.find(image.id) is None:
                 raise ImageError(
                     f"the engine has {image.reference} under an id that its archive of it has not",

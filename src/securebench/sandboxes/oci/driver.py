@@ -104,11 +104,11 @@ class OciDriver(SandboxDriver):
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Return what ``reference`` means, found out once."""
-        from securebench.images.ensure import provide
+        from securebench.images.ensure import ensure_image
 
         with self._resolving:
             if reference not in self._images:
-                self._images[reference] = provide(self.store, reference, on_progress)
+                self._images[reference] = ensure_image(self.store, reference, on_progress)
             return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:

@@ -18,7 +18,7 @@ from image_archives import file, layer
 from images.build.derived.conftest import BASE
 from securebench.errors import ConfigError, ImageError
 from securebench.images.build.build import Builder
-from securebench.images.build.derived.build import Left
+from securebench.images.build.derived.build import StepsResult
 from securebench.images.build.derived.compose import COMMIT_LABEL, SOURCE_LABEL
 from securebench.images.build.directory import builds_directory
 from securebench.images.build.recipe_digest import BASES_LABEL, DIGEST_LABEL, recipe_digest
@@ -44,12 +44,12 @@ class Steps:
         self.tools: list[str] = []
 
     @contextmanager
-    def __call__(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
+    def __call__(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[StepsResult | None]:
         """Run nothing."""
         self.build_scripts.append(build_script)
         self.tools = sorted(path.name for path in build_script.tools.rglob("*"))
         log(self.said)
-        yield Left(self.exit_code, iter((self.left,)))
+        yield StepsResult(self.exit_code, iter((self.left,)))
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_a_step_that_gives_the_source_another_history_fails_the_build(
     wanted = commit(clone)
     sourced = replace(recipe, source=GitSource(commit=wanted, path=clone), files={}, run=(("git", "tag"),))
     steps = Steps(layer(file("app/.git/refs/tags/v1", b"0" * 40 + b"\n")))
-    with pytest.raises(ImageError, match="refs/tags/v1: there is a tag") as caught:
+    with pytest.raises(ImageError, match="refs/tags/v1: a tag") as caught:
         _builder(based, steps).build(sourced)
     assert caught.value.code == "image-check-failed"
     assert based.find(REFERENCE) is None

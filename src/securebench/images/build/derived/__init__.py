@@ -1,1 +1,1 @@
-"""Images on top of others, made without an engine: files, sources, pinned wheels, and steps in a sandbox."""
+"""Images built on top of others without an engine: files, sources, pinned wheels, and steps in a sandbox."""

@@ -1,6 +1,6 @@
-"""Building a derived image: its content as one layer, what its steps change as another, on the layers of its base.
+"""Build a derived image: the layers of its base, one layer with its content, and one with the changes of its steps.
 
-No engine is needed, and on the host nothing is run of what comes in: steps run in a sandbox without network.
+No engine is needed. Nothing that is downloaded runs on the host: steps run in a sandbox without network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from securebench.images.build.derived.layer import MTIME
 from securebench.images.build.derived.script import MARK, script, steps
 from securebench.images.build.derived.sources import fetch_source
 from securebench.images.build.derived.wheels import fetch_wheels
-from securebench.images.ensure import provide
+from securebench.images.ensure import ensure_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 _INSTALLER = Path(__file__).resolve().parent.parent / "guest" / "install_wheels.py"
 _LINES_SHOWN = 10
 _ENVIRONMENT = {
-    # Compiled modules that know the time of their source would not be used: all times of a layer are one.
+    # All files of a layer have the same time, so a compiled module with the time of its source would not be used.
     "PYTHONDONTWRITEBYTECODE": "1",
     "SOURCE_DATE_EPOCH": str(MTIME),
-    # There is no index, and the image is nobody else's: pip needs neither to look for one nor to ask.
+    # There is no index, and pip may change the image's system packages: nothing else uses them.
     "PIP_NO_INDEX": "1",
     "PIP_NO_CACHE_DIR": "1",
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_ROOT_USER_ACTION": "ignore",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
-"""What steps have beside the image's own variables."""
+"""Variables of the steps, besides the image's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildScript:
-    """A script for the shell of an image of the store. ``tools`` is to be mounted where the script looks."""
+    """A script for the shell of a stored image. ``tools`` is mounted where the script expects it."""
 
     image_id: str
     script: str
@@ -59,26 +59,26 @@ class BuildScript:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """How a job ended, and the layer that it has left, to be read once."""
+class StepsResult:
+    """The exit code of a build script, and the layer with its changes, which can be read once."""
 
     exit_code: int
     layer: Iterator[bytes]
 
 
-RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[Left | None]]"
-"""Runs a job in a sandbox, and gives all of its output to the function. ``None`` where nothing can make a sandbox.
+RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[StepsResult | None]]"
+"""Runs a script in a sandbox and passes its output to the function. ``None`` if this machine cannot create sandboxes.
 
-What it gives is good while the block lasts. Raises :class:`InfrastructureError`.
+The result is valid until the block ends. Raises :class:`InfrastructureError`.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedBuild:
-    """One build. ``directory`` is for temporary files, ``log`` keeps what the steps print.
+    """One build. ``directory`` is for temporary files; ``log`` receives the output of the steps.
 
-    ``passing`` are labels of the image that the steps run in, which a driver may give to an engine: by them it is found
-    there, and removed.
+    ``passing`` are labels of the intermediate image that the steps run in. A driver may load that image into an engine,
+    and it is found and removed there by these labels.
     """
 
     store: ImageStore
@@ -87,15 +87,15 @@ class DerivedBuild:
     log: Path
     report: Callable[[str], None]
     run_steps: RunsSteps
-    passing: Mapping[str, str]
+    temporary_labels: Mapping[str, str]
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What the image says of how it was built, beside its source and commit."""
+    """Labels of the image that record how it was built, besides its source and commit."""
 
     def add(self, incoming: Incoming) -> str:
         """Add the image, still without a name, and return its id.
 
         Raises :class:`ConfigError` (``recipe-invalid``), :class:`ImageError` (``image-unavailable`` for the base,
-        ``image-build-failed``, and what sources and wheels raise) and :class:`InfrastructureError`.
+        ``image-build-failed``, and the errors of sources and wheels) and :class:`InfrastructureError`.
         """
         recipe, base = self.recipe, self._base()
         source, origin = self._source()
@@ -109,12 +109,12 @@ class DerivedBuild:
         )
         if not steps(recipe):
             return add_image(incoming, base, [content], additions)
-        passing = replace(additions, labels=self.passing)
-        changed = self._changed(incoming, add_image(incoming, base, [content], passing))
+        intermediate = replace(additions, labels=self.temporary_labels)
+        changed = self._run_steps(incoming, add_image(incoming, base, [content], intermediate))
         return add_image(incoming, base, [content, changed], additions)
 
     def _base(self) -> Base:
-        base = provide(self.store, self.recipe.base, self.report)
+        base = ensure_image(self.store, self.recipe.base, self.report)
         return Base(base.id, *self.store.documents(base.id))
 
     def _source(self) -> tuple[SourceTree | None, str]:
@@ -122,8 +122,8 @@ class DerivedBuild:
             return None, ""
         return fetch_source(self.recipe.source, self.directory, self.report)
 
-    def _changed(self, incoming: Incoming, image_id: str) -> Descriptor:
-        """Run the steps in the image, and return the layer of what they have changed."""
+    def _run_steps(self, incoming: Incoming, image_id: str) -> Descriptor:
+        """Run the steps in the image, and return the layer with their changes."""
         image = self.store.find(image_id)
         assert image is not None
         build_script = BuildScript(
@@ -132,21 +132,21 @@ class DerivedBuild:
             environment={**image.environment, **_ENVIRONMENT},
             tools=self._tools(),
         )
-        with self.log.open("ab") as log, self.run_steps(build_script, self._listener(log.write)) as left:
-            if left is None:
+        with self.log.open("ab") as log, self.run_steps(build_script, self._output_handler(log.write)) as result:
+            if result is None:
                 raise ImageError(
-                    f"{self.recipe.reference} has steps to run, and this machine has nothing to make a sandbox with",
+                    f"{self.recipe.reference} has steps to run, but this machine cannot create sandboxes",
                     code="image-tool-missing",
-                    hint="'securebench doctor' says what this machine lacks",
+                    hint="'securebench doctor' shows what is missing",
                 )
             log.flush()
-            if left.exit_code != 0:
-                raise self._failed(left.exit_code)
-            self.report("keeping what was changed")
-            return incoming.take(capped(left.layer, ArchiveLimits().bytes, f"the steps of {self.recipe.reference}"))
+            if result.exit_code != 0:
+                raise self._failed(result.exit_code)
+            self.report("saving the changes")
+            return incoming.take(capped(result.layer, ArchiveLimits().bytes, f"the steps of {self.recipe.reference}"))
 
     def _tools(self) -> Path:
-        """Return a directory with the wheels, and what installs them."""
+        """Create and return the directory with the wheels and their installer."""
         tools = self.directory / "tools"
         wheels = tools / "wheels"
         wheels.mkdir(parents=True)
@@ -156,14 +156,14 @@ class DerivedBuild:
             self.log.write_text("".join(f"{line}\n" for line in fetched))
             shutil.copy(_INSTALLER, tools)
         for path in (tools, *tools.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)  # a sandbox's root is nobody's on the host
+            path.chmod(0o755 if path.is_dir() else 0o644)  # a sandbox's root has no rights on the host
         return tools
 
-    def _listener(self, keep: Callable[[bytes], object]) -> Callable[[bytes], None]:
-        """Return what is given all output: it is kept, and the beginning of each step is reported."""
+    def _output_handler(self, keep: Callable[[bytes], object]) -> Callable[[bytes], None]:
+        """Return the function that receives all output. It saves the output, and reports the start of each step."""
         line = bytearray()
 
-        def listen(data: bytes) -> None:
+        def handle(data: bytes) -> None:
             keep(data)
             line.extend(data)
             *whole, rest = bytes(line).split(b"\n")
@@ -172,16 +172,16 @@ class DerivedBuild:
                 if text.startswith(MARK.encode()):
                     self.report(text.decode(errors="replace").removeprefix("securebench: "))
 
-        return listen
+        return handle
 
     def _failed(self, exit_code: int) -> ImageError:
         lines = self.log.read_text(errors="replace").splitlines()
         step = next((line for line in reversed(lines) if line.startswith(MARK)), "the first step")
-        words = "\n".join(f"    {line}" for line in lines[-_LINES_SHOWN:])
+        tail = "\n".join(f"    {line}" for line in lines[-_LINES_SHOWN:])
         return ImageError(
-            f"{step.removeprefix('securebench: ')}: it ended with exit code {exit_code}; its last words:\n{words}",
+            f"{step.removeprefix('securebench: ')} failed with exit code {exit_code}:\n{tail}",
             code="image-build-failed",
-            hint=f"the whole of the output is in {self.log}",
+            hint=f"the full output is in {self.log}",
         )
 
 

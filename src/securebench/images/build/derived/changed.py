@@ -1,6 +1,6 @@
-"""What the steps of a build have changed of an image, as a layer: from an overlay, or from an archive of all files.
+"""The layer with the changes that a build's steps made to an image, from an overlay or from an archive of all files.
 
-Left out is what is not the image's: where something is mounted while the steps run.
+Directories that are mounted while the steps run are not part of the image, and are left out.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     from securebench.fs.tar_reader import Member
     from securebench.fs.walk import TreeEntry
 
-_LEFT_OUT: Final = frozenset((b"proc", b"sys", b"dev", b"tmp", b"run"))
+_EXCLUDED: Final = frozenset((b"proc", b"sys", b"dev", b"tmp", b"run"))
 _OVERLAID: Final = frozenset(
     (
         *(b"etc/hosts", b"etc/hostname", b"etc/resolv.conf", b"etc/mtab"),
         *(b".dockerenv", b"sbin/docker-init", b"usr/sbin/docker-init"),
     )
 )
-"""What engines and runtimes put over files of an image, or where there are none."""
+"""Files that engines and runtimes put into a container, over the image's own or in addition."""
 _NOBODY: Final = 65534
 
 
-def is_left_out(path: bytes) -> bool:
-    """Say whether nothing of this path, which is relative to the root, is an image's."""
-    return path.split(b"/", 1)[0] in _LEFT_OUT or path in _OVERLAID
+def is_excluded(path: bytes) -> bool:
+    """Return whether this path, relative to the root, is not part of an image."""
+    return path.split(b"/", 1)[0] in _EXCLUDED or path in _OVERLAID
 
 
 def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes]:
-    """Give the layer that an overlay's upper directory is; ``descriptor`` may be -1 for one without changes.
+    """Yield the layer in an overlay's upper directory. ``descriptor`` is -1 if there were no changes.
 
-    ``opaque`` is the attribute of a directory that shows nothing of the image; ``shift`` what was added to each owner.
+    ``opaque`` is the attribute of a directory that hides the image's. ``shift`` was added to each owner.
     Raises :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
     """
     if descriptor >= 0:
-        for entry in walk(descriptor, is_left_out, layer=opaque):
-            yield from _of_overlay(entry, shift)
+        for entry in walk(descriptor, is_excluded, layer=opaque):
+            yield from _from_overlay(entry, shift)
     yield END
 
 
-def _of_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
+def _from_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
     path, status = entry.path, entry.status
     if entry.kind is EntryKind.WHITEOUT:
-        yield from written(_removal(path))
+        yield from written(_whiteout(path))
         return
     if entry.name.startswith(WHITEOUT):
-        raise _unfit(path, "its name would remove files of an image")
+        raise _unsupported(path, "its name means a removal in an image layer")
     owner = (_inner(status.st_uid, shift), _inner(status.st_gid, shift))
     mode = stat.S_IMODE(status.st_mode)
     if entry.kind is EntryKind.DIRECTORY:
@@ -75,29 +75,29 @@ def _of_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
     elif entry.kind is EntryKind.FILE:
         yield from written(LayerEntry(path=path, mode=mode, owner=owner, size=entry.size), content(entry))
     else:
-        raise _unfit(path, "it is a device, FIFO or socket")
+        raise _unsupported(path, "it is a device, FIFO or socket")
 
 
 def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterator[bytes]:
-    """Give the layer that makes the image unpacked at ``tree`` what the archive of its whole root has become.
+    """Yield the layer with the differences between the image unpacked at ``tree`` and an archive of the changed root.
 
-    ``shift`` is what was added to each owner in ``tree``. Raises as :func:`layer_of_overlay` does, and
+    ``shift`` was added to each owner in ``tree``. Raises the errors of :func:`layer_of_overlay`, and
     :class:`ImageError` (``image-malformed``).
     """
-    there: dict[bytes, MemberKind] = {}
-    reader = TarReader(pieces, "what the steps left", ArchiveLimits().header)
+    found: dict[bytes, MemberKind] = {}
+    reader = TarReader(pieces, "the result of the steps", ArchiveLimits().header)
     with opened(tree, OPEN_DIRECTORY) as top:
         for member in reader:
             path = b"/".join(part for part in member.path.split(b"/") if part not in {b"", b"."})
-            if path and not is_left_out(path):
-                there[path] = member.kind
-                yield from _of_archive(member, path, reader, _Before(top, path, shift))
-        yield from _removals(top, there)
+            if path and not is_excluded(path):
+                found[path] = member.kind
+                yield from _from_archive(member, path, reader, _ImageEntry(top, path, shift))
+        yield from _whiteouts(top, found)
     yield END
 
 
-class _Before:
-    """What the image has at a path."""
+class _ImageEntry:
+    """The image's own entry at a path."""
 
     def __init__(self, top: int, path: bytes, shift: int) -> None:
         self._top = top
@@ -105,23 +105,23 @@ class _Before:
         self._shift = shift
 
     def status(self) -> os.stat_result | None:
-        """Return what ``lstat`` says of it, ``None`` where it, or a directory above, is not there."""
+        """Return its ``lstat`` result, or ``None`` if it or its directory does not exist."""
         with suppress(OSError), self._directory() as above:
             return os.stat(self._name(), dir_fd=above, follow_symlinks=False)
         return None
 
     def has(self, member: Member, status: os.stat_result) -> bool:
-        """Say whether it has the member's owner and mode."""
+        """Return whether it has the member's owner and mode."""
         owner = (_inner(status.st_uid, self._shift), _inner(status.st_gid, self._shift))
         return stat.S_IMODE(status.st_mode) == member.mode and (owner == (member.uid, member.gid) or not self._shift)
 
     def target(self) -> bytes:
-        """Return where it leads, a link."""
+        """Return the target of a symbolic link."""
         with self._directory() as above:
             return os.readlink(self._name(), dir_fd=above)
 
     def content(self) -> bytes:
-        """Return what it holds, a file."""
+        """Return the content of a file."""
         with (
             self._directory() as above,
             opened(self._name(), OPEN_FILE, above) as descriptor,
@@ -141,9 +141,9 @@ class _Before:
         return self._path.rpartition(b"/")[2]
 
 
-def _of_archive(member: Member, path: bytes, reader: TarReader, before: _Before) -> Iterator[bytes]:
+def _from_archive(member: Member, path: bytes, reader: TarReader, before: _ImageEntry) -> Iterator[bytes]:
     if path.rpartition(b"/")[2].startswith(WHITEOUT):
-        raise _unfit(path, "its name would remove files of an image")
+        raise _unsupported(path, "its name means a removal in an image layer")
     status = before.status()
     same = status is not None and before.has(member, status)
     owner, mode = (member.uid, member.gid), member.mode
@@ -163,32 +163,32 @@ def _of_archive(member: Member, path: bytes, reader: TarReader, before: _Before)
         if not (same and status and stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
             yield from written(LayerEntry(path=path, kind=tarfile.LNKTYPE, mode=mode, owner=owner, link=link))
     else:
-        raise _unfit(path, "it is a device, FIFO or socket")
+        raise _unsupported(path, "it is a device, FIFO or socket")
 
 
-def _removals(top: int, there: Mapping[bytes, MemberKind]) -> Iterator[bytes]:
-    """Give the removals of what is not there any more, but of nothing below what was replaced as a whole."""
-    for entry in walk(top, is_left_out, content=False):
+def _whiteouts(top: int, found: Mapping[bytes, MemberKind]) -> Iterator[bytes]:
+    """Yield a whiteout for each entry that no longer exists, unless its directory was replaced."""
+    for entry in walk(top, is_excluded, content=False):
         above = entry.path.rpartition(b"/")[0]
-        if entry.path not in there and (not above or there.get(above) is MemberKind.DIRECTORY):
-            yield from written(_removal(entry.path))
+        if entry.path not in found and (not above or found.get(above) is MemberKind.DIRECTORY):
+            yield from written(_whiteout(entry.path))
 
 
-def _removal(path: bytes) -> LayerEntry:
+def _whiteout(path: bytes) -> LayerEntry:
     above, slash, name = path.rpartition(b"/")
     return LayerEntry(path=above + slash + WHITEOUT + name)
 
 
 def _inner(number: int, shift: int) -> int:
-    """Return the id that a sandbox knows for one of the host."""
+    """Return the id in the sandbox for an id of the host."""
     if not shift:
-        return 0  # an ordinary user's sandbox has one id alone
+        return 0  # a sandbox of an ordinary user has only one id
     return number - shift if shift <= number < shift + COUNT else _NOBODY
 
 
-def _unfit(path: bytes, problem: str) -> ImageError:
+def _unsupported(path: bytes, problem: str) -> ImageError:
     return ImageError(
-        f"the steps have left {printable_name(path)!r}: {problem}",
+        f"the steps created {printable_name(path)!r}: {problem}",
         code="image-build-failed",
-        hint="remove it in a last step",
+        hint="remove it in the last step",
     )

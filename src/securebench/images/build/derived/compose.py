@@ -1,4 +1,4 @@
-"""An image on top of another: the documents of it."""
+"""The manifest and configuration of an image on top of another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCE_LABEL = "org.securebench.source"
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The image beneath: its id, manifest, and configuration as it is written."""
+    """The base image: its id, manifest, and configuration as stored."""
 
     id: str
     manifest: ImageManifest
@@ -28,7 +28,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Additions:
-    """What an image says that its base does not. An empty ``workdir`` is the base's."""
+    """Settings that an image adds to its base's. An empty ``workdir`` keeps the base's."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
@@ -36,9 +36,9 @@ class Additions:
 
 
 def add_image(incoming: Incoming, base: Base, layers: Sequence[Descriptor], additions: Additions) -> str:
-    """Add the image of the base's layers and these, uncompressed ones that were taken, and return its id."""
+    """Add the image with the base's layers and these stored, uncompressed ones, and return its id."""
     for layer in base.manifest.layers:
-        incoming.has(layer.digest)  # which keeps it for this image
+        incoming.has(layer.digest)  # keeps the layer for this image
     typed = [replace(layer, media_type=LAYER_TYPE) for layer in layers]
     config = _config(base.config, [layer.digest for layer in layers], additions)
     return incoming.add(config, [*(replace(e, annotations={}) for e in base.manifest.layers), *typed])

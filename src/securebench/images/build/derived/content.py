@@ -1,4 +1,4 @@
-"""The first layer of a derived image: its source as a repository of one commit, and its files."""
+"""The first layer of a derived image: its files, and its source as a repository with one commit."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MESSAGE = "The state that the task starts from"
 
 
 def content_layer(recipe: DerivedRecipe, source: SourceTree | None) -> tuple[Iterator[bytes], str]:
-    """Return the layer's archive, piece by piece, and the id of the commit, empty where there is no source.
+    """Return the layer's archive, piece by piece, and the id of the commit, which is empty without a source.
 
-    Raises :class:`ConfigError` (``recipe-invalid``) for files that are not there, or that no image takes.
+    Raises :class:`ConfigError` (``recipe-invalid``) for files that are missing or unsupported.
     """
     repository = fresh_repository(source, _MESSAGE) if source else None
 
@@ -72,22 +72,22 @@ def _file(path: bytes, data: bytes, made: set[bytes], mode: int = 0o644) -> Iter
 
 
 def _directories(path: bytes, made: set[bytes]) -> Iterator[bytes]:
-    """Give the directories on the way to a path, and the path itself, that were not given before.
+    """Yield ``path`` and its parent directories, except those in ``made``.
 
-    Of those that the base has, only the owner and mode could change: those are what they always are.
+    The base's own directories keep their content and get the usual owner and mode.
     """
     parts = path.split(b"/") if path else []
     for end in range(1, len(parts) + 1):
-        way = b"/".join(parts[:end])
-        if way not in made:
-            made.add(way)
-            yield from written(LayerEntry(path=way, kind=tarfile.DIRTYPE, mode=0o755))
+        directory = b"/".join(parts[:end])
+        if directory not in made:
+            made.add(directory)
+            yield from written(LayerEntry(path=directory, kind=tarfile.DIRTYPE, mode=0o755))
 
 
 def _files(directory: Path, name: str, target: bytes) -> Iterator[bytes]:
     with _recipe_directory(directory, name) as top:
         for found in walk(top):
-            yield from _taken(found, target + b"/" + found.path if target else found.path, f"{directory / name}")
+            yield from _member(found, target + b"/" + found.path if target else found.path, f"{directory / name}")
 
 
 @contextmanager
@@ -96,14 +96,14 @@ def _recipe_directory(directory: Path, name: str) -> Iterator[int]:
         with opened(directory / name, OPEN_DIRECTORY) as top:
             yield top
     except NotADirectoryError:
-        raise _unfit(str(directory / name), "is a link, or no directory") from None
+        raise _invalid(str(directory / name), "is not a directory") from None
     except FileNotFoundError:
-        raise _unfit(str(directory / name), "is not there") from None
+        raise _invalid(str(directory / name), "does not exist") from None
 
 
-def _taken(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
+def _member(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
     if found.name.startswith(b".wh."):
-        raise _unfit(f"{what}/{printable_name(found.path)}", "has a name that removes files of an image")
+        raise _invalid(f"{what}/{printable_name(found.path)}", "has a name that means a removal in an image layer")
     if found.kind is EntryKind.DIRECTORY:
         yield from written(LayerEntry(path=path, kind=tarfile.DIRTYPE, mode=0o755))
     elif found.kind is EntryKind.LINK:
@@ -112,8 +112,10 @@ def _taken(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
         entry = LayerEntry(path=path, mode=0o755 if found.executable else 0o644, size=found.size)
         yield from written(entry, content(found))
     else:
-        raise _unfit(f"{what}/{printable_name(found.path)}", "is not a file, directory or link")
+        raise _invalid(f"{what}/{printable_name(found.path)}", "is not a file, directory or link")
 
 
-def _unfit(path: str, problem: str) -> ConfigError:
-    return ConfigError(f"{path} {problem}", code="recipe-invalid", hint="'files' names directories beside the recipe")
+def _invalid(path: str, problem: str) -> ConfigError:
+    return ConfigError(
+        f"{path} {problem}", code="recipe-invalid", hint="the keys of 'files' are directories of the recipe"
+    )

@@ -1,8 +1,8 @@
-"""A commit of a git repository elsewhere, fetched by git into an empty place of our own, where nothing is obeyed.
+"""Fetch one commit of a remote git repository into a new directory, without running anything from it.
 
-Building is the tester's own act, and this the only place where git runs on the host: it fetches objects into a bare
-repository that did not exist before, with a fixed configuration, without hooks, templates, tags or a checkout. What
-it has fetched is then read as plain files.
+The tester asks for a build, and this is the only code that runs git on the host. It fetches objects into a bare
+repository that did not exist before, with a fixed configuration, without hooks, templates, tags or a checkout. The
+result is then read as plain files.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _SETTINGS: Final = (
 
 
 def fetch_commit(url: str, commit: str, directory: Path, protocols: str = "https") -> Path:
-    """Fetch ``commit`` alone into ``directory``, which does not exist, and return that bare repository.
+    """Fetch only ``commit`` into ``directory``, which must not exist, and return that bare repository.
 
     Raises :class:`ImageError` (``image-tool-missing``, ``source-unavailable``).
     """
     if shutil.which("git") is None:
-        raise ImageError("git is not installed", code="image-tool-missing", hint="'apt-get install git'")
+        raise ImageError("git is not installed", code="image-tool-missing", hint="run 'apt-get install git'")
     environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
     environment |= _FIXED | {"GIT_ALLOW_PROTOCOL": protocols}
     _git(("init", "--quiet", "--bare", "--template=", str(directory)), environment, url)
@@ -70,14 +70,14 @@ def _git(arguments: tuple[str, ...], environment: dict[str, str], url: str) -> N
             timeout=_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise _unavailable(url, f"nothing came of it within {_SECONDS} s") from None
+        raise _unavailable(url, f"timed out after {_SECONDS} s") from None
     if done.returncode != 0:
-        raise _unavailable(url, "\n    ".join(["git says:", *done.stderr.strip().splitlines()[-_LINES_SHOWN:]]))
+        raise _unavailable(url, "\n    ".join(["git reports:", *done.stderr.strip().splitlines()[-_LINES_SHOWN:]]))
 
 
 def _unavailable(url: str, why: str) -> ImageError:
     return ImageError(
         f"cannot fetch the commit from {url}: {why}",
         code="source-unavailable",
-        hint="check the address and the commit; or clone it yourself, and say 'path' in place of 'url'",
+        hint="check the address and the commit, or clone it yourself and use 'path' instead of 'url'",
     )

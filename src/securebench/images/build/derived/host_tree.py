@@ -1,4 +1,4 @@
-"""The walk over directories that go into images: every kind of entry, with the errors of a build."""
+"""Walking directories that go into images, with the errors of a build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A layer of an image, written: a tar archive that is the same for the same content."""
+"""Writing an image layer as a tar archive that is always the same for the same content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MTIME: Final = 1_577_836_800
-"""2020-01-01, of everything: later than what zip archives can say, and the same wherever an image is made."""
+"""2020-01-01, the time of all files. Zip archives can represent it, and it does not depend on the build."""
 
 END: Final = bytes(2 * BLOCK)
 
@@ -30,7 +30,7 @@ class LayerEntry:
 
 
 def written(entry: LayerEntry, content: Iterable[bytes] = ()) -> Iterator[bytes]:
-    """Give a member's bytes. The content must have the size that the entry says; it is cut or filled to that."""
+    """Yield a member's bytes. Content is truncated or padded to the size of the entry."""
     yield _header(entry)
     left = entry.size
     for piece in content:
@@ -38,7 +38,7 @@ def written(entry: LayerEntry, content: Iterable[bytes] = ()) -> Iterator[bytes]
         left -= min(len(piece), left)
         if not left:
             break
-    yield bytes(left + -entry.size % BLOCK)  # a file that has shrunk meanwhile
+    yield bytes(left + -entry.size % BLOCK)  # padding, also for a file that shrank meanwhile
 
 
 def _header(entry: LayerEntry) -> bytes:

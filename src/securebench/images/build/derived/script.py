@@ -1,4 +1,4 @@
-"""The steps of a recipe as one script for a plain shell: each is announced, and the first that fails ends it."""
+"""The steps of a recipe as one shell script, which announces each step and stops at the first failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import Argv, DerivedRecipe
 
 TOOLS: Final = "/run/securebench"
-"""Where a build's inputs are mounted, read-only: what is below ``/run`` is in no image."""
+"""Where a build's inputs are mounted read-only. Images do not keep files below ``/run``."""
 
 MARK: Final = "securebench: step"
 

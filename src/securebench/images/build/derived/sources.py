@@ -1,4 +1,4 @@
-"""Where a derived image's source comes from, and what is noted about it."""
+"""The source of a derived image, and its record in the image."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def fetch_source(source: Source, directory: Path, report: Callable[[str], None]) -> tuple[SourceTree, str]:
-    """Return the files of a source, and what it was, for the image's label. ``directory`` is for temporary files.
+    """Return the files of a source, and its description for the image's label. ``directory`` is for temporary files.
 
-    Raises :class:`ImageError` as reading and fetching do.
+    Raises the :class:`ImageError` of reading and fetching.
     """
     if not isinstance(source, GitSource):
         report(f"fetching the source archive of {source.name} {source.version}")

@@ -1,4 +1,4 @@
-"""Pinned wheels for a base image's Python, fetched by this machine's pip as it is configured: no code of one runs."""
+"""Pinned wheels for a base image's Python, downloaded by this machine's pip. No code from a wheel runs."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GLIBC: Final = range(17, 37)
-"""Of manylinux tags: up to Debian 12's, which our base has."""
+"""The minor glibc versions of manylinux tags, up to Debian 12's, which the base image has."""
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686"}
 _LINES_SHOWN: Final = 5
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
-    """Put the wheels of these pins, ``name==version``, for ``python`` (``3.11``), into ``directory``.
+    """Download the wheels of these pins, ``name==version``, for ``python`` (``3.11``), into ``directory``.
 
-    Nothing that they need in their turn is fetched: a recipe lists it. Returns each with its digest. Raises
+    Dependencies are not resolved: a recipe lists them. Returns each file name with its digest. Raises
     :class:`ImageError` (``image-tool-missing``, ``image-build-failed``).
     """
     if find_spec("pip") is None:
         raise ImageError(
-            "wheels are fetched with pip, which this Python does not have",
+            "downloading wheels needs pip, which this Python does not have",
             code="image-tool-missing",
-            hint=f"'{sys.executable} -m ensurepip'",
+            hint=f"run '{sys.executable} -m ensurepip'",
         )
     done = query(_argv(requirements, python, directory))
     if done.returncode != 0:
-        words = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-_LINES_SHOWN:])
+        tail = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-_LINES_SHOWN:])
         raise ImageError(
-            f"pip could not fetch the wheels; its last words:\n{_CREDENTIALS.sub('', words)}",
+            f"pip could not download the wheels:\n{_CREDENTIALS.sub('', tail)}",
             code="image-build-failed",
-            hint="each requirement must have a wheel for this Python and machine: another version, or the network",
+            hint="check the network, and that each requirement has a wheel for this Python and machine",
         )
     return tuple(f"{path.name} sha256:{_sha256(path)}" for path in sorted(directory.glob("*.whl")))
 

@@ -1,1 +1,1 @@
-"""Images from Dockerfiles, which an engine builds."""
+"""Images from Dockerfiles, built by an engine."""

@@ -1,4 +1,4 @@
-"""Replacing the images that a Dockerfile starts from."""
+"""Replacing the base images of a Dockerfile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The Dockerfile as it is built, and the images that were not replaced, in their order."""
+    """The rewritten Dockerfile, and the images that were not replaced, in order."""
 
     text: str
     images: tuple[str, ...]
@@ -26,11 +26,11 @@ class Rewritten:
 def with_bases(text: str, bases: Mapping[str, str], arguments: Mapping[str, str]) -> Rewritten:
     """Replace the images that ``FROM`` and ``COPY --from`` name.
 
-    ``bases`` has the replacements by the names of the images, in any spelling; ``arguments`` are build arguments. The
+    ``bases`` maps image names, in any spelling, to replacements; ``arguments`` are build arguments. The
     ``--platform`` of a replaced image is dropped: the replacement has this machine's. Raises :class:`ConfigError`
     (``dockerfile-invalid``).
     """
-    others = {_canonical(name): other for name, other in bases.items()}
+    others = {_canonical(name): replacement for name, replacement in bases.items()}
     found = BaseImages(arguments)
     missing: dict[str, None] = {}
     written = []

@@ -1,4 +1,4 @@
-"""Building a Dockerfile on an engine: with its classic builder, so that any engine will do."""
+"""Building a Dockerfile with an engine's classic builder, which every engine has."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _LINES_SHOWN: Final = 10
 
 
 def require_engine(engine: Engine | None, recipe: DockerfileRecipe) -> Engine:
-    """Return the engine. Raises :class:`EngineError` that says why there is none, and what else can be done."""
+    """Return the engine. Raises :class:`EngineError`, which says why there is none and suggests alternatives."""
     if engine is not None:
         return engine
     try:
         return connect()
     except EngineError as error:
         raise EngineError(
-            f"{recipe.reference} is made from a Dockerfile, which only an engine builds: {error.message}",
+            f"{recipe.reference} has a Dockerfile, and building it needs an engine: {error.message}",
             code=error.code,
-            hint=f"{error.hint}; or build it where there is one, and bring it: 'docker save -o FILE' there, "
+            hint=f"{error.hint}; or build it on a machine with an engine, run 'docker save -o FILE' there and "
             "'securebench images import FILE' here",
         ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerfileBuild:
-    """One build on ``engine``. ``log`` keeps what the engine says; ``labels`` are given to what is made."""
+    """One build on ``engine``. ``log`` receives the engine's output. The image and its containers get ``labels``."""
 
     engine: Engine
     store: ImageStore
@@ -57,12 +57,12 @@ class DockerfileBuild:
         """Build, and return the id. The image has no name yet.
 
         Raises :class:`ConfigError` (``dockerfile-invalid``, ``recipe-invalid``), :class:`ImageError`
-        (``image-build-failed``, ``image-unavailable`` for a base) and what :meth:`Engine.doing` raises.
+        (``image-build-failed``, ``image-unavailable`` for a base) and the errors of :meth:`Engine.doing`.
         """
         rewritten = self._rewritten()
         context = cast(
             "IO[bytes]", context_archive(self.recipe.context, rewritten.text)
-        )  # the SDK takes what is iterated, too
+        )  # the SDK accepts iterators too
         with (
             self.log.open("w", encoding="utf-8") as log,
             self.engine.doing(f"build {self.recipe.reference}", missing=ImageError, hint=self._hint(rewritten)),
@@ -82,34 +82,34 @@ class DockerfileBuild:
             return self._followed(events, log, rewritten)
 
     def _rewritten(self) -> Rewritten:
-        """Return the Dockerfile with the bases that the engine has: by id, which no other image of that name has."""
+        """Return the Dockerfile with its bases replaced by ids in the engine, which are unambiguous."""
         text = read_text(self.recipe.dockerfile, "Dockerfile", _MAX_DOCKERFILE)[0]
-        there = {
+        ids = {
             name: resolve(self.engine, other, self.report, self.store).id
             for name, other in self.recipe.base_images.items()
         }
-        return with_bases(text, there, self.recipe.build_args)
+        return with_bases(text, ids, self.recipe.build_args)
 
     def _followed(self, events: Iterable[Mapping[str, Any]], log: IO[str], rewritten: Rewritten) -> str:
-        image, error, told = "", "", 0.0
+        image, error, reported = "", "", 0.0
         last: list[str] = []
-        for event in events:  # to their end, which frees the connection
+        for event in events:  # to the end, which frees the connection
             error = str(event.get("error") or error).strip()
             image = str((event.get("aux") or {}).get("ID") or image)
-            if said := str(event.get("stream") or event.get("error") or ""):
-                log.write(said)
-                last = [*last, *filter(None, said.split("\n"))][-_LINES_SHOWN:]
+            if output := str(event.get("stream") or event.get("error") or ""):
+                log.write(output)
+                last = [*last, *filter(None, output.split("\n"))][-_LINES_SHOWN:]
             if (step := str(event.get("stream") or "").strip()).startswith("Step "):
                 self.report(step.split("\n")[0])
-            elif "status" in event and time.monotonic() - told > _PROGRESS_SECONDS:
-                told = time.monotonic()
+            elif "status" in event and time.monotonic() - reported > _PROGRESS_SECONDS:
+                reported = time.monotonic()
                 self.report(" ".join(str(event[key]) for key in ("status", "id", "progress") if event.get(key)))
         if error or not image:
-            words = "\n".join(f"    {line}" for line in last)
+            tail = "\n".join(f"    {line}" for line in last)
             raise ImageError(
-                f"the Dockerfile of {self.recipe.reference} failed: {error or 'no image came of it'}\n{words}",
+                f"the Dockerfile of {self.recipe.reference} failed: {error or 'the engine returned no image'}\n{tail}",
                 code="image-build-failed",
-                hint=f"the whole of the output is in {self.log}; {self._hint(rewritten)}",
+                hint=f"the full output is in {self.log}; {self._hint(rewritten)}",
             )
         return image
 
@@ -117,4 +117,4 @@ class DockerfileBuild:
         if not rewritten.images:
             return f"see {self.recipe.dockerfile}"
         first = rewritten.images[0]
-        return f"it starts from {', '.join(rewritten.images)}: without a registry, '--base-image {first}=IMAGE'"
+        return f"its bases are {', '.join(rewritten.images)}; without a registry, pass '--base-image {first}=IMAGE'"

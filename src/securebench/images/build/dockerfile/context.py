@@ -1,4 +1,4 @@
-"""The build context of a Dockerfile: a directory as a tar archive, without what ``.dockerignore`` leaves out."""
+"""The build context of a Dockerfile: a directory as a tar archive, except what ``.dockerignore`` excludes."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
 
 IGNORE_FILE: Final = ".dockerignore"
 DOCKERFILE: Final = ".securebench.Dockerfile"
-"""Where ours lies in the context. The engine takes it away before anything is copied."""
+"""The name of the rewritten Dockerfile in the context. The engine removes it before anything is copied."""
 
-_OURS: Final = frozenset((os.fsencode(IGNORE_FILE), os.fsencode(DOCKERFILE)))
+_ADDED: Final = frozenset((os.fsencode(IGNORE_FILE), os.fsencode(DOCKERFILE)))
 _MAX_IGNORE: Final = 1024 * 1024
 
 
 def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
-    """Give the archive, piece by piece, with ``dockerfile`` as :data:`DOCKERFILE`.
+    """Yield the archive, piece by piece, with ``dockerfile`` as :data:`DOCKERFILE`.
 
-    Links stay links. Raises :class:`ConfigError` (``recipe-invalid``) for what is no directory, or holds a device.
+    Symbolic links are kept. Raises :class:`ConfigError` (``recipe-invalid``) if ``context`` is not a directory, or
+    contains a device.
     """
     ignored = _Ignored(_patterns(context))
     yield from _text(DOCKERFILE, dockerfile)
     yield from _text(IGNORE_FILE, f"{DOCKERFILE}\n{IGNORE_FILE}\n")
     try:
         with opened(context, OPEN_DIRECTORY) as top:
-            for found in walk(top, ignored.wholly):
-                if found.path not in _OURS and not ignored(found.path):
+            for found in walk(top, ignored.entirely):
+                if found.path not in _ADDED and not ignored(found.path):
                     yield from _member(found)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{context} is not a directory", code="recipe-invalid") from None
@@ -49,14 +50,14 @@ def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
 
 
 class _Ignored:
-    """What the patterns leave out: the last one that fits a path, or a directory above it, decides."""
+    """What the patterns exclude: the last one that matches a path, or a directory above it, decides."""
 
     def __init__(self, patterns: list[str]) -> None:
         self._patterns = [found for found in map(Pattern, patterns) if found.dirs]
         self._excepts = any(found.exclusion for found in self._patterns)
 
     def __call__(self, path: bytes) -> bool:
-        """Say whether this is left out."""
+        """Return whether this path is excluded."""
         parts = os.fsdecode(path).split("/")
         above = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
         ignored = False
@@ -65,9 +66,9 @@ class _Ignored:
                 ignored = not pattern.exclusion
         return ignored
 
-    def wholly(self, path: bytes) -> bool:
-        """Say whether it is left out with all that is below it, so that nobody has to look."""
-        return bool(self._patterns) and not self._excepts and path not in _OURS and self(path)
+    def entirely(self, path: bytes) -> bool:
+        """Return whether this directory is excluded with all of its content, so that it need not be read."""
+        return bool(self._patterns) and not self._excepts and path not in _ADDED and self(path)
 
 
 def _patterns(context: Path) -> list[str]:

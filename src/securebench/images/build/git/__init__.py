@@ -1,1 +1,1 @@
-"""Git repositories as plain files: read and written here, and no git is ever run to do it."""
+"""Reading and writing git repositories as plain files, without running git."""

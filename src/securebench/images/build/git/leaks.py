@@ -1,7 +1,7 @@
-"""What a repository knows of a history that a task must not show: read from its files, and no git is run.
+"""Find traces of history in a repository that a task must not show. Reads plain files and never runs git.
 
-In the image of a task, only what leads to the commit that the task starts from may be there (catalogue F01, C22). What
-is found is said, never judged: a task may be about a history.
+In a task's image, only the history of the commit that the task starts from is allowed (catalogue F01, C22). Findings
+are reported, not judged: a task may be about its history.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PACKED_REFS: Final = "packed-refs"
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """One thing: ``place`` is a path below the repository's own directory, ``what`` says what it tells."""
+    """One finding. ``place`` is a path below the repository's ``.git``; ``what`` describes the leak."""
 
     repository: str
     place: str
@@ -54,40 +54,40 @@ def image_leaks(root: Path) -> list[Leak]:
 
 
 def repository_leaks(tree: Path) -> list[Leak]:
-    """Return what the repository of the directory ``tree`` knows beside its one commit. Links are not followed.
+    """Return what the repository of the directory ``tree`` contains besides its one commit. Links are not followed.
 
-    A directory without ``.git`` leaks nothing. Raises ``OSError``.
+    A directory without ``.git`` has no leaks. Raises ``OSError``.
     """
     try:
         with opened(tree, OPEN_DIRECTORY) as top, opened(".git", OPEN_DIRECTORY, top) as directory:
             repository = _Repository(directory)
-            found = [*repository.leaks(), *_unreached(tree, repository.head())]
+            found = [*repository.leaks(), *_unreachable_commits(tree, repository.head())]
             return [Leak(str(tree), place, what) for place, what in found]
     except FileNotFoundError:
         return []
     except NotADirectoryError:
-        return [Leak(str(tree), ".git", "it is a file or link, which leads to a repository elsewhere")]
+        return [Leak(str(tree), ".git", "a file or link to a repository elsewhere")]
 
 
-def _unreached(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
-    """Say how many commits there are that do not lead to the one that is checked out."""
+def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
+    """Yield a finding for commits outside the history of the checked-out one."""
     try:
         with GitObjects(tree / ".git" / "objects", str(tree)) as objects:
-            there = set(objects.commits())
-            before = _ancestors(objects, head.decode("ascii", "replace"), there)
+            commits = set(objects.commits())
+            before = _ancestors(objects, head.decode("ascii", "replace"), commits)
     except ImageError as error:
-        yield "objects", f"they cannot all be read: {error.message}"
+        yield "objects", f"some cannot be read: {error.message}"
         return
-    if others := sorted(there - before):
+    if others := sorted(commits - before):
         yield "objects", f"{len(others)} commits are not part of HEAD's history, such as {_few(iter(others))}"
 
 
-def _ancestors(objects: GitObjects, head: str, there: set[str]) -> set[str]:
+def _ancestors(objects: GitObjects, head: str, commits: set[str]) -> set[str]:
     seen: set[str] = set()
     pending = [head]
     while pending:
         commit = pending.pop()
-        if commit in seen or commit not in there:
+        if commit in seen or commit not in commits:
             continue
         seen.add(commit)
         lines = objects.read(commit, b"commit").partition(b"\n\n")[0].split(b"\n")
@@ -105,32 +105,32 @@ class _Repository:
         yield from self._logs()
         for name in _POINTERS:
             if self._read(name).strip():
-                yield name, "it names commits of another time or place"
+                yield name, "it names other commits"
         for name in _BORROWED:
             if self._read(name).strip():
-                yield name, "objects of another repository are reached"
+                yield name, "it links to objects of another repository"
         if remotes := re.findall(rb'(?m)^\s*\[remote\s+"([^"\n]*)"', self._read("config")):
-            yield "config", f"it has the remotes {_few(map(printable_name, remotes))}"
+            yield "config", f"the remotes {_few(map(printable_name, remotes))}"
         for kind in ("modules", "worktrees"):
             if any(path.startswith(f"{kind}/") for path in self._paths):
-                yield kind, "there are other repositories in it"
+                yield kind, "it contains other repositories"
         if "shallow" in self._paths:
-            yield "shallow", "it was cut off, and says where"
+            yield "shallow", "the clone is shallow, and this file names its boundary"
 
     def _refs(self) -> Iterator[tuple[str, str]]:
         head = self.head()
         refs = self._all_refs()
         for name, commit in sorted(refs.items()):
             if name == "refs/stash":
-                yield name, "there is a stash"
+                yield name, "a stash"
             elif name.startswith("refs/notes/"):
-                yield name, "there are notes"
+                yield name, "notes"
             elif name.startswith("refs/tags/"):
-                yield name, "there is a tag"
+                yield name, "a tag"
             elif name.startswith("refs/remotes/"):
-                yield name, "there is a branch of a remote"
+                yield name, "a remote branch"
             elif commit != head:
-                yield name, f"it leads to {printable_name(commit)}, which is not HEAD"
+                yield name, f"it points to {printable_name(commit)}, not to HEAD"
 
     def _all_refs(self) -> dict[str, bytes]:
         refs: dict[str, bytes] = {}
@@ -142,7 +142,7 @@ class _Repository:
         return refs | {path: self._read(path).strip() for path in loose}
 
     def head(self) -> bytes:
-        """Return the commit that is checked out, empty where there is none."""
+        """Return the checked-out commit, or ``b""`` if there is none."""
         head = self._read("HEAD").strip()
         for _ in range(_SHOWN):
             if not head.startswith(b"ref: "):
@@ -154,10 +154,10 @@ class _Repository:
         for path in sorted(self._paths):
             lines = self._read(path).splitlines() if path.startswith("logs/") else []
             if len(lines) > 1 or (path == "logs/refs/stash" and lines):
-                yield path, f"it tells of {len(lines)} steps"
+                yield path, f"it has {len(lines)} entries"
 
     def _read(self, path: str) -> bytes:
-        """Return the beginning of a regular file; nothing where there is none."""
+        """Return the beginning of a regular file, or ``b""`` if there is none."""
         if self._paths.get(path) is not EntryKind.FILE:
             return b""
         *parents, last = os.fsencode(path).split(b"/")

@@ -1,4 +1,4 @@
-"""The files of one commit, as git has them."""
+"""The files of one commit, as in git."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ GITLINK: Final = 0o160000
 
 MAX_FILES: Final = 200_000
 MAX_BYTES: Final = 1024**3
-"""Of all files together: they are held in memory. The largest real repositories of benchmarks have a third of it."""
+"""The total size of all files, which are held in memory. The largest repositories of benchmarks have a third of it."""
 MAX_DEPTH: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file, or a link whose target is its data. ``mode`` is one of git's: FILE, EXECUTABLE or LINK."""
+    """A file, or a symbolic link with its target as data. ``mode`` is one of git's: FILE, EXECUTABLE or LINK."""
 
     mode: int
     data: bytes
@@ -33,25 +33,25 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    """Files by their paths, relative, with ``/``. ``submodules`` are paths of repositories that are not in it."""
+    """Files by relative path, with ``/``. ``submodules`` are the paths of repositories that are not included."""
 
     files: Mapping[bytes, SourceFile]
     submodules: tuple[bytes, ...] = ()
 
 
 def check_path(path: bytes, what: str) -> None:
-    """Raise :class:`ImageError` (``source-unusable``) for a path that leads out, or into a repository's own files."""
+    """Raise :class:`ImageError` (``source-unusable``) for a path outside the tree or inside a ``.git`` directory."""
     parts = path.split(b"/")
-    # A repository inside a repository would be a history that nobody looks at.
+    # A nested repository would be a history that nothing checks.
     bad = any(part in {b"", b".", b".."} or part.lower() == b".git" for part in parts)
     if bad or b"\0" in path or len(parts) > MAX_DEPTH:
-        raise unusable(what, f"it has a file {printable_name(path)!r}")
+        raise unusable(what, f"it has the unsafe path {printable_name(path)!r}")
 
 
 def unusable(what: str, problem: str, hint: str = "") -> ImageError:
-    """Return the error for a source that no image can be made of."""
+    """Return the error for a source that cannot be used in an image."""
     return ImageError(
         f"{what}: {problem}",
         code="source-unusable",
-        hint=hint or "use another release or commit, or bring the files with 'files'",
+        hint=hint or "use another release or commit, or list the files under 'files'",
     )

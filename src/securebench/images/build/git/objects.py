@@ -1,6 +1,6 @@
-"""Reading the objects of a git repository that somebody else made: loose ones and packs, bounded, and nothing obeyed.
+"""Reading the objects of an untrusted git repository, loose and packed, with limits.
 
-Neither the repository's configuration nor its hooks, filters or alternates are looked at.
+The repository's configuration, hooks, filters and alternates are ignored.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class GitObjects:
         whole = hashlib.sha1(b"%s %d\0" % (found, len(data)), usedforsecurity=False)
         whole.update(data)
         if found != kind or whole.hexdigest() != name:
-            raise unusable(self._what, f"its object {name} is damaged, or no {kind.decode()}")
+            raise unusable(self._what, f"its object {name} is damaged or not a {kind.decode()}")
         return data
 
     def commits(self) -> Iterator[str]:
-        """Give the ids of all commits that are there, whatever leads to them. Some may be given twice."""
+        """Yield the ids of all commits, also of unreachable ones. Some may be repeated."""
         for directory in sorted(self._directory.glob("[0-9a-f][0-9a-f]")):
             for path in sorted(directory.iterdir()):
                 name = directory.name + path.name
-                if _LOOSE.fullmatch(name) and self._begins(path).startswith(b"commit "):
+                if _LOOSE.fullmatch(name) and self._loose_start(path).startswith(b"commit "):
                     yield name
         try:
             for pack in self._all_packs():
@@ -77,8 +77,8 @@ class GitObjects:
             raise unusable(self._what, f"one of its packs cannot be read: {error}") from None
 
     @staticmethod
-    def _begins(path: Path) -> bytes:
-        """Return the first bytes of a loose object; nothing of what is none."""
+    def _loose_start(path: Path) -> bytes:
+        """Return the first bytes of a loose object, or ``b""`` for another file."""
         try:
             with opened(path, OPEN_FILE) as descriptor:
                 return zlib.decompressobj().decompress(os.read(descriptor, 512), 64)
@@ -87,7 +87,7 @@ class GitObjects:
 
     @staticmethod
     def _kind(pack: _Pack, offset: int) -> bytes:
-        """Return what an entry is, or is a chain of differences to."""
+        """Return the kind of an entry; for a delta, the kind of the object at the end of its chain."""
         for _ in range(_MAX_CHAIN):
             number, _size, at = pack.header(offset)
             if number == _OFFSET_DELTA:
@@ -118,8 +118,8 @@ class GitObjects:
                 return self._resolve(pack, offset)
         raise unusable(
             self._what,
-            f"it has no object {name}",
-            "use a whole clone, neither shallow nor partial nor borrowing from another: 'git clone --no-local URL'",
+            f"it lacks the object {name}",
+            "use a complete clone, not shallow, partial or with alternates: 'git clone --no-local URL'",
         )
 
     def _all_packs(self) -> list[_Pack]:
@@ -135,7 +135,7 @@ class GitObjects:
             return self._stack.enter_context(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
 
     def _resolve(self, pack: _Pack, offset: int) -> tuple[bytes, bytes]:
-        """Read an object that may be a chain of differences."""
+        """Read an object, which may be a chain of deltas."""
         deltas: list[bytes] = []
         while True:
             number, size, at = pack.header(offset)
@@ -152,12 +152,12 @@ class GitObjects:
                 base = pack.find(pack.data[at : at + 20])
                 deltas.append(pack.inflate(at + 20, size))
                 if base is None:
-                    raise ValueError("what it is a difference to is not in its pack")
+                    raise ValueError("the base of a delta is not in its pack")
                 offset = base
             else:
-                raise ValueError(f"it is of the unknown kind {number}")
+                raise ValueError(f"it has the unknown kind {number}")
         for delta in reversed(deltas):
-            data = _patched(data, delta)
+            data = _apply_delta(data, delta)
         return kind, data
 
 
@@ -166,13 +166,13 @@ class _Pack:
 
     def __init__(self, index: mmap.mmap, data: mmap.mmap) -> None:
         if index[:8] != _INDEX_MAGIC or data[:4] != b"PACK":
-            raise ValueError("it is in a pack of an unknown version")
+            raise ValueError("its pack has an unknown version")
         self._index = index
         self.data = data
         self._count = self._word(_FANOUT + 255 * 4)
 
     def find(self, name: bytes) -> int | None:
-        """Return where the object is."""
+        """Return the offset of the object, or ``None``."""
         low = self._word(_FANOUT + (name[0] - 1) * 4) if name[0] else 0
         high = self._word(_FANOUT + name[0] * 4)
         while low < high:
@@ -185,13 +185,13 @@ class _Pack:
         return None
 
     def entries(self) -> Iterator[tuple[bytes, int]]:
-        """Give the name of each object, and where it is."""
+        """Yield the name and the offset of each object."""
         for number in range(self._count):
             at = _NAMES + number * 20
             yield self._index[at : at + 20], self._offset(number)
 
     def header(self, offset: int) -> tuple[int, int, int]:
-        """Return an entry's kind and size, and where its content begins."""
+        """Return an entry's kind and size, and the offset of its content."""
         byte = self.data[offset]
         kind, size, shift = byte >> 4 & 7, byte & 15, 4
         while byte & 0x80:
@@ -202,7 +202,7 @@ class _Pack:
         return kind, size, offset + 1
 
     def distance(self, at: int) -> tuple[int, int]:
-        """Return how far before it the base of a difference is, and where its content begins."""
+        """Return how far back the base of a delta is, and the offset of the delta's content."""
         byte = self.data[at]
         value = byte & 0x7F
         while byte & 0x80:
@@ -210,11 +210,11 @@ class _Pack:
             byte = self.data[at]
             value = (value + 1) << 7 | byte & 0x7F
         if value <= 0:
-            raise ValueError("it is a difference to itself")
+            raise ValueError("a delta refers to itself")
         return value, at + 1
 
     def inflate(self, at: int, size: int) -> bytes:
-        """Return the content of ``size`` bytes that begins at ``at``."""
+        """Return the ``size`` bytes of content at the offset ``at``."""
         engine, found = zlib.decompressobj(), b""
         while len(found) < size and not engine.eof:
             piece = self.data[at : at + max(size, 64) + 64]
@@ -223,7 +223,7 @@ class _Pack:
             found += engine.decompress(piece, size - len(found) + 1)
             at += len(piece) - len(engine.unconsumed_tail)
         if len(found) != size:
-            raise ValueError("it has not the size that it says")
+            raise ValueError("its size differs from its header")
         return found
 
     def _offset(self, number: int) -> int:
@@ -245,11 +245,11 @@ def _inflated(packed: bytes, limit: int) -> bytes:
     return data
 
 
-def _patched(base: bytes, delta: bytes) -> bytes:
-    """Return what a difference makes of its base."""
+def _apply_delta(base: bytes, delta: bytes) -> bytes:
+    """Return the object that a delta makes from its base."""
     pieces = iter(delta)
     if _number(pieces) != len(base):
-        raise ValueError("its difference is to something else")
+        raise ValueError("a delta has another base size")
     size, found = _number(pieces), bytearray()
     if size > MAX_OBJECT:
         raise ValueError("it is too large")
@@ -263,7 +263,7 @@ def _patched(base: bytes, delta: bytes) -> bytes:
         if len(found) > size:
             break
     if len(found) != size:
-        raise ValueError("its difference makes something else of it")
+        raise ValueError("a delta gives another size than it declares")
     return bytes(found)
 
 

@@ -1,4 +1,4 @@
-"""The files of a commit of a repository that somebody else made."""
+"""Reading the files of a commit from an untrusted repository."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _NAME_BYTES = 20
 _GROUP_WRITABLE = 0o100664
-"""What git wrote long ago."""
+"""The mode of files in very old commits."""
 
 
 def read_commit(repository: Path, commit: str) -> SourceTree:
-    """Return the files of ``commit``, byte by byte as they were committed: no filter, no attribute, no conversion.
+    """Return the files of ``commit``, byte for byte as committed, without filters, attributes or conversion.
 
     ``repository`` is a clone with a ``.git`` directory, or a bare one. Raises :class:`ImageError`
     (``source-unusable``).
@@ -41,11 +41,11 @@ def read_commit(repository: Path, commit: str) -> SourceTree:
 
 
 def git_directory(repository: Path) -> Path:
-    """Return where a repository has its objects. Raises :class:`ImageError` (``source-unusable``)."""
+    """Return the directory that contains a repository's objects. Raises :class:`ImageError` (``source-unusable``)."""
     for directory in (repository / ".git", repository):
         if (directory / "objects").is_dir() and (directory / "HEAD").exists():
             return directory
-    raise unusable(str(repository), "it is not a git repository", "'git clone URL' makes one")
+    raise unusable(str(repository), "it is not a git repository", "create one with 'git clone URL'")
 
 
 class _Reading:
@@ -88,7 +88,7 @@ class _Reading:
 
 
 def _entries(tree: bytes, what: str) -> Iterator[tuple[int, bytes, str]]:
-    """Give mode, name and object of each entry of a tree."""
+    """Yield the mode, name and object id of each entry of a tree."""
     at = 0
     while at < len(tree):
         space, end = tree.find(b" ", at), tree.find(b"\0", at)

@@ -1,7 +1,7 @@
-"""A git repository of one commit, written as files: nothing but that commit was ever in it.
+"""Write a git repository with one commit, as plain files.
 
-No tag, remote, reflog or object of another history can be there (catalogue F01, C22), and the same files make the same
-commit wherever it is made: author and date are fixed.
+It never contained anything else: no tag, remote, reflog or object of another history (catalogue F01, C22). Author and
+date are fixed, so the same files always give the same commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME_LIMIT: Final = 0xFFF
 
 @dataclass(frozen=True, slots=True)
 class FreshRepository:
-    """``commit`` is the id of its only commit; ``files`` are those of its ``.git``, by their paths in it."""
+    """``commit`` is the id of the only commit; ``files`` are those of ``.git`` by path."""
 
     commit: str
     files: Mapping[bytes, bytes]
@@ -76,7 +76,7 @@ def _add(objects: dict[bytes, _Object], kind: bytes, data: bytes) -> bytes:
 
 
 def _add_trees(objects: dict[bytes, _Object], names: Mapping[bytes, tuple[int, bytes]]) -> bytes:
-    """Add a tree for each directory, the deepest first, and return the name of the root's."""
+    """Add a tree for each directory, deepest first, and return the name of the root's."""
     directories: dict[bytes, dict[bytes, tuple[int, bytes]]] = {b"": {}}
     for path, entry in names.items():
         above, _, name = path.rpartition(b"/")
@@ -97,7 +97,7 @@ def _add_trees(objects: dict[bytes, _Object], names: Mapping[bytes, tuple[int, b
 
 
 def _pack(objects: Iterable[_Object]) -> tuple[bytes, bytes, bytes]:
-    """Return a pack of all objects, whole, its index, and its name."""
+    """Return a pack of all objects without deltas, its index, and its name."""
     ordered = sorted(objects, key=lambda found: found.name)
     pack = bytearray(b"PACK" + struct.pack(">II", 2, len(ordered)))
     offsets, sums = [], []
@@ -134,7 +134,7 @@ def _entry_head(kind: int, size: int) -> bytes:
 
 
 def _staged(names: Mapping[bytes, tuple[int, bytes]], tree: SourceTree) -> bytes:
-    """Return the index: all files as committed. Git looks at their content when it is first asked."""
+    """Return git's index with all files as committed. Git compares their content at its first use."""
     index = bytearray(b"DIRC" + struct.pack(">II", 2, len(names)))
     for path in sorted(names):
         mode, name = names[path]

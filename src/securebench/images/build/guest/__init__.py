@@ -1,1 +1,1 @@
-"""What runs inside the images that are built: on whatever Python 3.6 or later they have, without an import of ours."""
+"""Programs that run inside the images that are built: for Python 3.6 or later, with only the standard library."""

@@ -1,6 +1,6 @@
 """Install the wheels of a directory into this Python, without pip, an index or a network.
 
-``python3 install_wheels.py DIRECTORY``. Modules are compiled with the hash of their source, not its time.
+Run as ``python3 install_wheels.py DIRECTORY``. Modules are compiled with the hash of their source, not its time.
 """
 
 import compileall
@@ -25,7 +25,7 @@ def main(directory: str) -> int:
     """Install each wheel, and return the exit code."""
     places = {kind: Path(path) for kind, path in sysconfig.get_paths().items()}
     for wheel in sorted(Path(directory).glob("*.whl")):
-        print(f"installing {wheel.name}")  # noqa: T201 - it is the log of a build
+        print(f"installing {wheel.name}")  # noqa: T201 - this is the log of a build
         with zipfile.ZipFile(str(wheel)) as archive:
             for path in Wheel(archive, places).install():
                 if path.suffix == ".py" and places["scripts"] not in path.parents:
@@ -34,13 +34,13 @@ def main(directory: str) -> int:
 
 
 class Wheel:
-    """One wheel, and where what it holds goes, by kind."""
+    """One wheel, and the target directory of each kind of file."""
 
     def __init__(self, archive: zipfile.ZipFile, places: "dict[str, Path]") -> None:
         tops = {name.split("/")[0] for name in archive.namelist()}
         found = [top for top in tops if top.endswith(".dist-info")]
         if len(found) != 1:
-            raise SystemExit(f"{archive.filename} is no wheel")
+            raise SystemExit(f"{archive.filename} is not a wheel")
         self._archive = archive
         self._info = found[0]
         self._places = places
@@ -48,7 +48,7 @@ class Wheel:
         self._library = places["purelib" if pure else "platlib"]
 
     def install(self) -> "list[Path]":
-        """Write all that it holds, its programs, and the record of it; return the files."""
+        """Write all files, the programs and the record of the wheel, and return their paths."""
         made = []
         for member in self._archive.infolist():
             target = self._target(member.filename)
@@ -64,10 +64,10 @@ class Wheel:
         return made
 
     def _target(self, name: str) -> "Path | None":
-        """Return where a member goes: into the library, or for what ``.data`` holds, where its kind does."""
+        """Return the target path of a member. Files in ``.data`` go to the directory of their kind."""
         parts = name.split("/")
         if ".." in parts or name.startswith("/"):
-            raise SystemExit(f"a wheel has a file {name!r}")
+            raise SystemExit(f"the wheel contains the unsafe path {name!r}")
         if name.endswith("/") or name == f"{self._info}/RECORD":
             return None
         if parts[0] != self._info[: -len(".dist-info")] + ".data":
@@ -88,12 +88,12 @@ class Wheel:
         return target
 
     def _launchers(self) -> "list[Path]":
-        """Write the programs that its entry points name."""
+        """Write the programs of its entry points."""
         name = f"{self._info}/entry_points.txt"
         if name not in self._archive.namelist():
             return []
         points = configparser.RawConfigParser(delimiters=("=",))
-        points.optionxform = str  # type: ignore[assignment, method-assign]  # names are as they are written
+        points.optionxform = str  # type: ignore[assignment, method-assign]  # keep the case of names
         points.read_string(self._archive.read(name).decode())
         programs = points.items("console_scripts") if points.has_section("console_scripts") else []
         return [self._launcher(program, value) for program, value in programs]
@@ -107,7 +107,7 @@ class Wheel:
 def _compile(path: Path) -> None:
     try:
         from py_compile import PycInvalidationMode
-    except ImportError:  # Python 3.6 knows only the time
+    except ImportError:  # Python 3.6 supports only the time
         compileall.compile_file(str(path), quiet=2)
     else:
         compileall.compile_file(str(path), quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
