@@ -184,12 +184,12 @@ def test_the_script_runs_each_step_as_it_is_written(based: ImageStore, recipe: D
     assert "\nnever" not in done.stdout
 
 
-def test_a_step_that_fails_is_named_with_its_last_words(based: ImageStore, recipe: DerivedRecipe) -> None:
+def test_a_step_that_fails_is_named_with_the_end_of_its_output(based: ImageStore, recipe: DerivedRecipe) -> None:
     """L25: the error has the step and the end of its output, the log all of it, and nothing is left in the store."""
     before = _left_after_nothing(based)
     steps = Steps(exit_code=7, said=b"securebench: step 1 of 1: make it\nno rule\n")
     stages: list[str] = []
-    with pytest.raises(ImageError, match=r"step 1 of 1: make it: it ended with exit code 7(.|\n)*no rule") as caught:
+    with pytest.raises(ImageError, match=r"step 1 of 1: make it failed with exit code 7(.|\n)*no rule") as caught:
         _builder(based, steps, stages.append).build(replace(recipe, run=(("make", "it"),)))
     assert caught.value.code == "image-build-failed"
     assert "step 1 of 1: make it" in stages
