@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,11 @@ def test_starting_loads_nothing_heavy(arguments: list[str]) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "securebench" in loaded
     assert not loaded & {"docker", "pydantic", "rich", "ruamel.yaml", "requests", "asyncio"}
+
+
+def test_every_test_directory_is_collected(pytestconfig: pytest.Config) -> None:
+    """Pytest skips directories of some names, such as 'build', unless it is told otherwise."""
+    skipped = pytestconfig.getini("norecursedirs")
+    directories = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    parts = {part for directory in directories for part in directory.relative_to(ROOT).parts}
+    assert not [part for part in parts if any(fnmatch(part, pattern) for pattern in skipped)]

@@ -76,14 +76,14 @@ def test_a_user_with_fakechroot_needs_no_root(programs: FakePrograms, by_user: N
 
 
 @pytest.mark.parametrize("with_newuidmap", [True, False])
-def test_a_user_without_any_way_is_told_what_to_install(
+def test_a_user_without_any_means_learns_what_to_install(
     programs: FakePrograms, by_user: None, tmp_path: Path, *, with_newuidmap: bool
 ) -> None:
     """Neither sudo nor subordinate ids: the error names the package, and the other ways."""
     programs.add("mmdebstrap")
     if with_newuidmap:
         programs.add("newuidmap")
-    with pytest.raises(ImageError, match=r"apt-get install uidmap.*docker load") as caught:
+    with pytest.raises(ImageError, match=r"apt-get install uidmap.*import the image") as caught:
         _find(tmp_path / "none")
     assert caught.value.code == "image-tool-missing"
 

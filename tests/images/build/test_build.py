@@ -130,7 +130,7 @@ def test_an_image_that_fails_a_check_does_not_take_the_name(own_store: ImageStor
     """L25: what had the name keeps it; the new image is gone; the error has the command and its output."""
     before = _builder(own_store).build(recipe).id
     left = _left(own_store)
-    with pytest.raises(ImageError, match="ended with 3: too old") as caught:
+    with pytest.raises(ImageError, match="exited with 3: too old") as caught:
         _builder(own_store, outcome=(3, "too old")).build(replace(recipe, command=("/bin/other",)))
     assert caught.value.code == "image-check-failed"
     assert _builder(own_store).state(recipe).id == before

@@ -165,7 +165,7 @@ def test_without_an_engine_it_is_said_what_to_do(
 ) -> None:
     """A Dockerfile is the engine's to build; the image may be brought from elsewhere."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    with pytest.raises(EngineError, match="only an engine builds") as caught:
+    with pytest.raises(EngineError, match="needs an engine") as caught:
         _build(based, None, recipe)
     assert caught.value.code == "engine-unavailable"
     assert "images import" in caught.value.hint
