@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from securebench.errors import FailureReason
 from verifiers.code_completion.cheats import CHEATS, TESTS, Cheat
 from verifiers.code_completion.judging_code import judge
 from verifiers.code_completion.test_honest_code import CASES
@@ -170,3 +171,27 @@ def test_in_one_process_simple_cheats_fail_too(driver: SandboxDriver, code: str)
     result = judge(driver, code, TESTS.format(canary="x"), isolation="shared")
     assert not result.passed
     assert result.metadata["isolation"] == "shared"
+
+
+MANY_CALLS = "for number in range({}):\n    assert solve(number) == number\n"
+
+
+@pytest.mark.every_driver
+@pytest.mark.parametrize(
+    ("seconds", "body"),
+    [(2, "return n"), pytest.param(30, "time.sleep(0.001); return n", marks=pytest.mark.long)],
+    ids=["2 s", "30 s"],
+)
+def test_more_calls_than_fit_end_for_one_reason(driver: SandboxDriver, seconds: float, body: str) -> None:
+    """A.4: on each driver, whoever had the word when the time was over."""
+    code = f"import time\ndef solve(n): {body}"
+    result = judge(driver, code, MANY_CALLS.format(60_000), timeout=seconds)
+    assert result.reason is FailureReason.CANDIDATE_TIMEOUT, result
+    assert "all calls together took too long" in result.message
+
+
+@pytest.mark.long
+@pytest.mark.every_driver
+def test_twenty_thousand_calls_fit_into_a_minute(driver: SandboxDriver) -> None:
+    """The number that the documents name for a task without a time limit of its own."""
+    assert judge(driver, "def solve(n): return n", MANY_CALLS.format(20_000)).passed

@@ -167,6 +167,45 @@ def test_a_candidate_that_ends_early_fails(phase: str, state: ExitState | None, 
     assert (fault.reason, fault.step) == (reason, phase)
 
 
+class _Hanging(_Script):
+    """A process that says nothing more until the time is over."""
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Return what there is, or wait in vain."""
+        if not self.said:
+            time.sleep(timeout or 0.0)
+            raise TimeoutError
+        return super().receive(timeout)
+
+
+class _Slow(_Script):
+    """A process that takes 0.03 s for each thing that it says."""
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Wait before the next piece."""
+        time.sleep(0.03)
+        return super().receive(timeout)
+
+
+@pytest.mark.parametrize("slow", ["candidate", "tests"])
+def test_many_calls_end_for_one_reason(slow: str) -> None:
+    """A.4: the candidate's turn or the tests', when their time is over it is because of all calls together."""
+    calls, replies = [frame(REQUEST).encode()] * 100, _ready(*[frame(REPLY)] * 100)
+    kinds = [_Slow, _Script] if slow == "candidate" else [_Script, _Slow]
+    fault = _fault(kinds[0](replies, None), kinds[1](calls, None), Deadlines(total=0.5, call=0.5))
+    assert fault.reason is FailureReason.CANDIDATE_TIMEOUT
+    assert fault.message == "the tests did not end within 0.5 s: all calls together took too long"
+
+
+def test_tests_that_hang_are_not_the_candidates_fault() -> None:
+    """One turn that took most of the time is what hung."""
+    fault = _fault(_Script(_ready(), None), _Hanging([]), Deadlines(total=0.2, call=0.2))
+    assert fault.reason is FailureReason.NO_VERDICT
+    calls = [frame(REQUEST).encode()]
+    fault = _fault(_Hanging(_ready()), _Script(calls, None), Deadlines(total=0.2, call=0.2))
+    assert (fault.reason, fault.message) == (FailureReason.CANDIDATE_TIMEOUT, "the candidate did not answer in time")
+
+
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_tests_that_end_without_a_verdict_are_no_pass(code: int) -> None:
     """A15, A17: an exit code of 0 is nothing."""

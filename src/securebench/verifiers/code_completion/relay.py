@@ -48,11 +48,15 @@ class Deadlines:
 
 
 class JudgingEndedError(CandidateFailedError):
-    """A judgement ended without a verdict of the tests. ``step`` is how far it had come."""
+    """A judgement ended without a verdict of the tests.
 
-    def __init__(self, reason: FailureReason, message: str, step: str) -> None:
+    ``step`` is how far it had come. ``in_time`` is false if its time was over.
+    """
+
+    def __init__(self, reason: FailureReason, message: str, step: str, *, in_time: bool = True) -> None:
         super().__init__(reason, message)
         self.step = step
+        self.in_time = in_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,25 @@ class FrameRelay:
             speaker, listener = listener, speaker
 
     def _hear(self, speaker: FrameChannel) -> Frame:
-        if speaker is self._tests:
-            return hear_tests(self._tests, self._end)
-        return hear_candidate(self._candidate, self._call_end(), WHEN_ANSWERING)
+        begun = time.monotonic()
+        try:
+            if speaker is self._tests:
+                return hear_tests(self._tests, self._end)
+            return hear_candidate(self._candidate, self._call_end(), WHEN_ANSWERING)
+        except JudgingEndedError as ended:
+            if not ended.in_time and self._took_many_turns(begun):
+                raise self._calls_took_too_long() from ended
+            raise
+
+    def _took_many_turns(self, begun: float) -> bool:
+        """Return whether all time is used up, and this turn, since ``begun``, was less than half of it."""
+        now = time.monotonic()
+        return now >= self._end and now - begun < self._deadlines.total / 2
+
+    def _calls_took_too_long(self) -> JudgingEndedError:
+        """Return the failure of many calls: whose turn it was at the end is chance, and decides no reason."""
+        message = f"the tests did not end within {self._deadlines.total:g} s: all calls together took too long"
+        return JudgingEndedError(FailureReason.CANDIDATE_TIMEOUT, message, "tests")
 
     def _call_end(self) -> float:
         return min(self._end, time.monotonic() + self._deadlines.call)
@@ -118,7 +138,8 @@ def hear_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[
     except ChannelEndedError as ended:
         reason, message = _ENDS[ended.end]
         code = f" (exit code {ended.exit_code})" if ended.end is End.EXITED else ""
-        raise JudgingEndedError(reason, message + code, phase) from ended
+        in_time = ended.end is not End.TIMEOUT
+        raise JudgingEndedError(reason, message + code, phase, in_time=in_time) from ended
     if heard.kind == FAILED:
         raise _candidate_failed(heard, phase)
     return heard
@@ -130,7 +151,8 @@ def hear_tests(tests: FrameChannel, deadline: float) -> Frame:
         return tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:
         message = f"the tests gave no verdict: their process ended with {ended.end.value}"
-        raise JudgingEndedError(FailureReason.NO_VERDICT, message, "tests") from ended
+        in_time = ended.end is not End.TIMEOUT
+        raise JudgingEndedError(FailureReason.NO_VERDICT, message, "tests", in_time=in_time) from ended
 
 
 def read_verdict(spoken: Frame) -> Verdict:
