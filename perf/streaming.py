@@ -25,6 +25,7 @@ from report import Table
 from securebench.egress.gateway import EgressSession, Gateway
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.egress.rules import ProxyRules
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -156,8 +157,8 @@ def _ways() -> Iterator[dict[str, tuple[Server, Callable[[], socket.socket]]]]:
         gateway = Gateway(lambda _line: None, rules=rules)
         for opened in (plain, secure, gateway):
             stack.callback(opened.close)
-        relay = _port(stack.enter_context(gateway.open("relay", EgressPlan(relay=_plan(plain.port)))))
-        proxy = _port(stack.enter_context(gateway.open("proxy", EgressPlan(domains=(HOST,)))))
+        relay = _port(stack.enter_context(gateway.open(TrialId("relay"), EgressPlan(relay=_plan(plain.port)))))
+        proxy = _port(stack.enter_context(gateway.open(TrialId("proxy"), EgressPlan(domains=(HOST,)))))
         yield {
             "direct, HTTP": (plain, lambda: _connected(plain.port)),
             "relay": (plain, lambda: _connected(relay)),

@@ -24,7 +24,8 @@ from securebench.results.record import (
 from securebench.results.redaction import Redactor
 from securebench.results.run_header import RunHeader
 from securebench.results.trajectory import TRAJECTORIES, keep_trajectory, trajectory_file
-from securebench.tasks import CandidateKind, task_directory_name
+from securebench.tasks import CandidateKind
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,13 +45,19 @@ _WHY: Final = {
 _DIGEST: Final = "ab" * 32
 
 
-def header(planned: int, *, run_id: str = RUN_ID, pack_tasks: int | None = None, **sections: JsonValue) -> RunHeader:
-    """Return the header of a run of ``planned`` tasks, by default all of its pack; ``sections`` are decisive ones."""
-    tasks = planned if pack_tasks is None else pack_tasks
+def header(
+    planned: int, *, run_id: str = RUN_ID, pack_tasks: int | None = None, trials: int = 1, **sections: JsonValue
+) -> RunHeader:
+    """Return the header of a run of ``planned`` trials, ``trials`` of each task, by default of all tasks of its pack.
+
+    ``sections`` are decisive ones.
+    """
+    tasks = planned // trials if pack_tasks is None else pack_tasks
     decisive: dict[str, JsonValue] = {
         "run_id": run_id,
         "benchmark": {"id": BENCHMARK_ID, "version": "1"},
         "pack": {"commitment": _DIGEST, "public_digest": _DIGEST, "tasks": tasks},
+        "trials": trials,
         "harness": {"type": "command", "digest": _DIGEST, "env": {}},
         "verifiers": {family: {"version": "1"} for family in FAMILIES},
         "verification": {"disallow_dangerous_commands": True, "deny_commands": []},
@@ -62,6 +69,7 @@ def header(planned: int, *, run_id: str = RUN_ID, pack_tasks: int | None = None,
     information: dict[str, JsonValue] = {
         "config_digest": _DIGEST,
         "planned": planned,
+        "planned_tasks": planned // trials,
         "planned_digest": _DIGEST,
         "workers": 2,
         "engine": {"version": "1.8.1", "enforced": ["network", "capabilities", "seccomp"]},
@@ -153,5 +161,5 @@ def sealed_tree(directory: Path, tree: Path) -> dict[str, JsonValue]:
 
 def trajectory(directory: Path, task_id: str, *steps: JsonValue) -> dict[str, JsonValue]:
     """Write the trajectory of a task, and return the provenance of its record."""
-    path = trajectory_file(directory / TRAJECTORIES, task_directory_name(task_id))
+    path = trajectory_file(directory / TRAJECTORIES, TrialId(task_id).directory)
     return {"trajectory": keep_trajectory(path, "\n".join(map(json.dumps, steps)), Redactor())}

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from securebench.progress import EVENTS, AgentOutput, Event, EventKind, Reporter, Resume, TaskStart
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,16 +30,16 @@ def test_the_kinds_are_those_of_the_contract() -> None:
 
 
 def test_events_carry_their_task_and_time() -> None:
-    """An event has the id of its task, its data, and a time that only grows."""
+    """An event has the id of its task, the number of the trial, its data, and a time that only grows."""
     events: list[Event] = []
     report = Reporter([events.append])
-    report.emit(Resume(kept=1, redone=0, tasks=3))
-    report.task("pack/one").emit(TaskStart(family="short_answer", attempt=1))
-    assert [(event.kind, event.task_id) for event in events] == [
-        (EventKind.RESUME, ""),
-        (EventKind.TASK_START, "pack/one"),
+    report.emit(Resume(kept=1, redone=0, planned=3))
+    report.task(TrialId("pack/one", 2)).emit(TaskStart(family="short_answer", attempt=1))
+    assert [(event.kind, event.task_id, event.trial) for event in events] == [
+        (EventKind.RESUME, "", 0),
+        (EventKind.TASK_START, "pack/one", 2),
     ]
-    assert events[0].data == {"kept": 1, "redone": 0, "tasks": 3}
+    assert events[0].data == {"kept": 1, "redone": 0, "planned": 3}
     assert events[0].time <= events[1].time
 
 
@@ -51,7 +52,7 @@ def test_a_sink_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None
         raise ValueError
 
     report = Reporter([bad, lambda _: calls.append("good")])
-    one, other = report.task("a"), report.task("b")
+    one, other = report.task(TrialId("a")), report.task(TrialId("b"))
     one.emit(TASK_START)
     other.emit(TASK_START)
     assert calls == ["bad", "good", "good"]
@@ -67,18 +68,18 @@ def test_muted_kinds_reach_nobody() -> None:
         scrubbed.append(data)
         return data
 
-    report = Reporter([events.append], muted=[EventKind.AGENT_OUTPUT]).task("a", scrub=scrub)
+    report = Reporter([events.append], muted=[EventKind.AGENT_OUTPUT]).task(TrialId("a"), scrub=scrub)
     report.emit(AgentOutput(stream="stdout", text="x"))
     assert not events
     assert not scrubbed
-    Reporter().task("a", scrub=scrub).emit(TASK_START)
+    Reporter().task(TrialId("a"), scrub=scrub).emit(TASK_START)
     assert not scrubbed
 
 
 def test_data_is_redacted_before_any_sink_sees_it() -> None:
     """A task's reporter redacts what it hands on (F13)."""
     events: list[Event] = []
-    report = Reporter([events.append]).task("a", scrub=lambda data: dict.fromkeys(data, "<redacted>"))
+    report = Reporter([events.append]).task(TrialId("a"), scrub=lambda data: dict.fromkeys(data, "<redacted>"))
     report.emit(AgentOutput(stream="stdout", text="secret"))
     assert events[0].data == {"stream": "<redacted>", "text": "<redacted>"}
 
@@ -97,7 +98,7 @@ def test_one_event_at_a_time() -> None:
 
     def work() -> None:
         for _ in range(200):
-            report.task("a").emit(TASK_START)
+            report.task(TrialId("a")).emit(TASK_START)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

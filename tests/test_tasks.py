@@ -21,9 +21,9 @@ from securebench.tasks import (
     Environment,
     SecureBenchTask,
     VerifierView,
-    task_directory_name,
     task_from_spec,
 )
+from securebench.trials import TrialId
 
 CANARY = "canary-7f3a9d"
 SPEC = {
@@ -147,10 +147,37 @@ def test_the_removed_field_expose_is_a_value_error() -> None:
         task_from_spec({**SPEC, "resources": {"a": {"value": 1, "expose": True}}})
 
 
+def test_trials_of_a_task_never_share_a_directory() -> None:
+    """The first trial has the task's own directory; others add their number, which no task's hash can look like."""
+    names = [TrialId("pack/one", trial).directory for trial in (1, 2, 12)]
+    assert names[1:] == [f"{names[0]}-trial-2", f"{names[0]}-trial-12"]
+    assert TrialId("pack/one-trial-2").directory != names[1]
+    assert [str(TrialId("pack/one", trial)) for trial in (1, 2)] == ["pack/one", "pack/one (trial 2)"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tags"),
+    [
+        ({}, ()),
+        ({"tags": ["b", "a", "b", "", 3, None, ["x"]]}, ("b", "a")),
+        ({"tags": "no list"}, ()),
+        (
+            {"tags": ["web"], "difficulty": "easy", "category": "ops", "author_name": "x"},
+            ("web", "category:ops", "difficulty:easy"),
+        ),
+        ({"difficulty": 3, "category": ""}, ()),
+        ({"tags": ["x" * 101, *map(str, range(40))]}, tuple(map(str, range(32)))),
+    ],
+)
+def test_tags_come_from_the_metadata(metadata: dict[str, Any], tags: tuple[str, ...]) -> None:
+    """They are texts, each once, and few and short enough for every record; whatever else is there is ignored."""
+    assert SecureBenchTask("t", "b", "f", ResourceBundle(()), metadata=metadata).tags == tags
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_two_ids_never_share_a_directory(one: str, other: str) -> None:
     """Directory names are plain, short, and as different as the ids (K11)."""
-    names = [task_directory_name(one), task_directory_name(other)]
+    names = [TrialId(one).directory, TrialId(other).directory]
     assert (names[0] == names[1]) == (one == other)
     assert all(len(name) <= 60 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for name in names)
 
@@ -158,7 +185,7 @@ def test_two_ids_never_share_a_directory(one: str, other: str) -> None:
 @pytest.mark.parametrize(("one", "other"), [("a/b", "a_b"), ("A", "a"), ("..", "."), ("x" * 300, "x" * 301)])
 def test_ids_that_look_alike_have_directories_of_their_own(one: str, other: str) -> None:
     """What a slug makes equal, the hash keeps apart."""
-    assert task_directory_name(one) != task_directory_name(other)
+    assert TrialId(one).directory != TrialId(other).directory
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from securebench.trials import TrialId
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -44,11 +46,20 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What all events have. ``time`` is monotonic seconds; ``task_id`` is empty for events of the whole run."""
+    """What all events have. ``time`` is monotonic seconds.
+
+    For events of the whole run, ``task_id`` is empty and ``trial`` is 0. Trials of a task count from 1.
+    """
 
     kind: ClassVar[EventKind]
     task_id: str = ""
+    trial: int = 0
     time: float = field(default_factory=time.monotonic)
+
+    @property
+    def trial_id(self) -> TrialId:
+        """The task and the number of its trial."""
+        return TrialId(self.task_id, self.trial)
 
     @property
     def data(self) -> dict[str, JsonValue]:
@@ -58,12 +69,16 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart(Event):
-    """A run is about to execute ``to_do`` of its ``tasks``. The whole pack has ``pack_tasks``."""
+    """A run of ``trials`` of each of its ``tasks`` is about to execute ``to_do`` trials.
+
+    The whole pack has ``pack_tasks``.
+    """
 
     kind = EventKind.RUN_START
     run_id: str
     benchmark_id: str
     tasks: int
+    trials: int
     pack_tasks: int
     to_do: int
     workers: int
@@ -72,12 +87,15 @@ class RunStart(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Event):
-    """A run was resumed: ``kept`` records are valid, ``redone`` tasks had ended in an error and run again."""
+    """A run was resumed: ``kept`` of its ``planned`` trials have a valid record.
+
+    ``redone`` trials had ended in an error and run again.
+    """
 
     kind = EventKind.RESUME
     kept: int
     redone: int
-    tasks: int
+    planned: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +221,7 @@ class RunDone(Event):
 EVENTS: Final[Mapping[EventKind, type[Event]]] = MappingProxyType({kind.kind: kind for kind in Event.__subclasses__()})
 """The type of each kind of event."""
 
-_COMMON: Final = frozenset(("task_id", "time"))
+_COMMON: Final = frozenset(("task_id", "trial", "time"))
 
 
 def _own_fields(kind: type[Event]) -> list[str]:
@@ -220,23 +238,23 @@ class Reporter:
         self,
         sinks: Iterable[Callable[[Event], None]] = (),
         *,
-        task_id: str = "",
+        trial: TrialId | None = None,
         muted: Iterable[EventKind] = (),
     ) -> None:
         self._sinks = list(sinks)
-        self._task_id = task_id
+        self._trial = trial or TrialId("", 0)
         self._muted = frozenset(muted)
         self._lock = threading.Lock()
         self._scrub: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]] | None = None
 
     def task(
         self,
-        task_id: str,
+        trial: TrialId,
         *,
         scrub: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]] | None = None,
     ) -> Reporter:
-        """Return a reporter whose events carry ``task_id``, with the same sinks. ``scrub`` redacts their fields."""
-        bound = Reporter(task_id=task_id, muted=self._muted)
+        """Return a reporter whose events carry ``trial``, with the same sinks. ``scrub`` redacts their fields."""
+        bound = Reporter(trial=trial, muted=self._muted)
         bound._sinks, bound._lock, bound._scrub = self._sinks, self._lock, scrub
         return bound
 
@@ -244,7 +262,7 @@ class Reporter:
         """Report one event. Never raises because of a sink."""
         if event.kind in self._muted or not self._sinks:
             return
-        event = replace(event, task_id=self._task_id, **self._redacted(event))
+        event = replace(event, **self._trial._asdict(), **self._redacted(event))
         with self._lock:
             for sink in list(self._sinks):
                 try:

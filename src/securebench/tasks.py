@@ -6,8 +6,6 @@ of attributes leads from an agent's view to another lane.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -28,8 +26,12 @@ DEFAULT_IMAGE = "securebench/python:3.11"
 WORKSPACE_TARGET = "/workspace"
 """Where a workspace lies in a sandbox, but for a terminal task that names a working directory."""
 
-_SLUG_LENGTH = 40
-_HASH_LENGTH = 16
+MAX_TAGS = 32
+"""Tags of one task. They are copied into every record of it."""
+MAX_TAG = 100
+"""Characters of a tag."""
+_TAG_FIELDS = ("category", "difficulty")
+"""Metadata that count as tags. Importers take them over from the packs' authors."""
 
 
 class CandidateKind(StrEnum):
@@ -136,6 +138,20 @@ class SecureBenchTask:
     """Of what the row has outside of ``eval``."""
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """The texts in ``metadata.tags``, and ``category:VALUE`` and ``difficulty:VALUE`` if the metadata has these.
+
+        Metadata are free-form, so that anything else, and what is too long or too much for a tag, is ignored.
+        """
+        listed = self.metadata.get("tags")
+        named = [(name, self.metadata.get(name)) for name in _TAG_FIELDS]
+        found = [
+            *(tag for tag in (listed if isinstance(listed, list) else []) if isinstance(tag, str)),
+            *(f"{name}:{value}" for name, value in named if isinstance(value, str) and value),
+        ]
+        return tuple(dict.fromkeys(tag for tag in found if 0 < len(tag) <= MAX_TAG))[:MAX_TAGS]
+
+    @property
     def images(self) -> frozenset[str]:
         """The references of all images that the task needs: the agent's, and the checker's where that is another."""
         checker = self.resources["checker"].value if "checker" in self.resources else None
@@ -184,13 +200,6 @@ class SecureBenchTask:
     def hidden_payload(self) -> dict[str, JsonValue]:
         """Return the evaluator's view: public and hidden, without evaluation inputs."""
         return self.component_payload(Component.EVALUATOR)
-
-
-def task_directory_name(task_id: str) -> str:
-    """Return a directory name for a task: a readable slug, and a hash that keeps two ids apart."""
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", task_id).strip("-")[:_SLUG_LENGTH].strip("-").lower() or "task"
-    digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
-    return f"{slug}-{digest}"
 
 
 def task_from_spec(spec: Mapping[str, Any]) -> SecureBenchTask:

@@ -17,9 +17,18 @@ def lines(*events: Event) -> list[str]:
     return told
 
 
-def start(to_do: int = 3, workers: int = 2) -> RunStart:
+def start(to_do: int = 3, workers: int = 2, trials: int = 1) -> RunStart:
     """Return the beginning of a run."""
-    return RunStart(run_id="r", benchmark_id="b", tasks=4, pack_tasks=4, to_do=to_do, workers=workers, output_dir="/o")
+    return RunStart(
+        run_id="r",
+        benchmark_id="b",
+        tasks=4,
+        trials=trials,
+        pack_tasks=4,
+        to_do=to_do,
+        workers=workers,
+        output_dir="/o",
+    )
 
 
 def done(task_id: str, status: str = "passed", reason: str = "", time: float = 0.0, **changes: Any) -> TaskDone:
@@ -32,7 +41,7 @@ def test_a_run() -> None:
     """The beginning of a run, and the end of each task, are one line each; nothing else is told."""
     told = lines(
         start(),
-        Resume(kept=1, redone=0, tasks=4),
+        Resume(kept=1, redone=0, planned=4),
         TaskStart(task_id="t", time=1.0, family="f", attempt=1),
         ProducerStart(task_id="t"),
         AgentOutput(task_id="t", stream="stdout", text="hello"),
@@ -48,9 +57,27 @@ def test_a_run() -> None:
     ]
 
 
+def test_trials_are_numbered() -> None:
+    """In a run with several trials every line says which one, also the first."""
+    told = lines(
+        start(6, trials=2),
+        Resume(kept=2, redone=1, planned=8),
+        TaskStart(task_id="t", trial=1, time=1.0, family="f", attempt=1),
+        TaskStart(task_id="t", trial=2, time=2.0, family="f", attempt=1),
+        done("t", trial=2, time=3.0),
+        done("t", trial=1, time=5.0),
+    )
+    assert told == [
+        "run r: 6 trials (up to 2 each) of 4 tasks of b, 2 workers",
+        "resuming: 2 of 8 trials done, 6 to run (1 of them again, after an error)",
+        "[1/6] PASSED t (trial 2) (1.0 s)",
+        "[2/6] PASSED t (trial 1) (4.0 s)",
+    ]
+
+
 def test_a_limited_run_names_the_size_of_the_pack() -> None:
     """With ``--limit 1`` the first line says how many tasks the whole pack has."""
-    begun = RunStart(run_id="r", benchmark_id="b", tasks=1, pack_tasks=2, to_do=1, workers=1, output_dir="/o")
+    begun = RunStart(run_id="r", benchmark_id="b", tasks=1, trials=1, pack_tasks=2, to_do=1, workers=1, output_dir="/o")
     assert lines(begun) == ["run r: 1 of 2 tasks of b, 1 worker"]
 
 

@@ -38,7 +38,7 @@ SUMMARY = TesterRunSummary(
     failures=(read_entry(record("pack/bad", STATUS.FAILED).line(0)),),
 )
 
-RUN_START = RunStart(run_id="r", benchmark_id="b", tasks=4, pack_tasks=4, to_do=3, workers=1, output_dir="/o")
+RUN_START = RunStart(run_id="r", benchmark_id="b", tasks=4, trials=1, pack_tasks=4, to_do=3, workers=1, output_dir="/o")
 
 
 class FakeRun:

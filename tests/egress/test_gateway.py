@@ -21,6 +21,7 @@ from securebench.egress import connection as connection_module
 from securebench.egress.gateway import PROXY_PORT, RELAY_PORT, Gateway
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import EgressError
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,7 +75,7 @@ def await_end(process: int) -> None:
 
 def test_a_session_reports_what_it_was_used_for(outside: World) -> None:
     """Its report counts decisions by reason and by host, and all bytes; closing it again says the same."""
-    with outside.gateway.open("task", PLAN) as session:
+    with outside.gateway.open(TrialId("task"), PLAN) as session:
         port = port_of(session)
         with secured(port, outside.trust) as connection:
             connection.sendall(b"ping")
@@ -92,19 +93,19 @@ def test_a_session_reports_what_it_was_used_for(outside: World) -> None:
 def test_a_plan_makes_ports_and_variables() -> None:
     """Domains give a proxy's forwarded port and variables, a provider a relay's; nothing gives nothing."""
     gateway = Gateway(lambda _: None)
-    with gateway.open("both", EgressPlan(domains=(HOST,), relay=RELAY)) as both:
+    with gateway.open(TrialId("both"), EgressPlan(domains=(HOST,), relay=RELAY)) as both:
         assert [forwarded_port.port for forwarded_port in both.forwarded_ports] == [PROXY_PORT, RELAY_PORT]
         assert both.environment["HTTPS_PROXY"] == both.environment["http_proxy"] == "http://127.0.0.1:3128"
         assert both.environment["NO_PROXY"] == "127.0.0.1,localhost"
         assert both.relay_url == "http://127.0.0.1:8788"
-    with gateway.open("nothing", EgressPlan()) as nothing:
+    with gateway.open(TrialId("nothing"), EgressPlan()) as nothing:
         assert (nothing.forwarded_ports, nothing.environment, nothing.relay_url) == ((), {}, "")
     gateway.close()
 
 
 def test_ports_are_served_as_often_as_there_are_containers(outside: World) -> None:
     """Each command of a sandbox may have a network of its own, and a forwarded port in each."""
-    with outside.gateway.open("task", PLAN) as session:
+    with outside.gateway.open(TrialId("task"), PLAN) as session:
         for _ in range(3):
             with secured(port_of(session), outside.trust) as connection:
                 connection.sendall(b"ping")
@@ -115,7 +116,7 @@ def test_a_port_owns_the_listener_that_it_is_given(outside: World) -> None:
     """Nothing is left open here, and the end of a session closes what the process has."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    with outside.gateway.open("task", PLAN) as session:
+    with outside.gateway.open(TrialId("task"), PLAN) as session:
         session.forwarded_ports[0].serve(listener)
         assert listener.fileno() == -1
         socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
@@ -125,8 +126,8 @@ def test_a_port_owns_the_listener_that_it_is_given(outside: World) -> None:
 
 def test_the_end_of_a_session_ends_its_connections(outside: World) -> None:
     """A tunnel does not outlive its session, and its end is in the log by then. Other sessions go on."""
-    with outside.gateway.open("other", PLAN) as other:
-        session = outside.gateway.open("task", PLAN)
+    with outside.gateway.open(TrialId("other"), PLAN) as other:
+        session = outside.gateway.open(TrialId("task"), PLAN)
         with (
             secured(port_of(other), outside.trust) as unharmed,
             secured(port_of(session), outside.trust) as connection,
@@ -141,7 +142,7 @@ def test_the_end_of_a_session_ends_its_connections(outside: World) -> None:
 
 def test_a_port_of_a_session_that_has_ended_is_shut(outside: World) -> None:
     """A container that comes late finds nobody, and nothing hangs."""
-    session = outside.gateway.open("task", PLAN)
+    session = outside.gateway.open(TrialId("task"), PLAN)
     session.close()
     with suppress(OSError):
         assert ask(port_of(session), b"GET / HTTP/1.1\r\n\r\n") == b""
@@ -152,7 +153,7 @@ def test_forty_sessions_at_once_are_served(outside: World) -> None:
     started = threading.Barrier(40)
 
     def work(number: int) -> int:
-        with outside.gateway.open(f"task-{number}", PLAN) as session:
+        with outside.gateway.open(TrialId(f"task-{number}"), PLAN) as session:
             with secured(port_of(session), outside.trust) as connection:
                 started.wait(60)
                 connection.sendall(bytes(20_000))
@@ -170,14 +171,14 @@ def test_no_descriptor_is_left_after_many_sessions(outside: World) -> None:
     """Sessions, forwarded ports, tunnels and whole gateways leave no descriptor behind, here or in the process."""
 
     def use() -> None:
-        with outside.gateway.open("task", PLAN) as session:
+        with outside.gateway.open(TrialId("task"), PLAN) as session:
             port = port_of(session)
             with secured(port, outside.trust) as connection:
                 connection.sendall(b"ping")
                 connection.recv(4)
             ask(port, b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
         gateway = Gateway(lambda _: None)
-        gateway.open("task", PLAN).close()
+        gateway.open(TrialId("task"), PLAN).close()
         gateway.close()
 
     use()
@@ -199,7 +200,7 @@ def test_no_descriptor_is_left_after_many_sessions(outside: World) -> None:
 def test_the_process_has_little_to_lose() -> None:
     """Nobody's, without a way back, without an environment, without the key where others look, dumped by nobody."""
     gateway = Gateway(lambda _: None)
-    with gateway.open("task", EgressPlan(relay=RELAY)):
+    with gateway.open(TrialId("task"), EgressPlan(relay=RELAY)):
         place = Path(f"/proc/{process_of(gateway)}")
         status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
         assert CANARY.encode() not in (place / "cmdline").read_bytes()
@@ -223,7 +224,7 @@ def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:
         provider=Provider.OPENAI, base_url="gopher://x", key=CANARY, model="m", requests=1, tokens=1, bytes=1
     )
     with pytest.raises(EgressError) as caught:
-        gateway.open("task", EgressPlan(relay=wrong))
+        gateway.open(TrialId("task"), EgressPlan(relay=wrong))
     assert CANARY not in f"{caught.value!r} {caught.value} {wrong!r}"
     gateway.close()
 
@@ -231,15 +232,15 @@ def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:
 def test_a_plan_that_cannot_be_served_harms_no_other(outside: World) -> None:
     """A domain that is none fails its own session, and names no other reason than that."""
     with pytest.raises(EgressError, match="cannot open a session for this task"):
-        outside.gateway.open("bad", EgressPlan(domains=("127.0.0.1",)))
-    outside.gateway.open("good", PLAN).close()
+        outside.gateway.open(TrialId("bad"), EgressPlan(domains=("127.0.0.1",)))
+    outside.gateway.open(TrialId("good"), PLAN).close()
 
 
 def test_a_plan_that_is_too_large_is_refused(outside: World) -> None:
     """More domains than a frame holds are refused before anything is sent."""
     with pytest.raises(EgressError, match="too large"):
-        outside.gateway.open("bad", EgressPlan(domains=tuple(f"{n}.{'a' * 60}.test" for n in range(3000))))
-    outside.gateway.open("good", PLAN).close()
+        outside.gateway.open(TrialId("bad"), EgressPlan(domains=tuple(f"{n}.{'a' * 60}.test" for n in range(3000))))
+    outside.gateway.open(TrialId("good"), PLAN).close()
 
 
 def test_the_death_of_the_process_is_noticed_at_once() -> None:
@@ -251,8 +252,8 @@ def test_the_death_of_the_process_is_noticed_at_once() -> None:
             connection.sendall(bytes(65536))
 
     with world(HOST, tls=handle) as outside:
-        other = outside.gateway.open("other", PLAN)
-        session = outside.gateway.open("task", PLAN)
+        other = outside.gateway.open(TrialId("other"), PLAN)
+        session = outside.gateway.open(TrialId("task"), PLAN)
         session.on_death(told.set)
         with secured(port_of(session), outside.trust) as connection:
             connection.recv(65536)
@@ -272,7 +273,7 @@ def test_the_death_of_the_process_is_noticed_at_once() -> None:
 
 def test_who_asks_late_hears_of_a_death_at_once(outside: World) -> None:
     """A session that is open when its process has died already says so to whoever asks."""
-    session = outside.gateway.open("task", PLAN)
+    session = outside.gateway.open(TrialId("task"), PLAN)
     os.kill(process_of(outside.gateway), signal.SIGKILL)
     await_end(process_of(outside.gateway))
     assert outside.gateway._connection
@@ -287,11 +288,11 @@ def test_who_asks_late_hears_of_a_death_at_once(outside: World) -> None:
 
 def test_after_a_death_the_next_session_has_a_new_process(outside: World) -> None:
     """The tasks after a death are served again."""
-    with suppress(EgressError), outside.gateway.open("task", PLAN):
+    with suppress(EgressError), outside.gateway.open(TrialId("task"), PLAN):
         os.kill(process_of(outside.gateway), signal.SIGKILL)
         await_end(process_of(outside.gateway))
         time.sleep(0.1)
-    with outside.gateway.open("next", PLAN) as session, secured(port_of(session), outside.trust) as connection:
+    with outside.gateway.open(TrialId("next"), PLAN) as session, secured(port_of(session), outside.trust) as connection:
         connection.sendall(b"ping")
         assert connection.recv(4) == b"ping"
 
@@ -299,7 +300,7 @@ def test_after_a_death_the_next_session_has_a_new_process(outside: World) -> Non
 def test_a_process_that_hangs_is_killed(outside: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped, it answers nobody: it counts as dead after a time, and nobody waits for ever."""
     monkeypatch.setattr(connection_module, "_ANSWER_SECONDS", 0.5)
-    session = outside.gateway.open("task", PLAN)
+    session = outside.gateway.open(TrialId("task"), PLAN)
     process = process_of(outside.gateway)
     os.kill(process, signal.SIGSTOP)
     with pytest.raises(EgressError, match="did not answer"):
@@ -309,12 +310,12 @@ def test_a_process_that_hangs_is_killed(outside: World, monkeypatch: pytest.Monk
 
 def test_a_closed_gateway_serves_nobody(outside: World) -> None:
     """Closing ends the process, also of sessions that are open, and can be repeated."""
-    session = outside.gateway.open("task", PLAN)
+    session = outside.gateway.open(TrialId("task"), PLAN)
     process = process_of(outside.gateway)
     outside.gateway.close()
     outside.gateway.close()
     assert not is_there(process)
-    for use in (session.close, lambda: outside.gateway.open("task", PLAN)):
+    for use in (session.close, lambda: outside.gateway.open(TrialId("task"), PLAN)):
         with pytest.raises(EgressError):
             use()
 
@@ -323,7 +324,7 @@ def test_an_error_on_its_way_is_not_replaced(outside: World) -> None:
     """What went wrong inside a session is what is told, not that the gateway died too."""
 
     def fail() -> None:
-        with outside.gateway.open("task", PLAN):
+        with outside.gateway.open(TrialId("task"), PLAN):
             os.kill(process_of(outside.gateway), signal.SIGKILL)
             raise KeyError
 
@@ -338,7 +339,7 @@ def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: World)
         raise OSError(28, "No space left on device")
 
     gateway = Gateway(log)
-    session = gateway.open("task", PLAN)
+    session = gateway.open(TrialId("task"), PLAN)
     ask(port_of(session), b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
     with pytest.raises(EgressError, match="No space left"):
         session.close()
@@ -349,14 +350,14 @@ def test_a_process_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -
     """The last line of its stderr is in the error."""
     monkeypatch.setattr("securebench.ipc.child._BOOT", "raise SystemExit('no room for me')")
     with pytest.raises(EgressError, match="no room for me"):
-        Gateway(lambda _: None).open("task", PLAN)
+        Gateway(lambda _: None).open(TrialId("task"), PLAN)
 
 
 def test_a_python_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot even be tried is an error of the machine."""
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(EgressError, match="No such file"):
-        Gateway(lambda _: None).open("task", PLAN)
+        Gateway(lambda _: None).open(TrialId("task"), PLAN)
 
 
 RUN = f"""
@@ -364,9 +365,10 @@ import subprocess, sys, threading, time
 sys.path[:0] = {sys.path!r}
 from securebench.egress.gateway import Gateway
 from securebench.egress.model import EgressPlan
+from securebench.trials import TrialId
 
 def use():
-    gateway.open("task", EgressPlan(domains=("a.test",))).close()
+    gateway.open(TrialId("task"), EgressPlan(domains=("a.test",))).close()
 
 gateway = Gateway(print)
 starter = threading.Thread(target=use)

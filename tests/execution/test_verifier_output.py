@@ -17,6 +17,7 @@ from securebench.results.redaction import Redactor
 from securebench.sandboxes.base import Command, ExitState, SandboxSpec, Stream
 from securebench.tasks import DEFAULT_IMAGE, AssetRoot
 from securebench.testing.scripted_sandbox import ScriptedDriver
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,10 +69,10 @@ def test_output_is_kept_apart_from_the_record(tmp_path: Path) -> None:
 
 def test_output_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
     """D174: whoever asks is given the same text."""
-    shown: list[tuple[str, str]] = []
-    _run(tmp_path, _verifier(), show_verifier_output=lambda task, text: shown.append((task, text)))
-    ((task, text),) = shown
-    assert task == "pack/one"
+    shown: list[tuple[TrialId, str]] = []
+    _run(tmp_path, _verifier(), show_verifier_output=lambda trial, text: shown.append((trial, text)))
+    ((trial, text),) = shown
+    assert trial == TrialId("pack/one")
     assert "line 3 failed" in text
     assert HIDDEN not in text
     assert not (tmp_path / "verifier-output").exists()

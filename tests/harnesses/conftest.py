@@ -23,6 +23,7 @@ from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.tasks import AgentView, AssetRoot, CandidateKind, Environment
 from securebench.tester_config import CommandConfig
 from securebench.testing.scripted_sandbox import ScriptedDriver
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,7 +98,7 @@ class Bench:
             driver=self.driver,
             store=self.store,
             workspace=self.workspace,
-            report=Reporter([self.events.append], task_id="pack/task-1"),
+            report=Reporter([self.events.append], trial=TrialId("pack/task-1")),
             limits=self.limits,
             environment=self.environment,
             labels={"securebench.test": "yes"},

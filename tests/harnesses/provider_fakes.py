@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.sandboxes.forwarding import ForwardedPort
     from securebench.testing.scripted_sandbox import ScriptedDriver
+    from securebench.trials import TrialId
 
 KEY = "sk-canary-0123456789-abcdef"
 KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
@@ -111,21 +112,21 @@ class FakeGateway(Gateway):
 
     relay: RelayReport | None = WORKED
     environment: dict[str, str] = field(default_factory=dict)
-    plans: list[tuple[str, EgressPlan]] = field(default_factory=list)
+    plans: list[tuple[TrialId, EgressPlan]] = field(default_factory=list)
     sessions: list[FakeSession] = field(default_factory=list)
     answers: list[ProbeReport] = field(default_factory=list)
     """What the provider says to each question of the gateway's own; well where there is none left."""
-    probes: list[tuple[str, str]] = field(default_factory=list)
-    """The task and the model of each of those questions."""
+    probes: list[tuple[TrialId | None, str]] = field(default_factory=list)
+    """The trial and the model of each of those questions."""
 
-    def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
+    def probe(self, trial: TrialId | None, plan: RelayPlan, model: str) -> ProbeReport:
         """Answer from ``answers``."""
-        self.probes.append((task_id, model))
+        self.probes.append((trial, model))
         return self.answers.pop(0) if self.answers else ProbeReport(status=200, input_tokens=9, output_tokens=1)
 
-    def open(self, task_id: str, plan: EgressPlan) -> FakeSession:
+    def open(self, trial: TrialId, plan: EgressPlan) -> FakeSession:
         """Open a way out."""
-        self.plans.append((task_id, plan))
+        self.plans.append((trial, plan))
         report = EgressReport(decisions={"allowed": 2}, hosts={"example.org": 2}, bytes=7, relay=self.relay)
         self.sessions.append(FakeSession(report, self.environment))
         return self.sessions[-1]

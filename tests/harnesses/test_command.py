@@ -17,6 +17,7 @@ from securebench.errors import ConfigError, EgressError, FailureReason, Infrastr
 from securebench.harnesses.command import AGENT_TARGET, CommandHarnessProducer
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from harnesses.conftest import Bench
@@ -89,7 +90,7 @@ def test_a_command_with_domains_has_a_way_out(bench: Bench, scripted: ScriptedDr
     assert agent_result.metadata["usage"] == {
         "egress": {"decisions": {"allowed": 2}, "hosts": {"example.org": 2}, "bytes": 7}
     }
-    assert gateway.plans == [(VIEW.task_id, EgressPlan(domains=("example.org",)))]
+    assert gateway.plans == [(TrialId(VIEW.task_id), EgressPlan(domains=("example.org",)))]
     assert gateway.sessions[0].closed
 
 

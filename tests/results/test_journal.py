@@ -17,6 +17,7 @@ from results.samples import STATUS, record
 from securebench.errors import ConfigError, StorageError
 from securebench.results.identity import RunIdentity
 from securebench.results.journal import JOURNAL, SUPERSEDED, Journal
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +94,7 @@ def test_torn_at_every_byte(tmp_path: Path) -> None:
         directory.mkdir()
         (directory / JOURNAL).write_bytes(whole[:end])
         with Journal(directory) as journal:
-            kept = list(journal.entries)
+            kept = [trial.task_id for trial in journal.entries]
         assert kept == _expected(end, first, len(whole))
         assert tasks(directory) == kept
         torn = b"".join(path.read_bytes() for path in directory.glob(f"{JOURNAL}.torn-*"))
@@ -114,7 +115,7 @@ def test_a_torn_tail_is_moved_aside(tmp_path: Path) -> None:
         with (tmp_path / JOURNAL).open("ab") as file:
             file.write(tail)
         with Journal(tmp_path) as journal:
-            assert list(journal.entries) == ["a"]
+            assert [trial.task_id for trial in journal.entries] == ["a"]
         assert (tmp_path / f"{JOURNAL}.torn-{number}").read_bytes() == tail
         assert (tmp_path / JOURNAL).read_bytes() == whole
     write(tmp_path, "b")
@@ -126,7 +127,7 @@ def test_a_record_that_lacks_only_its_newline_gets_it(tmp_path: Path) -> None:
     whole = write(tmp_path, "a", "b")
     (tmp_path / JOURNAL).write_bytes(whole[:-1])
     with Journal(tmp_path) as journal:
-        assert list(journal.entries) == ["a", "b"]
+        assert [trial.task_id for trial in journal.entries] == ["a", "b"]
     assert (tmp_path / JOURNAL).read_bytes() == whole
     assert not list(tmp_path.glob("*.torn-*"))
 
@@ -186,7 +187,7 @@ def test_disk_trouble_leaves_no_half_record(
             with pytest.raises(StorageError, match=os.strerror(code)):
                 journal.append(record("b"))
         assert (tmp_path / JOURNAL).read_bytes() == before
-        assert "b" not in journal.entries
+        assert TrialId("b") not in journal.entries
         journal.append(record("c"))
     assert tasks(tmp_path) == ["a", "c"]
 
@@ -234,20 +235,41 @@ def _failing(code: int) -> Callable[..., int]:
     return fail
 
 
+def test_each_trial_has_its_own_record_and_history(tmp_path: Path) -> None:
+    """The trials of a task are told apart in all that the journal knows; the same trial twice is damage."""
+    one, two = TrialId("a", 1), TrialId("a", 2)
+    with Journal(tmp_path) as journal:
+        journal.append(record("a", STATUS.ERROR, trial=1))
+        journal.append(record("a", STATUS.ERROR, trial=2, provenance={"attempt": 3, "spent": {"input_tokens": 5}}))
+        journal.supersede({two})
+        assert list(journal.entries) == [one]
+        assert (journal.attempts(one), journal.attempts(two)) == (1, 3)
+        assert (journal.spent(one).input_tokens, journal.spent(two).input_tokens) == (0, 5)
+        journal.append(record("a", trial=2))
+    with Journal(tmp_path) as journal:
+        assert list(journal.entries) == [one, two]
+        with pytest.raises(ValueError, match=r"a \(trial 2\)' already has a record"):
+            journal.append(record("a", trial=2))
+    lines = (tmp_path / JOURNAL).read_bytes()
+    (tmp_path / JOURNAL).write_bytes(lines + record("a", trial=2).line(3))
+    with pytest.raises(ConfigError, match="has more than one record"):
+        Journal(tmp_path)
+
+
 def test_errors_are_moved_aside(tmp_path: Path) -> None:
     """The record of a task that is to be redone leaves the journal, is kept, and its attempt is counted (L06)."""
     with Journal(tmp_path) as journal:
         journal.append(record("a"))
         journal.append(record("b", STATUS.ERROR))
         journal.append(record("c"))
-        journal.supersede({"b"})
-        assert list(journal.entries) == ["a", "c"]
-        assert journal.attempts("b") == 1
+        journal.supersede({TrialId("b")})
+        assert [trial.task_id for trial in journal.entries] == ["a", "c"]
+        assert journal.attempts(TrialId("b")) == 1
         journal.append(record("b"))
     assert tasks(tmp_path) == ["a", "c", "b"]
     assert [json.loads(line)["task_id"] for line in (tmp_path / SUPERSEDED).read_bytes().splitlines()] == ["b"]
     with Journal(tmp_path) as journal:
-        assert journal.attempts("b") == 1
+        assert journal.attempts(TrialId("b")) == 1
         assert journal.append(record("d")).sequence == 4
 
 
@@ -255,10 +277,10 @@ def test_attempts_outlive_the_process(tmp_path: Path) -> None:
     """A run that is killed between setting a record aside and redoing it still knows the attempt."""
     with Journal(tmp_path) as journal:
         journal.append(record("b", STATUS.ERROR, provenance={"attempt": 4}))
-        journal.supersede({"b"})
+        journal.supersede({TrialId("b")})
     with Journal(tmp_path) as journal:
         assert journal.entries == {}
-        assert journal.attempts("b") == 4
+        assert journal.attempts(TrialId("b")) == 4
         assert journal.append(record("x")).sequence == 1
 
 
@@ -269,7 +291,7 @@ def test_setting_aside_twice_keeps_one_copy(tmp_path: Path) -> None:
     (tmp_path / SUPERSEDED).write_bytes((tmp_path / JOURNAL).read_bytes())
     (tmp_path / f".{JOURNAL}.new").write_bytes(b"half a li")
     with Journal(tmp_path) as journal:
-        journal.supersede({"a"})
+        journal.supersede({TrialId("a")})
         journal.append(record("a"))
     assert len((tmp_path / SUPERSEDED).read_bytes().splitlines()) == 1
     assert tasks(tmp_path) == ["a"]
@@ -309,7 +331,7 @@ def test_numbers_go_on_over_superseded_records(tmp_path: Path) -> None:
         journal.append(record("a", STATUS.ERROR))
         journal.append(record("b"))
         before = (tmp_path / JOURNAL).read_bytes()
-        journal.supersede({"a"})
+        journal.supersede({TrialId("a")})
         journal.append(record("a"))
     Journal(tmp_path).__exit__(None, None, None)
     (tmp_path / SUPERSEDED).rename(tmp_path / "hidden")
@@ -318,7 +340,7 @@ def test_numbers_go_on_over_superseded_records(tmp_path: Path) -> None:
     (tmp_path / "hidden").rename(tmp_path / SUPERSEDED)
     (tmp_path / JOURNAL).write_bytes(before)  # as a run leaves it that was killed between the two writes
     with Journal(tmp_path) as journal:
-        assert set(journal.entries) == {"a", "b"}
+        assert set(journal.entries) == {TrialId("a"), TrialId("b")}
 
 
 IDENTITY = RunIdentity(
@@ -346,6 +368,8 @@ OWN: dict[str, JsonValue] = {
         {"run_id": "other"},
         {"benchmark_id": "other"},
         {"task_id": "pack/two"},
+        {"trial": 2},
+        {"record_version": 2, "trial": "absent", "tags": "absent"},
         {"task_type": "free_response"},
         {"provenance": {**OWN, "pack": "cd"}},
         {"provenance": {**OWN, "row": {"commitment": "d"}}},
@@ -363,8 +387,9 @@ def test_a_record_of_another_run_is_refused(tmp_path: Path, change: dict[str, An
     """Whatever a record says of where it comes from is held to the run: two files are easily joined."""
     (tmp_path / JOURNAL).write_bytes(record(provenance=OWN).line(0))
     with Journal(tmp_path, IDENTITY) as journal:
-        assert set(journal.entries) == {"pack/one"}
-    line = json.dumps({**record(provenance=OWN).to_json(0), **change}).encode() + end
+        assert set(journal.entries) == {TrialId("pack/one")}
+    fields = {**record(provenance=OWN).to_json(0), **change}
+    line = json.dumps({name: value for name, value in fields.items() if value != "absent"}).encode() + end
     (tmp_path / JOURNAL).write_bytes(line)
     with pytest.raises(ConfigError) as raised:
         Journal(tmp_path, IDENTITY)
@@ -378,7 +403,7 @@ def test_an_image_that_was_never_found_is_none_of_another(tmp_path: Path) -> Non
     error = record(status=STATUS.ERROR, provenance={**OWN, "image": {"reference": "image:1", "id": ""}})
     (tmp_path / JOURNAL).write_bytes(error.line(0))
     with Journal(tmp_path, IDENTITY) as journal:
-        assert journal.entries["pack/one"].status is STATUS.ERROR
+        assert journal.entries[TrialId("pack/one")].status is STATUS.ERROR
 
 
 def test_a_verdict_cannot_become_pending(tmp_path: Path) -> None:

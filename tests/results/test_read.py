@@ -27,6 +27,7 @@ from securebench.results.run_header import HEADER
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import Usage
 from securebench.tasks import CandidateKind
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +169,7 @@ def test_superseded_records(tmp_path: Path) -> None:
     """Errors that ran again are apart, and their numbers count."""
     synthetic.write_run(tmp_path, [synthetic.record(0, STATUS.ERROR), synthetic.record(1)])
     with Journal(tmp_path) as journal:
-        journal.supersede(["made-up/task-00000"])
+        journal.supersede([TrialId("made-up/task-00000")])
         journal.append(synthetic.record(0, provenance={"attempt": 2}))
     run = securebench.read_run(tmp_path)
     assert [(record.sequence, record.attempt) for record in run.records()] == [(1, 1), (2, 2)]
@@ -176,6 +177,34 @@ def test_superseded_records(tmp_path: Path) -> None:
     (tmp_path / SUPERSEDED).unlink()
     with pytest.raises(ConfigError, match="sequence number 0 is missing"):
         list(run.records())
+
+
+def test_trials_and_tags(tmp_path: Path) -> None:
+    """The trials of a task are found apart, and a part of a pack is counted in tasks."""
+    head = synthetic.header(4, pack_tasks=3, trials=2)
+    trials = [synthetic.record(task, trial=trial, tags=("easy",)) for trial in (1, 2) for task in (0, 1)]
+    synthetic.write_run(tmp_path, trials, head)
+    run = securebench.read_run(tmp_path)
+    assert [(record.trial, record.tags) for record in run.records()] == [(n, ("easy",)) for n in (1, 1, 2, 2)]
+    assert run.find("made-up/task-00001", trial=2).sequence == 3
+    assert run.planned == 4
+    assert run.selection is not None
+    assert run.selection.describe() == "2 of 3 tasks, not the whole benchmark"
+
+
+def test_a_run_of_the_version_before(tmp_path: Path) -> None:
+    """A run of format 2 is still read: every record is the first trial, without tags."""
+    synthetic.write_run(tmp_path, 2, synthetic.header(2, pack_tasks=3))
+    lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines()]
+    older = [{**{k: v for k, v in line.items() if k not in {"trial", "tags"}}, "record_version": 2} for line in lines]
+    (tmp_path / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in older))
+    head = json.loads((tmp_path / HEADER).read_text())
+    del head["decisive"]["trials"], head["information"]["planned_tasks"]
+    (tmp_path / HEADER).write_text(json.dumps({**head, "header_version": 2}))
+    run = securebench.read_run(tmp_path)
+    assert [(record.trial, record.tags) for record in run.records()] == [(1, ()), (1, ())]
+    assert run.selection is not None
+    assert (run.selection.planned, run.selection.tasks) == (2, 3)
 
 
 def test_find_and_its_suggestions(tmp_path: Path) -> None:

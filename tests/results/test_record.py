@@ -21,14 +21,17 @@ from securebench.results.record import (
     read_record,
 )
 from securebench.tasks import CandidateKind
+from securebench.trials import TrialId
 
 ALWAYS = [
     "record_version",
     "sequence",
     "run_id",
     "task_id",
+    "trial",
     "benchmark_id",
     "task_type",
+    "tags",
     "verification_status",
     "candidate_text",
     "candidate_patch",
@@ -227,6 +230,12 @@ def test_comparable_looks_inside_metadata_and_nowhere_else() -> None:
         (STATUS.PASSED, {"record_version": "1"}),
         (STATUS.PASSED, {"record_version": True}),
         (STATUS.PASSED, {"sequence": -1}),
+        (STATUS.PASSED, {"trial": 0}),
+        (STATUS.PASSED, {"trial": True}),
+        (STATUS.PASSED, {"trial": "2"}),
+        (STATUS.PASSED, {"tags": "easy"}),
+        (STATUS.PASSED, {"tags": [1]}),
+        (STATUS.PASSED, {"record_version": 2}),
         (STATUS.PASSED, {"candidate_digest": "short"}),
         (STATUS.PASSED, {"candidate_digest": 3}),
         (STATUS.PASSED, {"provenance": {"attempt": 0}}),
@@ -242,7 +251,18 @@ def test_a_record_that_contradicts_itself_is_none(status: VerificationStatus, ch
         read_record(json.dumps({**whole, **change}).encode())
 
 
-@pytest.mark.parametrize("missing", ["score", "passed", "failure_reason", "failure_phase", "record_version"])
+def test_a_record_of_the_version_before_is_trial_one_without_tags() -> None:
+    """Version 2 is still read. It has neither field, and a record that mixes both versions is refused."""
+    older = {**record().to_json(0), "record_version": 2}
+    del older["trial"], older["tags"]
+    assert read_record(json.dumps(older).encode()) == {**older, "trial": 1, "tags": []}
+    assert read_entry(json.dumps(older).encode()).id == TrialId("pack/one", 1)
+
+
+_REQUIRED = ["score", "passed", "failure_reason", "failure_phase", "record_version", "trial", "tags"]
+
+
+@pytest.mark.parametrize("missing", _REQUIRED)
 def test_a_record_that_lacks_something_is_none(missing: str) -> None:
     """A verdict with no score, or a failure with no reason, is not read as something else."""
     whole = record(status=STATUS.FAILED).to_json(0)

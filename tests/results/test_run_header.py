@@ -82,6 +82,26 @@ def test_damage_is_refused(tmp_path: Path, content: str) -> None:
     assert caught.value.code == "run-header-damaged"
 
 
+def test_a_header_of_the_version_before_is_only_read(tmp_path: Path) -> None:
+    """A run of version 2 can be looked at, but not resumed."""
+    header().write(tmp_path)
+    text = (tmp_path / HEADER).read_text().replace(f'"header_version": {HEADER_VERSION}', '"header_version": 2')
+    (tmp_path / HEADER).write_text(text)
+    assert (found := read_header(tmp_path, older=True)) is not None
+    assert found.decisive == DECISIVE
+    with pytest.raises(ConfigError, match="expected format 3, got 2"):
+        read_header(tmp_path)
+
+
+def test_trials_may_only_grow() -> None:
+    """A resumed run may try each task more often, which is recorded, but not less often."""
+    assert header(trials=2).resumed_by(header(trials=5)).decisive["trials"] == 5
+    for now in (1, None, True):
+        with pytest.raises(ConfigError, match="trials was 2 when the run began") as caught:
+            header(trials=2).resumed_by(header(trials=now))
+        assert caught.value.code == "resume-mismatch"
+
+
 @pytest.mark.parametrize("version", [HEADER_VERSION - 1, HEADER_VERSION + 1])
 def test_a_run_of_another_format_is_told_from_damage(tmp_path: Path, version: int) -> None:
     """Who upgrades in the middle of a run is told so, and not to restore what is whole."""

@@ -96,4 +96,4 @@ def records(root: Path) -> list[dict[str, Any]]:
 
 def comparables(root: Path) -> list[dict[str, Any]]:
     """Return the comparable records, in an order that does not depend on the run's."""
-    return sorted(map(comparable, records(root)), key=lambda record: str(record["task_id"]))
+    return sorted(map(comparable, records(root)), key=lambda record: (str(record["task_id"]), record["trial"]))

@@ -40,6 +40,7 @@ from securebench.tester_run import directory as places
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
 from securebench.tester_run.plan import affordable_workers
 from securebench.testing.scripted_sandbox import ScriptedDriver
+from securebench.trials import TrialId
 from securebench.workspaces.materialization import VisibilityAwareMaterializer
 from tester_run.running import add_row, comparables, make_parts, records, row, run, write_run
 
@@ -276,7 +277,7 @@ def test_errors_are_redone_and_counted(root: Path) -> None:
     assert [now[f"pack/task-{n}"]["provenance"]["attempt"] for n in range(4)] == [1, 2, 1, 2]
     assert len((root / "results" / SUPERSEDED).read_bytes().splitlines()) == 2
     resume = next(event for event in sink.events if event.kind == "resume")
-    assert resume.data == {"kept": 4, "redone": 2, "tasks": 6}
+    assert resume.data == {"kept": 4, "redone": 2, "planned": 6}
 
 
 @pytest.mark.parametrize("answer", ["right", "wrong"])
@@ -765,9 +766,9 @@ def test_verifier_output_is_kept(root: Path, keep: bool) -> None:
 
 def test_verifier_output_is_shown(root: Path) -> None:
     """D174: ``--show-verifier-output`` gives the output of each task while the run goes on, and keeps none."""
-    shown: dict[str, str] = {}
+    shown: dict[TrialId, str] = {}
     run(root, show_verifier_output=shown.__setitem__, parts=_talkative_parts())
-    assert sorted(shown) == [f"pack/task-{number}" for number in range(6)]
+    assert sorted(shown) == [TrialId(f"pack/task-{number}") for number in range(6)]
     assert set(shown.values()) == {"$ checker (exit 4)\n[stderr]\nline 3 failed\n"}
     assert not (root / "results" / places.VERIFIER_OUTPUT).exists()
 

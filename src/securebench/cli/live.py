@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from securebench.progress import Event
+    from securebench.trials import TrialId
 
 STYLES: Final = {"passed": "green", "failed": "red", "error": "bold magenta", "pending": "yellow"}
 
@@ -38,9 +39,10 @@ class LiveSink:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
-        self._running: dict[str, tuple[str, float]] = {}
+        self._running: dict[TrialId, tuple[str, float]] = {}
         self._counts: Counter[str] = Counter()
         self._to_do = 0
+        self._trials = 1
         self._start = time.monotonic()
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=_REFRESH_PER_SECOND, transient=True
@@ -52,11 +54,11 @@ class LiveSink:
             case RunStart():
                 self._begin(event)
             case Resume():
-                self._console.print(Text(resume_line(event)))
+                self._console.print(Text(resume_line(event, self._trials)))
             case TaskStart():
                 self._phase(event, "agent", event.time)
             case VerifierStart():
-                self._phase(event, "verifier", self._running.get(event.task_id, ("", event.time))[1])
+                self._phase(event, "verifier", self._running.get(event.trial_id, ("", event.time))[1])
             case TaskDone():
                 self._end(event)
             case RunDone():
@@ -70,20 +72,21 @@ class LiveSink:
 
     def _begin(self, event: RunStart) -> None:
         self._to_do = event.to_do
+        self._trials = event.trials
         self._start = event.time
         self._console.print(Text(run_line(event), style="bold"))
         self._live.start()
 
     def _phase(self, event: Event, phase: str, since: float) -> None:
         with self._lock:
-            self._running[event.task_id] = (phase, since)
+            self._running[event.trial_id] = (phase, since)
 
     def _end(self, event: TaskDone) -> None:
         status = event.status
         with self._lock:
-            _, since = self._running.pop(event.task_id, ("", event.time))
+            _, since = self._running.pop(event.trial_id, ("", event.time))
             self._counts[status] += 1
-        line = Text(task_line(event), style=STYLES.get(status, ""))
+        line = Text(task_line(event, self._trials), style=STYLES.get(status, ""))
         line.append(f" ({event.time - since:.1f} s)", style="dim")
         self._console.print(line)
         if stderr := stderr_line(event):
@@ -102,7 +105,16 @@ class LiveSink:
             *(Text(f"{counts[status]} {status}", style=style) for status, style in STYLES.items() if counts[status]),
             Text(self._time_left(done, now), style="dim"),
         )
-        return Group(_tasks(running, now), bar)
+        return Group(self._tasks(running, now), bar)
+
+    def _tasks(self, running: list[tuple[TrialId, tuple[str, float]]], now: float) -> Table:
+        table = Table.grid(padding=(0, 1))
+        for trial, (phase, since) in running[:_SHOWN_TASKS]:
+            name = shortened(trial.task_id) + trial.suffix(self._trials)
+            table.add_row(Text("●", style="cyan"), Text(name), Text(phase, style="dim"), Text(clock(now - since)))
+        if len(running) > _SHOWN_TASKS:
+            table.add_row("", Text(f"and {len(running) - _SHOWN_TASKS} more", style="dim"))
+        return table
 
     def _time_left(self, done: int, now: float) -> str:
         spent = now - self._start
@@ -116,17 +128,6 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def _tasks(running: list[tuple[str, tuple[str, float]]], now: float) -> Table:
-    table = Table.grid(padding=(0, 1))
-    for task_id, (phase, since) in running[:_SHOWN_TASKS]:
-        table.add_row(
-            Text("●", style="cyan"), Text(shortened(task_id)), Text(phase, style="dim"), Text(clock(now - since))
-        )
-    if len(running) > _SHOWN_TASKS:
-        table.add_row("", Text(f"and {len(running) - _SHOWN_TASKS} more", style="dim"))
-    return table
 
 
 def shortened(task_id: str) -> str:

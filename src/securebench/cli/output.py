@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.progress import Event
+    from securebench.trials import TrialId
 
 _CLIP: Final = 400
 """How many characters of a command's output are shown. The record has more."""
@@ -28,10 +29,10 @@ class CommandOutputSink:
     def __call__(self, event: Event) -> None:
         """Show one event."""
         if isinstance(event, SandboxCommand):
-            self._echo(f"  {printable_line(event.task_id)} $ {clipped(event.command)}")
+            self._echo(f"  {printable_line(str(event.trial_id))} $ {clipped(event.command)}")
         elif isinstance(event, SandboxResult):
             end = "timed out" if event.timed_out else f"exit {event.exit_code}"
-            self._echo(f"  {printable_line(event.task_id)} -> {end}")
+            self._echo(f"  {printable_line(str(event.trial_id))} -> {end}")
             self._echo_lines(clipped(event.output))
 
     def _echo_lines(self, text: str) -> None:
@@ -52,13 +53,13 @@ class AgentOutputSink:
         """Show one event, which holds whole lines."""
         if isinstance(event, AgentOutput):
             for line in filter(None, event.text.split("\n")):
-                self._echo(f"  {printable_line(event.task_id)} | {clipped(line, _LINE)}")
+                self._echo(f"  {printable_line(str(event.trial_id))} | {clipped(line, _LINE)}")
 
 
-def show_verifier_output(echo: Callable[[str], None], task_id: str, text: str) -> None:
+def show_verifier_output(echo: Callable[[str], None], trial: TrialId, text: str) -> None:
     """Show the output of a verifier's commands line by line, for ``--show-verifier-output``."""
     for line in filter(None, text.split("\n")):
-        echo(f"  {printable_line(task_id)} | {clipped(line, _LINE)}")
+        echo(f"  {printable_line(str(trial))} | {clipped(line, _LINE)}")
 
 
 def clipped(text: str, room: int = _CLIP) -> str:

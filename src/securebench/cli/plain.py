@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.progress import Event
+    from securebench.trials import TrialId
 
 
 WEAK: Final = {"exit_code": "on exit code only", "shared": "in one process with the candidate"}
@@ -24,22 +25,24 @@ class PlainSink:
         self._echo = echo
         self._to_do = 0
         self._done = 0
-        self._started: dict[str, float] = {}
+        self._trials = 1
+        self._started: dict[TrialId, float] = {}
 
     def __call__(self, event: Event) -> None:
         """Print one event."""
         match event:
             case RunStart():
                 self._to_do = event.to_do
+                self._trials = event.trials
                 self._echo(run_line(event))
             case Resume():
-                self._echo(resume_line(event))
+                self._echo(resume_line(event, self._trials))
             case TaskStart():
-                self._started[event.task_id] = event.time
+                self._started[event.trial_id] = event.time
             case TaskDone():
                 self._done += 1
-                seconds = event.time - self._started.pop(event.task_id, event.time)
-                self._echo(f"[{self._done}/{self._to_do}] {task_line(event)} ({seconds:.1f} s)")
+                seconds = event.time - self._started.pop(event.trial_id, event.time)
+                self._echo(f"[{self._done}/{self._to_do}] {task_line(event, self._trials)} ({seconds:.1f} s)")
                 if stderr := stderr_line(event):
                     self._echo(stderr)
             case _:
@@ -47,23 +50,26 @@ class PlainSink:
 
 
 def run_line(event: RunStart) -> str:
-    """Return how many tasks of the pack a run is about to execute."""
+    """Return how many tasks of the pack a run is about to execute, or trials of them."""
+    to_do = f"{event.to_do} trials (up to {event.trials} each)" if event.trials > 1 else f"{event.to_do}"
     workers = "1 worker" if event.workers == 1 else f"{event.workers} workers"
     tasks = "1 task" if event.pack_tasks == 1 else f"{event.pack_tasks} tasks"
-    return printable(f"run {event.run_id}: {event.to_do} of {tasks} of {event.benchmark_id}, {workers}")
+    return printable(f"run {event.run_id}: {to_do} of {tasks} of {event.benchmark_id}, {workers}")
 
 
-def resume_line(event: Resume) -> str:
-    """Return how many tasks of a resumed run are done."""
+def resume_line(event: Resume, trials: int = 1) -> str:
+    """Return how many trials of a resumed run are done."""
     again = f" ({event.redone} of them again, after an error)" if event.redone else ""
-    return f"resuming: {event.kept} of {event.tasks} tasks done, {event.tasks - event.kept} to run{again}"
+    noun = "trials" if trials > 1 else "tasks"
+    return f"resuming: {event.kept} of {event.planned} {noun} done, {event.planned - event.kept} to run{again}"
 
 
-def task_line(event: TaskDone) -> str:
-    """Return how a task ended and why."""
+def task_line(event: TaskDone, trials: int = 1) -> str:
+    """Return how a task, or one of several ``trials`` of it, ended and why."""
     why = f": {event.reason}" if event.reason else ""
     rests = WEAK.get(event.assurance or "") if event.status == "passed" else None
-    return printable(f"{event.status.upper()} {event.task_id}{why}{f' ({rests})' if rests else ''}")
+    name = f"{event.task_id}{event.trial_id.suffix(trials)}"
+    return printable(f"{event.status.upper()} {name}{why}{f' ({rests})' if rests else ''}")
 
 
 def stderr_line(event: TaskDone) -> str:

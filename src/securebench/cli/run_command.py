@@ -49,6 +49,7 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 @click.option("--config", "config_option", type=click.Path(path_type=Path), help="The tester YAML.")
 @click.option("--env-file", type=click.Path(path_type=Path), help="Variables for harness.env.  [default: .env]")
 @click.option("--limit", type=click.IntRange(min=1), help="Run the first N rows only.")
+@click.option("--trials", type=click.IntRange(min=1), help="Run each task so many times.  [default: run.trials]")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Continue a run: keep finished tasks, run the rest.")
 @click.option("--workers", type=click.IntRange(min=1), help="Tasks to run at once.  [default: run.max_workers]")
@@ -107,6 +108,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
 
     options = RunOptions(
         limit=flags["limit"],
+        trials=flags["trials"],
         output_dir=flags["output_dir"],
         workers=flags["workers"],
         driver=flags["driver"],
@@ -179,7 +181,8 @@ def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
         else:
             click.echo("\n".join(summary_lines(summary)))
     if left := summary.total.not_run + summary.errors:
-        have = "1 task has" if left == 1 else f"{left} tasks have"
+        noun = "trial" if summary.total.trials > 1 else "task"
+        have = f"1 {noun} has" if left == 1 else f"{left} {noun}s have"
         click.echo(f"{have} no verdict. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True)
 
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from securebench.results.summary import Counts, TesterRunSummary
     from securebench.results.usage import Usage
 
-_COLUMNS = ("tasks", "passed", "failed", "errors", "pending", "not run", "pass rate")
+_COLUMNS = ("tasks", "trials", "passed", "failed", "errors", "pending", "not run", "pass rate")
 
 
 def summary_table(summary: TesterRunSummary) -> RenderableType:
     """Return the counts by family, the tasks that did not pass with their reasons, and the path of the results."""
     table = Table(title=_title(summary), title_justify="left", box=SIMPLE, padding=(0, 0), pad_edge=False)
     table.add_column("family", no_wrap=True)
-    for name in _COLUMNS:
+    for name in _columns(summary):
         table.add_column(name, justify="right", no_wrap=True)
     for family, counts in summary.families.items():
         table.add_row(family, *_cells(counts))
@@ -45,12 +45,12 @@ def summary_lines(summary: TesterRunSummary) -> list[str]:
     totals = {"all": summary.total} if len(summary.families) > 1 else {}
     for family, counts in {**summary.families, **totals}.items():
         *numbers, rate = _cells(counts)
-        parts = ", ".join(_counted(number, name) for number, name in zip(numbers, _COLUMNS, strict=False))
+        parts = ", ".join(_counted(number, name) for number, name in zip(numbers, _columns(summary), strict=False))
         lines.append(f"{family}: {parts}, pass rate {rate}{f' ({weak})' if (weak := weak_passes(counts)) else ''}")
     if summary.failures:
         lines.append("Did not pass:")
         for entry in summary.failures:
-            lines.append(f"  {entry.status} {_line(entry.task_id)} {_reason(entry)}")
+            lines.append(f"  {entry.status} {_line(_name(entry, summary))} {_reason(entry)}")
             lines += [f"    agent's stderr: {_line(entry.agent_stderr)}"] if entry.agent_stderr else []
         lines += [f"  {more}"] if (more := _more(summary)) else []
     return [*lines, *_footer(summary)]
@@ -72,9 +72,14 @@ def _title(summary: TesterRunSummary) -> str:
     return printable(f"{summary.benchmark_id}, run {summary.run_id}")
 
 
+def _columns(summary: TesterRunSummary) -> list[str]:
+    return [name for name in _COLUMNS if name != "trials" or summary.total.trials > 1]
+
+
 def _cells(counts: Counts) -> list[str]:
     rate = "none" if counts.pass_rate is None else f"{counts.pass_rate:.1%} of {counts.scored}"
-    numbers = (counts.tasks, counts.passed, counts.failed, counts.errors, counts.pending, counts.not_run)
+    sizes = (counts.tasks,) if counts.trials == 1 else (counts.tasks, counts.planned)
+    numbers = (*sizes, counts.passed, counts.failed, counts.errors, counts.pending, counts.not_run)
     return [*map(str, numbers), rate]
 
 
@@ -84,11 +89,15 @@ def _failures(summary: TesterRunSummary) -> list[RenderableType]:
         return []
     lines = [Text("Did not pass:", style="bold")]
     for entry in summary.failures:
-        lines.append(Text(f"  {entry.status:<6}  {_line(entry.task_id)}", overflow="fold"))
+        lines.append(Text(f"  {entry.status:<6}  {_line(_name(entry, summary))}", overflow="fold"))
         below = [_reason(entry)]
         below += [f"agent's stderr: {_line(entry.agent_stderr)}"] if entry.agent_stderr else []
         lines += [Text(f"          {line}", style="dim", overflow="ellipsis", no_wrap=True) for line in below]
     return [*lines, *([Text(f"  {more}", style="dim")] if (more := _more(summary)) else [])]
+
+
+def _name(entry: RecordEntry, summary: TesterRunSummary) -> str:
+    return entry.task_id + entry.id.suffix(summary.total.trials)
 
 
 def _reason(entry: RecordEntry) -> str:

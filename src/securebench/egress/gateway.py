@@ -15,6 +15,7 @@ from securebench.egress.port_names import PROXY, RELAY
 from securebench.egress.rules import Caps, ProxyRules
 from securebench.errors import EgressError
 from securebench.sandboxes.forwarding import ForwardedPort
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     import socket
@@ -116,17 +117,17 @@ class Gateway:
         self._connection: GatewayConnection | None = None
         self._closed = False
 
-    def open(self, task_id: str, plan: EgressPlan) -> EgressSession:
-        """Open an egress session for a task. Raises :class:`EgressError`."""
+    def open(self, trial: TrialId, plan: EgressPlan) -> EgressSession:
+        """Open an egress session for one trial of a task. Raises :class:`EgressError`."""
         connection = self._live_connection()
         number = next(self._numbers)
-        connection.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
+        connection.open(number, {"trial": list(trial), "plan": plan_to_json(plan)}, self._log)
         return EgressSession(connection, number, plan)
 
-    def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
+    def probe(self, trial: TrialId | None, plan: RelayPlan, model: str) -> ProbeReport:
         """Request one short answer of ``model`` from the provider of ``plan``, and return the result.
 
-        The request does not come from an agent. ``task_id`` is the task in its log line, empty for the run itself.
+        The request does not come from an agent. Its log line names the ``trial``; ``None`` stands for the run itself.
         Takes at most 30 seconds. Raises :class:`EgressError`.
         """
         connection, started = self._live_connection(), time.monotonic()
@@ -134,7 +135,7 @@ class Gateway:
         self._log(
             {
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "task_id": task_id,
+                **(trial or TrialId("", 0))._asdict(),
                 "kind": "probe",
                 "decision": "allowed" if report.status else "failed",
                 "reason": report.trouble.value if report.trouble else "",

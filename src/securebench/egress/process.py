@@ -25,6 +25,7 @@ from securebench.egress.relay.probe import ask_provider
 from securebench.egress.sessions import ServedSession
 from securebench.errors import EgressError
 from securebench.ipc.frames import Frame, FrameError, inherited_channel, pack, receive, send
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -116,7 +117,7 @@ class Service:
 
         try:
             plan = plan_from_json(frame["plan"])
-            self._sessions[number] = ServedSession(frame["task_id"], plan, self._settings, log)
+            self._sessions[number] = ServedSession(TrialId(*frame["trial"]), plan, self._settings, log)
         except Exception as error:  # noqa: BLE001 - this session fails; the others continue
             # Messages of other exceptions might contain the key.
             why = error.message if isinstance(error, EgressError) else type(error).__name__

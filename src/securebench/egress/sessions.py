@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from securebench.egress.model import EgressPlan, EgressReport
     from securebench.egress.rules import Caps, ProxyRules
     from securebench.resources import JsonValue
+    from securebench.trials import TrialId
 
 _CLOSE_SECONDS: Final = 5.0
 _WAITING: Final = 128
@@ -32,13 +33,13 @@ class ServedSession:
 
     def __init__(
         self,
-        task_id: str,
+        trial: TrialId,
         plan: EgressPlan,
         settings: tuple[ProxyRules, Caps],
         post: Callable[[dict[str, JsonValue]], None],
     ) -> None:
         rules, self._caps = settings
-        self._ledger = Ledger(task_id, post, self._caps)
+        self._ledger = Ledger(trial, post, self._caps)
         self._relay = ProviderRelay(plan.relay, self._log_relay) if plan.relay else None
         self._ports: dict[str, Serve] = {PROXY: Proxy(plan.domains, self._ledger, rules).serve}
         if self._relay:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.commitment import Commitment
     from securebench.sandboxes.base import Limits, SandboxDriver
+    from securebench.trials import TrialId
     from securebench.verifiers.base import Verifier
 
 
@@ -98,8 +99,8 @@ class TaskContext:
     """Reports a problem that concerns the whole run. Called from any thread."""
     verifier_output: Path | None = None
     """The directory for the output of verifiers' commands, if the tester wants it."""
-    show_verifier_output: Callable[[str, str], None] | None = None
-    """Called with a task's id and its verifier's output, if the tester wants it. Called from any thread."""
+    show_verifier_output: Callable[[TrialId, str], None] | None = None
+    """Called with a trial and its verifier's output, if the tester wants it. Called from any thread."""
     probe: ImageProbe = field(default_factory=ImageProbe)
 
     @property

@@ -1,4 +1,4 @@
-"""The earlier attempts at a task: their number, their usage, and whether only verification is left to do."""
+"""The earlier attempts at a trial: their number, their usage, and whether only verification is left to do."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The history of one task. ``spent`` is the usage of all earlier attempts.
+    """The history of one trial of a task. ``trial`` counts from 1, and ``attempt`` from 1 in each trial.
+
+    ``spent`` is the usage of all earlier attempts.
 
     ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by
     no fault of the candidate. The agent then does not have to run, and cost money, again.
     """
 
+    trial: int = 1
     attempt: int = 1
     spent: Usage = field(default_factory=Usage)
     unverified: Mapping[str, Any] | None = None

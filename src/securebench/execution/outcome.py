@@ -96,8 +96,10 @@ def build_record(
     return TaskRecord(
         run_id=context.run_id,
         task_id=task.id,
+        trial=outcome.history.trial,
         benchmark_id=task.benchmark_id,
         task_type=task.task_type,
+        tags=tuple(redactor.text(tag) for tag in task.tags),
         status=status,
         candidate=_candidate(outcome, redactor),
         producer=_producer(outcome, redactor),

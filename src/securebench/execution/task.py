@@ -35,7 +35,7 @@ from securebench.results.record import Failure
 from securebench.results.redaction import Redactor
 from securebench.results.trajectory import keep_trajectory, trajectory_file
 from securebench.results.usage import Usage, read_usage
-from securebench.tasks import task_directory_name
+from securebench.trials import TrialId
 from securebench.verifiers.base import VerifyContext
 from securebench.workspaces.materialization import ASSET_CHANGED
 
@@ -56,7 +56,7 @@ _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ER
 
 
 def execute_task(task: SecureBenchTask, context: TaskContext, history: History | None = None) -> TaskRecord:
-    """Run the agent on ``task``, verify its candidate, and return the redacted record.
+    """Run the agent on ``task``, verify its candidate, and return the redacted record of this trial.
 
     If ``history`` has a sealed candidate that is only unverified, the agent does not run again.
 
@@ -65,14 +65,16 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
     meanwhile: an agent whose sandbox was closed would otherwise look like one that crashed.
     """
     history = history or History()
+    trial = TrialId(task.id, history.trial)
     redactor = Redactor.for_task(task, context.secrets)
     outcome = TaskOutcome(verifier=context.verifier_for(task.task_type), history=history)
     execution = _TaskExecution(
         task=task,
+        trial=trial,
         context=context,
         outcome=outcome,
         redactor=redactor,
-        report=context.report.task(task.id, scrub=redactor.mapping),
+        report=context.report.task(trial, scrub=redactor.mapping),
         trail=Trail(history.attempt),
     )
     execution.report.emit(TaskStart(family=task.task_type, attempt=history.attempt))
@@ -96,9 +98,10 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TaskExecution:
-    """One attempt at a task. Its results go into ``outcome``."""
+    """One attempt at a trial of a task. Its results go into ``outcome``."""
 
     task: SecureBenchTask
+    trial: TrialId
     context: TaskContext
     outcome: TaskOutcome
     redactor: Redactor
@@ -107,8 +110,8 @@ class _TaskExecution:
 
     @property
     def directory(self) -> str:
-        """The name of the task's own directories and files in the run directory."""
-        return task_directory_name(self.task.id)
+        """The name of the trial's own directories and files in the run directory."""
+        return self.trial.directory
 
     def run(self) -> None:
         """Run all phases, or only the verification of an earlier attempt's candidate."""
@@ -162,6 +165,7 @@ class _TaskExecution:
             gateway=context.gateway,
             pause=context.control.pause,
             spent=Spent(max(0, spent.requests - spent.forgiven), spent.input_tokens + spent.output_tokens, spent.bytes),
+            trial=self.trial.trial,
             labels={"task": self.directory},
         )
         try:
@@ -207,7 +211,7 @@ class _TaskExecution:
             if text and context.verifier_output is not None:
                 keep_output(output_file(context.verifier_output, self.directory), text)
             if text and context.show_verifier_output is not None:
-                context.show_verifier_output(view.task_id, text)
+                context.show_verifier_output(self.trial, text)
 
     @contextmanager
     def _verify_context(self, printed: VerifierOutput | None, *, make_scratch: bool = True) -> Iterator[VerifyContext]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from securebench.errors import EgressError
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk, CommandResult, Sandbox
     from securebench.sandboxes.forwarding import ForwardedPort
+    from securebench.tasks import AgentView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +111,11 @@ class EgressAgentSession(AgentSession):
             self._session.close()
 
 
-def open_egress(task_id: str, plan: EgressPlan, context: ProduceContext) -> EgressSession:
-    """Open the egress of one task. Raises :class:`EgressError`."""
+def open_egress(view: AgentView, plan: EgressPlan, context: ProduceContext) -> EgressSession:
+    """Open the egress of one trial of a task. Raises :class:`EgressError`."""
     if context.gateway is None:
         raise EgressError("this run has no egress for its agents")
-    return context.gateway.open(task_id, plan)
+    return context.gateway.open(TrialId(view.task_id, context.trial), plan)
 
 
 def egress_of(report: EgressReport) -> dict[str, JsonValue]:

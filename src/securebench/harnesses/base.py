@@ -51,6 +51,8 @@ class ProduceContext:
     pause: Callable[[float], None] = time.sleep
     """Sleep for this many seconds; raises if the run is stopped meanwhile."""
     spent: Spent = field(default_factory=Spent)
+    trial: int = 1
+    """Which trial of the task this is, from 1."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -51,7 +51,7 @@ class CommandHarnessProducer(Harness):
         if not self.needs_gateway:
             return AgentSession()
         plan = EgressPlan(domains=self._config.allowed_domains)
-        return EgressAgentSession(open_egress(view.task_id, plan, context))
+        return EgressAgentSession(open_egress(view, plan, context))
 
     def invocation(self, view: AgentView) -> Invocation:
         """Return the command; the shorter of the tester's and the task's time limits applies."""

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.fs.append_log import AppendLog
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 EGRESS_LOG: Final = "egress.jsonl"
 
 MAX_LINES_A_TASK: Final = 10_000
-"""Maximum lines of one task. The summary in its record also counts the others."""
+"""Maximum lines of one trial of a task. The summary in its record also counts the others."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Maximum size of the log."""
@@ -45,22 +46,24 @@ class EgressLog:
         """Open the log for appending. Raises :class:`StorageError`."""
         self._redactor = redactor
         self._lock = threading.Lock()
-        self._lines: Counter[str] = Counter()
+        self._lines: Counter[TrialId] = Counter()
         self.trouble = ""
         self._log = AppendLog(path, limit=MAX_BYTES)
 
     def __call__(self, decision: Mapping[str, JsonValue]) -> None:
-        """Write a decision: a flat object with the task's id in ``task_id``.
+        """Write a decision: a flat object with ``task_id`` and ``trial``.
 
         Raises :class:`StorageError` if it cannot be written; then the caller must deny the request.
         """
-        task_id = str(decision.get("task_id", ""))
+        number = decision.get("trial")
+        trial = TrialId(str(decision.get("task_id", "")), number if isinstance(number, int) else 0)
         with self._lock:
-            self._lines[task_id] += 1
-            if self._lines[task_id] < MAX_LINES_A_TASK:
+            self._lines[trial] += 1
+            if self._lines[trial] < MAX_LINES_A_TASK:
                 self._write(self._line(decision))
-            elif self._lines[task_id] == MAX_LINES_A_TASK:
-                self._write(self._line({"task_id": task_id, "kind": "log", "reason": "no more of this task is kept"}))
+            elif self._lines[trial] == MAX_LINES_A_TASK:
+                end = {**trial._asdict(), "kind": "log", "reason": "no more of this task is kept"}
+                self._write(self._line(end))
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from securebench.results.record import RECORD_VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -16,7 +18,8 @@ class RunIdentity:
     """The values that all records of a run have in common.
 
     ``tasks`` maps task ids to the family and the row's provenance. ``verifiers`` maps families to the provenance of
-    their verifier, or ``None`` if there is none. ``driver`` has the name and runtime of the sandbox driver.
+    their verifier, or ``None`` if there is none. ``driver`` has the name and runtime of the sandbox driver. ``trials``
+    is the number of trials of each task.
     """
 
     run_id: str
@@ -26,13 +29,15 @@ class RunIdentity:
     verifiers: Mapping[str, JsonValue]
     driver: Mapping[str, JsonValue]
     images: Mapping[str, str] = field(default_factory=dict)
+    trials: int = 1
 
     def foreign(self, record: Mapping[str, Any]) -> str:
         """Return a description of the first value in ``record`` that differs from this run; empty if there is none."""
         return next(self._mismatches(record), "")
 
     def _mismatches(self, record: Mapping[str, Any]) -> Iterator[str]:
-        for name, own in (("run_id", self.run_id), ("benchmark_id", self.benchmark_id)):
+        common = (("record_version", RECORD_VERSION), ("run_id", self.run_id), ("benchmark_id", self.benchmark_id))
+        for name, own in common:
             if record.get(name) != own:
                 yield f"expected {name} {own!r}, got {record.get(name)!r}"
         task_id = record.get("task_id")
@@ -40,6 +45,8 @@ class RunIdentity:
         if not family:
             yield f"the pack has no task {task_id!r}"
             return
+        if record["trial"] > self.trials:
+            yield f"its trial is {record['trial']}, but the run has {self.trials} of each task"
         if record.get("task_type") != family:
             yield f"expected task_type {family!r}, got {record.get('task_type')!r}"
         verifier, status = self.verifiers[family], record.get("verification_status")

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from securebench.results.identity import RunIdentity
     from securebench.results.record import TaskRecord
+    from securebench.trials import TrialId
 
 JOURNAL: Final = "candidates.jsonl"
 SUPERSEDED: Final = "superseded.jsonl"
-"""The file for the ``error`` records of tasks that were run again."""
+"""The file for the ``error`` records of trials that were run again."""
 
 _RESTORE: Final = "restore the file from a backup, or start a new run with another --output-dir"
 
@@ -36,7 +37,7 @@ _RESTORE: Final = "restore the file from a backup, or start a new run with anoth
 class Journal:
     """An open journal; a context manager. The caller holds the lock of its directory.
 
-    ``entries``: a summary of each record, by task id. Whole records are never kept in memory.
+    ``entries``: a summary of each record, by task and trial. Whole records are never kept in memory.
     """
 
     def __init__(self, directory: Path, identity: RunIdentity | None = None) -> None:
@@ -54,7 +55,7 @@ class Journal:
         # Read everything before the repair, so that a damaged journal is not changed.
         self.entries = self._read_entries()
         past = self._read_superseded()
-        self._past = {entry.task_id: entry for entry in past}
+        self._past = {entry.id: entry for entry in past}
         here = [entry.sequence for entry in self.entries.values()]
         self._sequence = next_sequence(directory, here, [entry.sequence for entry in past])
         self._log = AppendLog(self.path, sync=True, is_whole=_is_record)
@@ -69,30 +70,30 @@ class Journal:
         """Write ``record`` to disk. Raises :class:`StorageError`; the file is then unchanged."""
         line = record.line(self._sequence)
         entry = read_entry(line)
-        if entry.task_id in self.entries:
-            raise ValueError(f"task {entry.task_id!r} already has a record")
+        if entry.id in self.entries:
+            raise ValueError(f"task '{entry.id}' already has a record")
         self._log.append(line)
-        self.entries[entry.task_id] = entry
+        self.entries[entry.id] = entry
         self._sequence += 1
         return entry
 
-    def attempts(self, task_id: str) -> int:
-        """Return the number of attempts at a task, including superseded ones."""
-        known = (self.entries.get(task_id), self._past.get(task_id))
+    def attempts(self, trial: TrialId) -> int:
+        """Return the number of attempts at a trial, including superseded ones."""
+        known = (self.entries.get(trial), self._past.get(trial))
         return max((entry.attempt for entry in known if entry), default=0)
 
-    def spent(self, task_id: str) -> Usage:
-        """Return the usage of all recorded attempts at a task."""
-        entry = self.entries.get(task_id) or self._past.get(task_id)
+    def spent(self, trial: TrialId) -> Usage:
+        """Return the usage of all recorded attempts at a trial."""
+        entry = self.entries.get(trial) or self._past.get(trial)
         return (entry.usage if entry else None) or Usage()
 
     def set_aside(self) -> Iterator[RecordEntry]:
-        """Yield the last superseded record of each task that has no other record."""
+        """Yield the last superseded record of each trial that has no other record."""
         return (entry for name, entry in self._past.items() if name not in self.entries)
 
-    def unverified(self, task_id: str) -> dict[str, Any] | None:
-        """Return the superseded record of a task whose sealed candidate only needs verification, or ``None``."""
-        entry = self._past.get(task_id)
+    def unverified(self, trial: TrialId) -> dict[str, Any] | None:
+        """Return the superseded record of a trial whose sealed candidate only needs verification, or ``None``."""
+        entry = self._past.get(trial)
         if entry is None or not entry.can_be_verified:
             return None
         with storage_errors(self._superseded), self._superseded.open("rb") as file:
@@ -100,20 +101,20 @@ class Journal:
         record: dict[str, Any] = json.loads(found)
         return record
 
-    def supersede(self, task_ids: Collection[str]) -> None:
-        """Move the records of ``task_ids`` from the journal to ``superseded.jsonl``, atomically."""
-        if not task_ids:
+    def supersede(self, trials: Collection[TrialId]) -> None:
+        """Move the records of ``trials`` from the journal to ``superseded.jsonl``, atomically."""
+        if not trials:
             return
         with storage_errors(self.path), self.path.open("rb") as file:
-            self._keep_aside([line for line in file if read_entry(line).task_id in task_ids])
+            self._keep_aside([line for line in file if read_entry(line).id in trials])
             file.seek(0)
-            self._log.rewrite(line for line in file if read_entry(line).task_id not in task_ids)
-        moved = {name: entry for name, entry in self.entries.items() if name in task_ids}
+            self._log.rewrite(line for line in file if read_entry(line).id not in trials)
+        moved = {name: entry for name, entry in self.entries.items() if name in trials}
         self._past |= moved
         self.entries = {name: entry for name, entry in self.entries.items() if name not in moved}
 
-    def _read_entries(self) -> dict[str, RecordEntry]:
-        entries: dict[str, RecordEntry] = {}
+    def _read_entries(self) -> dict[TrialId, RecordEntry]:
+        entries: dict[TrialId, RecordEntry] = {}
         if not self.path.exists():
             return entries
         with storage_errors(self.path), self.path.open("rb") as file:
@@ -166,10 +167,10 @@ def next_sequence(directory: Path, journal: Sequence[int], superseded: Sequence[
     return len(known)
 
 
-def _add(entries: dict[str, RecordEntry], entry: RecordEntry, location: SourceLocation) -> None:
-    if entry.task_id in entries:
-        raise damaged(f"task {entry.task_id!r} has more than one record", location)
-    entries[entry.task_id] = entry
+def _add(entries: dict[TrialId, RecordEntry], entry: RecordEntry, location: SourceLocation) -> None:
+    if entry.id in entries:
+        raise damaged(f"task '{entry.id}' has more than one record", location)
+    entries[entry.id] = entry
 
 
 def _read(line: bytes, location: SourceLocation, identity: RunIdentity | None = None) -> RecordEntry:

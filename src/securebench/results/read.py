@@ -47,7 +47,7 @@ def read_run(directory: str | Path) -> RecordedRun:
 
     Raises :class:`ConfigError`: ``run-missing``, ``run-version``, ``run-header-damaged``, ``file-not-regular``.
     """
-    header = read_header(Path(directory).resolve())
+    header = read_header(Path(directory).resolve(), older=True)
     if header is None:
         raise ConfigError(
             f"{directory} is not a run directory: it has no {HEADER}",
@@ -105,7 +105,10 @@ class RecordedRun:
     def selection(self) -> PartOfPack | None:
         """The selected part of the pack, or ``None`` if it is the whole."""
         tasks = self._number(self._section("pack"), "pack", "tasks")
-        return None if self.planned >= tasks else PartOfPack(self.planned, tasks)
+        information = self.header.information
+        older = "planned_tasks" not in information  # version 2 has one trial of each task
+        planned = self.planned if older else self._number(information, "information", "planned_tasks")
+        return None if planned >= tasks else PartOfPack(planned, tasks)
 
     @property
     def is_active(self) -> bool:

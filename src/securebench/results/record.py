@@ -15,6 +15,7 @@ from securebench.errors import INFRASTRUCTURE_REASONS, FailurePhase, FailureReas
 from securebench.resources import REDACTED
 from securebench.results.usage import read_usage
 from securebench.tasks import CandidateKind
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.usage import Usage
 
-RECORD_VERSION: Final = 2
+RECORD_VERSION: Final = 3
 """Incremented when the meaning or the shape of a field changes. ``records.md`` lists the changes of each version."""
+
+READABLE_VERSIONS: Final = (2, RECORD_VERSION)
+"""The versions that :func:`read_record` accepts. Version 2 has neither ``trial`` nor ``tags``."""
 
 VOLATILE: Final = frozenset(
     {
@@ -109,8 +113,10 @@ class TaskRecord:
 
     run_id: str
     task_id: str
+    trial: int = 1
     benchmark_id: str
     task_type: str
+    tags: tuple[str, ...] = ()
     status: VerificationStatus
     candidate: Mapping[str, JsonValue]
     producer: Output
@@ -128,8 +134,10 @@ class TaskRecord:
             "sequence": sequence,
             "run_id": self.run_id,
             "task_id": self.task_id,
+            "trial": self.trial,
             "benchmark_id": self.benchmark_id,
             "task_type": self.task_type,
+            "tags": list(self.tags),
             "verification_status": self.status.value,
             **self._score(),
             **({"assurance": self.assurance.value} if self.assurance else {}),
@@ -195,6 +203,7 @@ class RecordEntry:
     sequence: int
     run_id: str
     task_id: str
+    trial: int
     task_type: str
     status: VerificationStatus
     attempt: int
@@ -209,20 +218,27 @@ class RecordEntry:
     agent_stderr: str = ""
     """The last line of the agent's stderr, truncated. Empty for a task that passed."""
 
+    @property
+    def id(self) -> TrialId:
+        """The task and the number of its trial: unique in a journal."""
+        return TrialId(self.task_id, self.trial)
+
 
 _CANDIDATES: Final = ("candidate_text", "candidate_patch", "candidate_workspace")
 _FIELDS_TEXT: Final = """
-record_version sequence run_id task_id benchmark_id task_type verification_status passed score assurance
+record_version sequence run_id task_id trial benchmark_id task_type tags verification_status passed score assurance
 candidate_text candidate_patch candidate_workspace candidate_digest candidate_redacted
 producer_stdout producer_stderr producer_metadata verifier_stdout verifier_stderr verifier_metadata
 resource_summary hidden_values failure_reason failure_phase failure_message provenance
 """
 FIELDS: Final = frozenset(_FIELDS_TEXT.split())
 """The keys that a record may have."""
+_NEW_FIELDS: Final = {"trial": 1, "tags": []}
+"""Fields that version 2 does not have, with the values that they have there."""
 
 
 def read_record(line: bytes) -> dict[str, Any]:
-    """Parse a line of the journal.
+    """Parse a line of the journal. A record of version 2 is returned as trial 1 without tags.
 
     Raises ``ValueError``, ``TypeError`` or ``RecursionError`` if the record is incomplete or contradicts itself.
     Duplicate keys are refused, because two readers could use different ones.
@@ -230,7 +246,7 @@ def read_record(line: bytes) -> dict[str, Any]:
     record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
     if not isinstance(record, dict):
         raise TypeError(f"expected a JSON object, got {type(record).__name__}")
-    if (version := _field(record, "record_version", int)) != RECORD_VERSION:
+    if (version := _field(record, "record_version", int)) not in READABLE_VERSIONS:
         raise ValueError(f"expected 'record_version' {RECORD_VERSION}, got {version}")
     if unknown := sorted(record.keys() - FIELDS):
         raise ValueError(f"unknown key {unknown[0][:80]!r}")
@@ -240,6 +256,7 @@ def read_record(line: bytes) -> dict[str, Any]:
         raise ValueError("more than one candidate field has a value")
     if (sequence := _field(record, "sequence", int)) < 0:
         raise ValueError(f"'sequence' is negative: {sequence}")
+    _require_trial(record, version)
     status = VerificationStatus(_field(record, "verification_status", str))
     _require_score(record, status)
     _require_failure(record, status)
@@ -264,6 +281,7 @@ def entry_of(record: Mapping[str, Any]) -> RecordEntry:
         sequence=_field(record, "sequence", int),
         run_id=_field(record, "run_id", str),
         task_id=_field(record, "task_id", str),
+        trial=_field(record, "trial", int),
         task_type=_field(record, "task_type", str),
         status=status,
         attempt=_field(provenance, "attempt", int),
@@ -283,6 +301,18 @@ def last_line(text: str) -> str:
     """Return the last line of ``text`` that is not blank, truncated; empty if there is none."""
     lines = text.strip().splitlines()
     return lines[-1].strip()[:_ENTRY_MESSAGE] if lines else ""
+
+
+def _require_trial(record: dict[str, Any], version: int) -> None:
+    """Raise ``ValueError`` or ``TypeError`` if ``trial`` or ``tags`` is invalid. Add them to a record of version 2."""
+    if version < RECORD_VERSION:
+        if found := sorted(record.keys() & _NEW_FIELDS.keys()):
+            raise ValueError(f"unknown key {found[0]!r} in a record of version {version}")
+        record |= _NEW_FIELDS
+    if (trial := _field(record, "trial", int)) < 1:
+        raise ValueError(f"'trial' must be at least 1, got {trial}")
+    if not all(isinstance(tag, str) for tag in _field(record, "tags", list)):
+        raise TypeError("'tags' must contain only strings")
 
 
 def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> None:

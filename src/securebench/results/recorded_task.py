@@ -69,7 +69,7 @@ class RecordedTask:
     usage: Usage | None = None
     """The usage of the last try."""
     spent: Usage | None = None
-    """The usage of all tries and attempts of the task."""
+    """The usage of all tries and attempts of the trial."""
     models: tuple[str, ...] = ()
     """The models that answered; without a relay, the configured one."""
     candidate_kind: CandidateKind | None = None
@@ -122,6 +122,8 @@ def _recorded(record: dict[str, Any]) -> RecordedTask:
         task_id=entry.task_id,
         family=entry.task_type,
         status=entry.status,
+        trial=entry.trial,
+        tags=tuple(record["tags"]),
         attempt=entry.attempt,
         assurance=entry.assurance,
         reason=FailureReason(entry.reason) if entry.reason else None,

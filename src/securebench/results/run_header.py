@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import ConfigError, Problem
 from securebench.fs.durable import write_durably
 from securebench.limits import MIB
-from securebench.results.record import require_shallow, unique_keys
+from securebench.results.record import READABLE_VERSIONS, require_shallow, unique_keys
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from securebench.resources import JsonValue
 
 HEADER: Final = "run.json"
-HEADER_VERSION: Final = 2
+HEADER_VERSION: Final = 3
 """Incremented when another version of SecureBench would misread the header or the records."""
 
 _MAX_BYTES: Final = 16 * MIB
@@ -53,8 +53,9 @@ def _now() -> str:
 class RunHeader:
     """The description of a run.
 
-    ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. ``images`` maps each
-    image reference that was resolved so far to its id. ``information`` affects nothing.
+    ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. Only ``trials`` may
+    grow, and the agent may get builds for more platforms. ``images`` maps each image reference that was resolved so far
+    to its id. ``information`` affects nothing.
     """
 
     decisive: Mapping[str, JsonValue]
@@ -103,8 +104,10 @@ class RunHeader:
         write_durably(directory / HEADER, (json.dumps(content, indent=2) + "\n").encode("ascii"))
 
 
-def read_header(directory: Path) -> RunHeader | None:
+def read_header(directory: Path, *, older: bool = False) -> RunHeader | None:
     """Return the header of the run in ``directory``, if there is one.
+
+    ``older``: also accept versions whose runs can be read but not resumed.
 
     Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
     ``file-not-regular``.
@@ -119,7 +122,7 @@ def read_header(directory: Path) -> RunHeader | None:
             raise ValueError(f"it has more than {_MAX_BYTES} bytes")  # noqa: TRY301
         content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
         require_shallow(content)
-        _require_version(path, content)
+        _require_version(path, content, READABLE_VERSIONS if older else (HEADER_VERSION,))
         return _from_json(content)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -130,10 +133,10 @@ def read_header(directory: Path) -> RunHeader | None:
         ) from error
 
 
-def _require_version(path: Path, content: Any) -> None:
+def _require_version(path: Path, content: Any, accepted: Collection[int]) -> None:
     """Raise :class:`ConfigError` if the header has another format version, before anything else is checked."""
     version = content.get("header_version") if isinstance(content, dict) else None
-    if type(version) is int and version != HEADER_VERSION:
+    if type(version) is int and version not in accepted:
         raise ConfigError(
             f"{path} was written by another version of SecureBench: expected format {HEADER_VERSION}, got {version}",
             code="run-version",
@@ -186,8 +189,16 @@ def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return builds if isinstance(builds, dict) else None
 
 
+def _trials(decisive: Mapping[str, Any]) -> int:
+    """Return how often each task is tried. A damaged value counts as none, and is then reported as a difference."""
+    trials = decisive.get("trials")
+    return trials if type(trials) is int else 0
+
+
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both headers restricted to their common builds."""
+    """Return both headers restricted to their common builds, and with the same trials if there are more now."""
+    if _trials(now) > _trials(then):
+        then = {**then, "trials": now["trials"]}
     before, after = _builds(then), _builds(now)
     if before is None or after is None:
         return then, now
@@ -196,9 +207,10 @@ def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Ma
 
 
 def _grown(then: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``then`` with the builds of ``now`` added."""
+    """Return ``then`` with the builds of ``now`` added, and with its trials."""
     builds = _builds(now)
-    return then if builds is None else _with_builds(then, {**(_builds(then) or {}), **builds})
+    grown = {**then, "trials": now["trials"]} if "trials" in now else then
+    return grown if builds is None else _with_builds(grown, {**(_builds(then) or {}), **builds})
 
 
 def _with_builds(decisive: Mapping[str, Any], builds: Mapping[str, Any]) -> dict[str, Any]:

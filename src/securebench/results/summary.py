@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.results.record import RecordEntry
 
 SHOWN_FAILURES: Final = 20
-"""Maximum failed tasks that a summary lists. All are in the records."""
+"""Maximum failed trials that a summary lists. All are in the records."""
 
 
 class RunStatus(StrEnum):
@@ -40,7 +40,10 @@ class RunEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of tasks by outcome. ``not_run`` counts tasks without a record."""
+    """How many ``tasks`` there are, with ``trials`` of each, and how many of all these trials have which outcome.
+
+    ``not_run`` counts trials without a record.
+    """
 
     tasks: int = 0
     passed: int = 0
@@ -48,17 +51,23 @@ class Counts:
     errors: int = 0
     pending: int = 0
     passed_by_assurance: Mapping[Assurance, int] = field(default_factory=dict)
-    """The passed tasks by the assurance of their verdicts, without zeros."""
+    """The passed trials by the assurance of their verdicts, without zeros."""
+    trials: int = 1
+
+    @property
+    def planned(self) -> int:
+        """The trials of all tasks."""
+        return self.tasks * self.trials
 
     @property
     def scored(self) -> int:
-        """The denominator of the pass rate: tasks with a verdict."""
+        """The denominator of the pass rate: trials with a verdict."""
         return self.passed + self.failed
 
     @property
     def not_run(self) -> int:
-        """Planned tasks without a record."""
-        return self.tasks - self.scored - self.errors - self.pending
+        """Planned trials without a record."""
+        return self.planned - self.scored - self.errors - self.pending
 
     @property
     def pass_rate(self) -> float | None:
@@ -68,7 +77,7 @@ class Counts:
     @property
     def verification_status(self) -> RunStatus:
         """How much of these tasks is verified."""
-        if self.scored == self.tasks:
+        if self.scored == self.planned:
             return RunStatus.COMPLETE
         return RunStatus.PARTIAL if self.scored else RunStatus.PENDING
 
@@ -76,6 +85,7 @@ class Counts:
         """Return the counts as JSON."""
         return {
             "tasks": self.tasks,
+            "trials": self.trials,
             "passed": self.passed,
             "failed": self.failed,
             "errors": self.errors,
@@ -89,7 +99,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TesterRunSummary:
-    """The result of a run. ``failures`` has the first :data:`SHOWN_FAILURES` tasks that failed or had an error."""
+    """The result of a run. ``failures`` has the first :data:`SHOWN_FAILURES` trials that failed or had an error."""
 
     __test__: ClassVar[bool] = False  # pytest would collect a class named Test...
 
@@ -112,27 +122,27 @@ class TesterRunSummary:
 
     @property
     def tasks(self) -> int:
-        """Planned tasks."""
+        """Planned tasks. The other counts are trials of them."""
         return self.total.tasks
 
     @property
     def passed(self) -> int:
-        """Tasks that passed."""
+        """Trials that passed."""
         return self.total.passed
 
     @property
     def failed(self) -> int:
-        """Tasks that failed."""
+        """Trials that failed."""
         return self.total.failed
 
     @property
     def errors(self) -> int:
-        """Tasks that ended in an infrastructure error."""
+        """Trials that ended in an infrastructure error."""
         return self.total.errors
 
     @property
     def pending(self) -> int:
-        """Tasks whose family has no verifier."""
+        """Trials whose family has no verifier."""
         return self.total.pending
 
     @property
@@ -158,7 +168,7 @@ class TesterRunSummary:
 class Counted(NamedTuple):
     """The totals of some records: counts by family, sorted by name, and the reported usage.
 
-    ``failures`` has the first :data:`SHOWN_FAILURES` tasks that failed or had an error.
+    ``failures`` has the first :data:`SHOWN_FAILURES` trials that failed or had an error.
     """
 
     families: dict[str, Counts]
@@ -166,8 +176,8 @@ class Counted(NamedTuple):
     usage: Usage
 
 
-def count(planned: Mapping[str, str], entries: Iterable[RecordEntry]) -> Counted:
-    """Count records. ``planned`` maps task ids to families.
+def count(planned: Mapping[str, str], entries: Iterable[RecordEntry], trials: int = 1) -> Counted:
+    """Count records. ``planned`` maps task ids to families; there are ``trials`` of each task.
 
     Tasks that have a record but are not planned (a resumed run with a smaller ``--limit``) count as planned.
     """
@@ -186,7 +196,8 @@ def count(planned: Mapping[str, str], entries: Iterable[RecordEntry]) -> Counted
         usage += entry.usage or Usage()
     sizes = Counter(tasks.values())
     families = {
-        family: _counts(sizes[family], family, seen, rests_on.get(family, Counter())) for family in sorted(sizes)
+        family: replace(_counts(sizes[family], family, seen, rests_on.get(family, Counter())), trials=trials)
+        for family in sorted(sizes)
     }
     return Counted(families, tuple(failures), usage)
 
@@ -196,6 +207,7 @@ def total(families: Iterable[Counts]) -> Counts:
     parts = list(families)
     return Counts(
         tasks=sum(part.tasks for part in parts),
+        trials=max((part.trials for part in parts), default=1),
         passed=sum(part.passed for part in parts),
         failed=sum(part.failed for part in parts),
         errors=sum(part.errors for part in parts),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TraceLog:
-    """An event sink and context manager. Each line starts with the task id; its text is already redacted.
+    """An event sink and context manager. Each line starts with the task and trial; its text is already redacted.
 
     Lines are escaped as in JSON, so that they are safe to print on a terminal. Raises :class:`StorageError`.
     """
@@ -28,7 +28,7 @@ class TraceLog:
         if isinstance(event, AgentOutput):
             for line in event.text.split("\n"):
                 if line:
-                    text = f"[{event.task_id}] {printable(line)}\n"
+                    text = f"[{event.trial_id}] {printable(line)}\n"
                     self._log.append(text.encode("utf-8", "backslashreplace"))
 
     def __enter__(self) -> Self:

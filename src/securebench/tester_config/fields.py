@@ -20,6 +20,9 @@ SCHEMA_VERSION: Final = "0.2"
 MAX_WORKERS: Final = 256
 """Tasks in flight. More would only wait for one another."""
 
+MAX_TRIALS: Final = 1000
+"""Trials of each task. The intervals of a pass rate hardly get narrower with more."""
+
 TIB: Final = 1024 * 1024 * MIB
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
@@ -156,6 +159,7 @@ Domains: TypeAlias = Annotated[
 Model: TypeAlias = Annotated[str, matching(_MODEL, "the name of a model")]
 Version: TypeAlias = Annotated[str, matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
 Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+Trials: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TRIALS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]
 """A size in bytes, which may be written as ``512m``."""
 

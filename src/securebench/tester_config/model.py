@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The run's id, its output directory and its number of workers."""
+    """The run's id, its output directory, its number of workers, and how often it tries each task."""
 
     id: str
     output_dir: Path
     max_workers: int = 1
+    trials: int = 1
 
 
 @dataclass(frozen=True, slots=True)

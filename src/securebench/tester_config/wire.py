@@ -9,7 +9,7 @@ from pydantic import Field
 from securebench.families.fields import DangerousCommands, Identifier
 from securebench.limits import MIB
 from securebench.strict_input.models import OPTIONAL, WireModel
-from securebench.tester_config.fields import TIB, HostPath, SchemaVersion, Size, Variables, Workers
+from securebench.tester_config.fields import TIB, HostPath, SchemaVersion, Size, Trials, Variables, Workers
 
 
 class RunModel(WireModel):
@@ -18,6 +18,7 @@ class RunModel(WireModel):
     id: Identifier
     output_dir: HostPath
     max_workers: Workers = OPTIONAL
+    trials: Trials = OPTIONAL
 
 
 class BenchmarkModel(WireModel):

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from securebench.execution import TaskContext
     from securebench.results.journal import Journal
     from securebench.results.record import TaskRecord
-    from securebench.tasks import SecureBenchTask
+    from securebench.tester_run.plan import PlannedTrial
+    from securebench.trials import TrialId
 
 
 class Coordinator:
-    """Works through tasks. ``trouble`` says why it stopped early, if it did."""
+    """Works through trials of tasks. ``trouble`` says why it stopped early, if it did."""
 
     def __init__(self, context: TaskContext, journal: Journal, workers: int) -> None:
         self._context = context
@@ -31,24 +32,26 @@ class Coordinator:
         self._breaker = Breaker(context.driver, is_resumed=bool(journal.entries))
         self.trouble = ""
 
-    def work_through(self, tasks: Sequence[SecureBenchTask]) -> None:
-        """Execute ``tasks`` and write a record of each, until they are done or the run has to stop.
+    def work_through(self, trials: Sequence[PlannedTrial]) -> None:
+        """Execute ``trials`` and write a record of each, until they are done or the run has to stop.
 
         If the run directory cannot be written any more, results of running tasks are dropped.
         """
         try:
-            records = self._executor.run(tasks, self._execute, draining=self._is_draining, abandoned=self._control.stop)
+            records = self._executor.run(
+                trials, self._execute, draining=self._is_draining, abandoned=self._control.stop
+            )
             with closing(records):
                 for record in records:
                     self._write(record)
         except StorageError as error:
             self.trouble = str(error)
 
-    def _execute(self, task: SecureBenchTask) -> TaskRecord | None:
+    def _execute(self, planned: PlannedTrial) -> TaskRecord | None:
         """Run in a worker's thread."""
         self._context.checkpoint("task_started")
         try:
-            record = execute_task(task, self._context, self._history(task))
+            record = execute_task(planned.task, self._context, self._history(planned.id))
         except RunStoppedError:
             return None
         if trouble := self._breaker.trips(record):
@@ -56,19 +59,20 @@ class Coordinator:
             self._control.drain()
         return record
 
-    def _history(self, task: SecureBenchTask) -> History:
+    def _history(self, trial: TrialId) -> History:
         journal = self._journal
         return History(
-            attempt=1 + journal.attempts(task.id),
-            spent=journal.spent(task.id),
-            unverified=journal.unverified(task.id),
+            trial=trial.trial,
+            attempt=1 + journal.attempts(trial),
+            spent=journal.spent(trial),
+            unverified=journal.unverified(trial),
         )
 
     def _write(self, record: TaskRecord) -> None:
         self._context.checkpoint("record_ready")
         entry = self._journal.append(record)
         self._context.checkpoint("record_written")
-        report = self._context.report.task(entry.task_id)
+        report = self._context.report.task(entry.id)
         report.emit(
             TaskDone(
                 family=entry.task_type,

@@ -26,6 +26,7 @@ def run(  # noqa: PLR0913 - the options of the command line
     config: TesterConfig | str | Path,
     *,
     limit: int | None = None,
+    trials: int | None = None,
     output_dir: str | Path | None = None,
     workers: int | None = None,
     driver: str | None = None,
@@ -48,6 +49,7 @@ def run(  # noqa: PLR0913 - the options of the command line
     """
     options = RunOptions(
         limit=limit,
+        trials=trials,
         output_dir=Path(output_dir) if output_dir is not None else None,
         workers=workers,
         driver=driver,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tester_config import HarnessConfig, SandboxConfig, TesterConfig, VerifierConfig
+    from securebench.trials import TrialId
     from securebench.verifiers.base import Verifier
 
 
@@ -32,21 +33,22 @@ def _ignore(_text: str) -> None:
 class RunOptions:
     """The choices of the user who starts a run. ``None`` means the value of the tester YAML.
 
-    ``limit`` runs the first rows only. ``driver`` replaces ``sandbox.driver``. ``variables`` has the values of
-    ``harness.env``. ``notify`` gets messages that are not events, such as an image being pulled. ``handle_signals``
-    makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works only in the main thread. ``show_verifier_output`` is
-    called from any thread with the id of a judged task and the output of the verifier's commands;
-    ``keep_verifier_output`` keeps that output in the run directory.
+    ``limit`` runs the first rows only, ``trials`` runs each task so many times, and ``driver`` replaces
+    ``sandbox.driver``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages that are not events,
+    such as an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works
+    only in the main thread. ``show_verifier_output`` is called from any thread with each judged trial and the output of
+    the verifier's commands; ``keep_verifier_output`` keeps that output in the run directory.
     """
 
     limit: int | None = None
+    trials: int | None = None
     output_dir: Path | None = None
     workers: int | None = None
     driver: str | None = None
     resume: bool = False
     show_agent_output: bool = False
     keep_verifier_output: bool = False
-    show_verifier_output: Callable[[str, str], None] | None = None
+    show_verifier_output: Callable[[TrialId, str], None] | None = None
     handle_signals: bool = False
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     notify: Callable[[str], None] = _ignore

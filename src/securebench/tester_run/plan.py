@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
@@ -24,6 +24,7 @@ from securebench.results.provenance import (
 from securebench.results.run_header import RunHeader
 from securebench.tester_config import require_output_dir
 from securebench.tester_run.memory import available_memory
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,15 +45,28 @@ _MEMORY_SHARE: Final = 0.9
 """The share of the available memory that sandboxes may use together."""
 
 
+class PlannedTrial(NamedTuple):
+    """One trial of a task that a run executes. ``trial`` counts from 1."""
+
+    task: SecureBenchTask
+    trial: int
+
+    @property
+    def id(self) -> TrialId:
+        """The task's id and the number of the trial."""
+        return TrialId(self.task.id, self.trial)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run does. ``tasks`` are the planned tasks, in the order of the pack."""
+    """What a run does. ``tasks`` are the planned tasks, in the order of the pack. Each is tried ``trials`` times."""
 
     config: TesterConfig
     pack: BenchmarkPack
     tasks: tuple[SecureBenchTask, ...]
     all_tasks: tuple[SecureBenchTask, ...]
     """The tasks of the whole pack. A run may have records of tasks that are not planned now."""
+    trials: int
     directory: Path
     workers: int
     asked_workers: int
@@ -61,6 +75,13 @@ class Plan:
     environment: Mapping[str, str]
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
+
+    def planned(self) -> list[PlannedTrial]:
+        """Return every trial in the order of execution: a run that is interrupted has tried each task about as often.
+
+        So the first trials of all tasks come before the second trials.
+        """
+        return [PlannedTrial(task, number) for number in range(1, self.trials + 1) for task in self.tasks]
 
     def header(
         self,
@@ -78,6 +99,7 @@ class Plan:
             "run_id": self.config.run.id,
             "benchmark": {"id": self.pack.id, "version": self.pack.version},
             "pack": {**self.pack_provenance(commitment), "tasks": len(self.pack.rows)},
+            "trials": self.trials,
             "harness": {**self.harness, "env": self._environment_commitments(commitment)},
             "verifiers": {
                 name: {"version": verifier.version, **extension_provenance(verifier), **self._settings_of(name)}
@@ -99,7 +121,8 @@ class Plan:
         }
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
-            "planned": len(self.tasks),
+            "planned": len(self.tasks) * self.trials,
+            "planned_tasks": len(self.tasks),
             "planned_digest": json_digest([[task.id, commitment.to(task.row_digest)] for task in self.tasks]),
             "workers": self.workers,
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
@@ -116,6 +139,7 @@ class Plan:
             verifiers={name: verifier_provenance(verifier) for name, verifier in self.verifiers.items()},
             driver={"name": info.name, "runtime": info.runtime},
             images=images,
+            trials=self.trials,
         )
 
     def _families(self) -> dict[str, JsonValue]:
@@ -153,6 +177,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         pack=pack,
         tasks=planned,
         all_tasks=tasks,
+        trials=options.trials or config.run.trials,
         directory=_output_dir(options.output_dir or config.run.output_dir, pack.directory),
         workers=affordable_workers(workers, config.sandbox.limits.memory),
         asked_workers=workers,

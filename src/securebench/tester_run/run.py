@@ -151,7 +151,8 @@ class _Run:
             report = Reporter(all_sinks, muted=muted)
             stack.callback(places.clear_scratch, self._plan.directory)
             redone = self._set_errors_aside()
-            to_do = [task for task in self._plan.tasks if task.id not in self._journal.entries]
+            planned = self._plan.planned()
+            to_do = [trial for trial in planned if trial.id not in self._journal.entries]
             if check is None and to_do:
                 check = check_provider(self._plan, self._parts, self._options)
                 self._header = self._header.checked(check.usage)
@@ -170,7 +171,7 @@ class _Run:
                     notify=self._options.notify,
                 )
             )
-            self._announce(report, len(to_do), redone)
+            self._announce(report, len(planned), len(to_do), redone)
             coordinator.work_through(to_do)
             summary = self._summary(coordinator.trouble, outward.trouble, interrupted=watch.interrupted)
             report.emit(RunDone(summary=summary.to_json()))
@@ -178,17 +179,18 @@ class _Run:
             return summary
 
     def _set_errors_aside(self) -> int:
-        """Move records of infrastructure errors aside, so that their tasks run again. Return their number."""
+        """Move records of infrastructure errors aside, so that their trials run again. Return their number."""
         errors = {name for name, entry in self._journal.entries.items() if entry.status is VerificationStatus.ERROR}
         self._journal.supersede(errors)
         return len(errors)
 
-    def _announce(self, report: Reporter, to_do: int, redone: int) -> None:
+    def _announce(self, report: Reporter, planned: int, to_do: int, redone: int) -> None:
         report.emit(
             RunStart(
                 run_id=self._plan.config.run.id,
                 benchmark_id=self._plan.pack.id,
                 tasks=len(self._plan.tasks),
+                trials=self._plan.trials,
                 pack_tasks=len(self._plan.all_tasks),
                 to_do=to_do,
                 workers=self._plan.workers,
@@ -196,7 +198,7 @@ class _Run:
             )
         )
         if self._options.resume:
-            report.emit(Resume(kept=len(self._plan.tasks) - to_do, redone=redone, tasks=len(self._plan.tasks)))
+            report.emit(Resume(kept=planned - to_do, redone=redone, planned=planned))
 
     def _context(self, info: DriverInfo, report: Reporter, gateway: Gateway | None) -> TaskContext:
         plan, directory, header = self._plan, self._plan.directory, self._header
@@ -235,7 +237,7 @@ class _Run:
         """Count the records on disk, not what this process remembers."""
         self._check_pack()
         planned = {task.id: task.task_type for task in self._plan.tasks}
-        families, failures, usage = count(planned, iterate_entries(self._journal.path))
+        families, failures, usage = count(planned, iterate_entries(self._journal.path), self._plan.trials)
         checks = map(read_usage, self._header.provider_checks)
         ending = RunEnd.INTERRUPTED if interrupted else RunEnd.STOPPED if trouble else RunEnd.FINISHED
         return TesterRunSummary(

@@ -8,6 +8,7 @@ from pathlib import Path
 from securebench.egress.proxy.decisions import Decision, Ledger, ProxyAttempt, Reason, TunnelUsage
 from securebench.egress.relay.refusals import RelayRefusal
 from securebench.egress.rules import Caps
+from securebench.trials import TrialId
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "egress.md"
 
@@ -38,7 +39,7 @@ def test_every_bound_is_described_as_it_is() -> None:
 
 def test_an_end_is_counted_only_where_a_bound_made_it() -> None:
     """The report counts each request once, and beside them the connections that were cut."""
-    ledger = Ledger("task", lambda _: None, Caps())
+    ledger = Ledger(TrialId("task"), lambda _: None, Caps())
     attempt = ProxyAttempt("connect", "a.test", 443)
     for reason in (Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED, Reason.IDLE):
         ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED)

@@ -18,6 +18,7 @@ from securebench.egress.proxy.decisions import Ledger, ProxyAttempt, Reason
 from securebench.egress.proxy.request import UnreadableError, end_to_end, read
 from securebench.egress.proxy.server import Proxy
 from securebench.egress.rules import Caps, ProxyRules
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue
@@ -91,7 +92,7 @@ async def served(pieces: list[bytes]) -> list[dict[str, JsonValue]]:
     sink = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = sink.sockets[0].getsockname()[1]
     rules = ProxyRules(names={HOST: ("127.0.0.1",)}, ports={80: port, 443: port}, trusted=("127.0.0.1/32",))
-    proxy = Proxy([HOST], Ledger("task", lines.append, CAPS), rules)
+    proxy = Proxy([HOST], Ledger(TrialId("task"), lines.append, CAPS), rules)
     ours, theirs = socket.socketpair()
     serving = asyncio.ensure_future(proxy.serve(*await asyncio.open_connection(sock=theirs)))
     reader, writer = await asyncio.open_connection(sock=ours)

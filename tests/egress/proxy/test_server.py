@@ -15,6 +15,7 @@ from client_hellos import EARLY_DATA, ENCRYPTED, hello
 from egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
 from securebench.egress.model import EgressPlan
 from securebench.egress.rules import Caps
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def outside() -> Iterator[World]:
 def session(outside: World) -> Iterator[EgressSession]:
     """Return a session for :data:`PLAN`, with an empty log."""
     outside.log.clear()
-    with outside.gateway.open("task", PLAN) as opened:
+    with outside.gateway.open(TrialId("task"), PLAN) as opened:
         yield opened
 
 
@@ -220,7 +221,7 @@ def test_tls_to_an_address_has_no_name_and_is_denied(outside: World, port: int) 
 
 def test_a_second_first_message_for_another_host_cuts_the_tunnel() -> None:
     """Who answers the server's wish for a second ClientHello with another name is cut off, and it is logged."""
-    with world(HOST, bare=True) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST, bare=True) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         with connected(port_of(session)) as connection:
             connection.sendall(hello(HOST))
             assert connection.recv(65536) == hello(HOST)
@@ -284,7 +285,7 @@ def test_bodies_go_both_ways(outside: World) -> None:
     )
     with (
         world(HOST, plain=handle) as other,
-        other.gateway.open("task", PLAN) as session,
+        other.gateway.open(TrialId("task"), PLAN) as session,
         socket.create_connection(("127.0.0.1", port_of(session)), timeout=SECONDS) as connection,
     ):
         connection.sendall(request.encode())
@@ -306,7 +307,7 @@ def test_an_answer_without_a_body_is_whole() -> None:
     def handle(connection: socket.socket) -> None:
         connection.sendall(connection.recv(65536) and answer)
 
-    with world(HOST, plain=handle) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST, plain=handle) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         said = ask(port_of(session), (head + head + connect("evil.test:443")).encode())
     assert said.count(b"HTTP/1.1 200 OK") == said.lower().count(b"content-length: 5000") == 2
     assert said.count(b"HTTP/1.1 403") == 1
@@ -324,14 +325,14 @@ def test_an_answer_without_a_body_is_whole() -> None:
 def test_a_server_that_speaks_no_http_is_a_bad_gateway(answer: bytes) -> None:
     """A broken answer, or one that switches the protocol, is not passed on."""
     with world(HOST, plain=lambda connection: connection.sendall(answer)) as other:
-        with other.gateway.open("task", PLAN) as session:
+        with other.gateway.open(TrialId("task"), PLAN) as session:
             assert ask(port_of(session), get(f"http://{HOST}/").encode()).startswith(b"HTTP/1.1 502")
         assert [reason for _, reason in other.decisions(2)] == ["allowed", "broken"]
 
 
 def test_a_host_without_a_server_is_a_failure_and_no_denial(outside: World, port: int) -> None:
     """What cannot be reached is told apart from what may not be."""
-    with world(HOST) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         other.plain.close()
         answer = ask(port_of(session), get(f"http://{HOST}/").encode())
         assert answer.startswith(b"HTTP/1.1 502")
@@ -340,7 +341,7 @@ def test_a_host_without_a_server_is_a_failure_and_no_denial(outside: World, port
 
 def test_a_name_without_an_address_is_a_failure(outside: World) -> None:
     """A name that nobody resolves is told apart from one that may not be reached."""
-    with outside.gateway.open("other", EgressPlan(domains=("nobody.invalid",))) as session:
+    with outside.gateway.open(TrialId("other"), EgressPlan(domains=("nobody.invalid",))) as session:
         answer = ask(port_of(session), connect("nobody.invalid:443").encode())
     assert answer.startswith(b"HTTP/1.1 502")
     assert outside.decisions(task_id="other") == [("failed", "unresolved")]
@@ -357,7 +358,7 @@ def test_a_name_without_an_address_is_a_failure(outside: World) -> None:
 )
 def test_a_bound_cuts_a_tunnel_and_is_logged_and_counted(caps: Caps, reason: str) -> None:
     """Bytes of a connection or of a task, its time, and time without a byte are bounded."""
-    with world(HOST, caps=caps) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST, caps=caps) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         with secured(port_of(session), other.trust) as connection:
             while pour(connection) and reason == "byte_limit":
                 pass
@@ -368,7 +369,7 @@ def test_a_bound_cuts_a_tunnel_and_is_logged_and_counted(caps: Caps, reason: str
 
 def test_bytes_are_bounded_for_a_whole_task() -> None:
     """Once a task has used its bytes, its next connections carry nothing either."""
-    with world(HOST, caps=Caps(session_bytes=1000)) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST, caps=Caps(session_bytes=1000)) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         port = port_of(session)
         for count in (1, 2):
             with suppress(OSError), secured(port, other.trust) as connection:
@@ -378,7 +379,7 @@ def test_bytes_are_bounded_for_a_whole_task() -> None:
 
 def test_connections_at_once_are_bounded() -> None:
     """One connection more than a task may have is closed at once, and logged; one less, and there is room again."""
-    with world(HOST, caps=Caps(connections=2)) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST, caps=Caps(connections=2)) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         port = port_of(session)
         with connected(port), connected(port):
             assert ask(port, b"") == b""
@@ -387,7 +388,7 @@ def test_connections_at_once_are_bounded() -> None:
 
 def test_who_says_nothing_is_not_waited_for_long() -> None:
     """A connection without a request, and a tunnel without TLS, end after the time for a head."""
-    with world(HOST, caps=Caps(head_seconds=0.2)) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST, caps=Caps(head_seconds=0.2)) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         port = port_of(session)
         assert ask(port, b"GET http://") == b""
         with connected(port) as connection:
@@ -398,7 +399,7 @@ def test_who_says_nothing_is_not_waited_for_long() -> None:
 def test_what_is_logged_is_bounded_and_all_of_it_counted() -> None:
     """An agent that asks for ever fills neither the log nor the report: names and lines are capped, counts go on."""
     caps = Caps(log_lines=5, hosts=3)
-    with world(HOST, caps=caps) as other, other.gateway.open("task", PLAN) as session:
+    with world(HOST, caps=caps) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         port = port_of(session)
         for number in range(8):
             ask(port, connect(f"a{number}.test:443").encode())
@@ -416,7 +417,7 @@ def test_a_line_of_the_log_says_who_what_where_and_why(outside: World, port: int
     outside.decisions(2)
     decided, ended = outside.log
     assert str(decided["time"]).endswith("+00:00")
-    known = {"task_id": "task", "kind": "connect", "host": HOST, "port": 443}
+    known = {"task_id": "task", "trial": 1, "kind": "connect", "host": HOST, "port": 443}
     assert decided == {
         **known, "time": decided["time"], "decision": "allowed", "reason": "allowed", "address": "127.0.0.1"
     }  # fmt: skip
@@ -434,7 +435,7 @@ def test_a_transfer_is_whole() -> None:
 
     with (
         world(HOST, tls=handle) as other,
-        other.gateway.open("task", PLAN) as session,
+        other.gateway.open(TrialId("task"), PLAN) as session,
         secured(port_of(session), other.trust) as connection,
     ):
         connection.sendall(b"x")

@@ -22,6 +22,7 @@ from securebench.harnesses.provider.endpoints import PLACEHOLDER
 from securebench.harnesses.provider.harness import HOME, PROGRAMS_TARGET
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind, Environment
 from securebench.tester_config import ClaudeCodeConfig, CodexConfig
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,7 +195,7 @@ def test_the_way_out_is_the_sessions(place: Place) -> None:
     environment = place.scripted.commands[-1][0].environment
     assert environment["HTTPS_PROXY"] == "http://127.0.0.1:3128"
     assert environment["NO_PROXY"] == environment["no_proxy"] == "127.0.0.1,localhost"
-    assert [task for task, _ in place.gateway.plans] == [VIEW.task_id]
+    assert [trial for trial, _ in place.gateway.plans] == [TrialId(VIEW.task_id)]
     assert place.gateway.sessions[0].closed
 
 
@@ -447,7 +448,7 @@ def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, scripted: Sc
         used = place.harness.check_provider(lambda: place.gateway, told.append)
         assert (used["requests"], used["input_tokens"], used["output_tokens"]) == (1, 9, 1)
         assert bool(told) is (trouble not in {None, Trouble.DECLINED})
-    assert {task for task, _ in place.gateway.probes} == {""}
+    assert {task for task, _ in place.gateway.probes} == {None}
 
 
 def test_an_outage_that_the_gateway_does_not_see_is_the_agents_failure(place: Place) -> None:
@@ -459,4 +460,4 @@ def test_an_outage_that_the_gateway_does_not_see_is_the_agents_failure(place: Pl
     assert agent_result.failure.reason is FailureReason.AGENT_EXIT
     usage: Any = agent_result.metadata["usage"]
     assert usage["probes"] == {"requests": 3, "input_tokens": 27, "output_tokens": 3, "troubles": [None] * 3}
-    assert place.gateway.probes == [(VIEW.task_id, "the-model")] * 3
+    assert place.gateway.probes == [(TrialId(VIEW.task_id), "the-model")] * 3

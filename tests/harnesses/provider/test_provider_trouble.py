@@ -21,6 +21,7 @@ from securebench.harnesses.provider.session import ProviderSession, ProviderSetu
 from securebench.limits import ProviderTimeouts
 from securebench.sandboxes.base import CommandResult
 from securebench.testing.provider import Fail, FaultPlan, Hang, Say, ScriptedProvider, always, numbered
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,11 +57,11 @@ class Task:
             timeouts=TIMEOUTS,
         )
         self._api = api
-        session = gateway.open("task", EgressPlan(relay=relay))
+        session = gateway.open(TrialId("task"), EgressPlan(relay=relay))
         setup = ProviderSetup(
             parser=CodexEventParser() if api == "openai" else ClaudeEventParser(),
             model="scripted",
-            ask=lambda model: gateway.probe("task", relay, model),
+            ask=lambda model: gateway.probe(TrialId("task"), relay, model),
             pause=pauses.append,
         )
         self.agent_session = ProviderSession(session, setup)

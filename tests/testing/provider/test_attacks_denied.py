@@ -15,6 +15,7 @@ from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.testing.provider import Say, ScriptedProvider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, LOOT, Targets, attack
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,7 @@ class Bench(NamedTuple):
                 bytes=10**9,
             )
             targets = Targets(api=api, allowed=ALLOWED_HOST, other=OTHER_HOST, port=listener.getsockname()[1])
-            with outside.gateway.open("task", EgressPlan(domains=(ALLOWED_HOST,), relay=relay)) as session:
+            with outside.gateway.open(TrialId("task"), EgressPlan(domains=(ALLOWED_HOST,), relay=relay)) as session:
                 self._run(attack(*kinds, targets=targets, most=most).command, session)
                 report = session.close()
             lines = [json.loads(line) for line in (self.workspace / LINES).read_text().splitlines()]

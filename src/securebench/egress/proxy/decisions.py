@@ -1,4 +1,4 @@
-"""The proxy's decisions and their reasons: logged at once and counted for the report. One ledger per task."""
+"""The proxy's decisions and their reasons: logged at once and counted for the report. One ledger per trial."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from securebench.egress.model import RelayReport
     from securebench.egress.rules import Caps
     from securebench.resources import JsonValue
+    from securebench.trials import TrialId
 
 OTHER_HOSTS: Final = "(others)"
 """The name under which a report counts all hosts above the limit."""
@@ -100,11 +101,11 @@ class TunnelUsage:
 
 
 class Ledger:
-    """The decisions of one task. ``post`` receives the log lines, up to the limit in ``caps``."""
+    """The decisions of one trial of a task. ``post`` receives the log lines, up to the limit in ``caps``."""
 
-    def __init__(self, task_id: str, post: Callable[[dict[str, JsonValue]], None], caps: Caps) -> None:
+    def __init__(self, trial: TrialId, post: Callable[[dict[str, JsonValue]], None], caps: Caps) -> None:
         self.caps = caps
-        self._task_id = task_id
+        self._trial = trial
         self._post = post
         self._lines = 0
         self._bytes = 0
@@ -131,7 +132,7 @@ class Ledger:
         self._lines += 1
         if self._lines <= self.caps.log_lines:
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._post({"time": now, "task_id": self._task_id, **line})
+            self._post({"time": now, **self._trial._asdict(), **line})
 
     def spend(self, count: int) -> bool:
         """Count bytes, and return whether the task is still within its limit."""

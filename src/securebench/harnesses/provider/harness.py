@@ -24,6 +24,7 @@ from securebench.harnesses.provider.prompts import ANSWER_FILES, prompt_for
 from securebench.harnesses.provider.session import ProviderSession, ProviderSetup, probes_of
 from securebench.sandboxes.base import Mount
 from securebench.tasks import DEFAULT_IMAGE
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,7 +126,7 @@ class ProviderHarness(Harness):
         ready = self._prepared
         plan = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
         with closing(open_gateway()) as gateway:
-            report = gateway.probe("", plan, self.config.model)
+            report = gateway.probe(None, plan, self.config.model)
         if report.trouble is Trouble.REFUSED:
             raise ConfigError(
                 f"the model provider at {self._endpoint.host} does not accept the key: {report.message}",
@@ -167,12 +168,12 @@ class ProviderHarness(Harness):
         ready, program = self._prepared, self._program(view)
         asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
         plan = self._endpoint.plan(self.config, ready.key, ready.authority, context.spent)
-        session = open_egress(view.task_id, plan, context)
+        session = open_egress(view, plan, context)
         assert context.gateway is not None
         setup = ProviderSetup(
             parser=self.parser(),
             model=self.config.model,
-            ask=partial(context.gateway.probe, view.task_id, asking),
+            ask=partial(context.gateway.probe, TrialId(view.task_id, context.trial), asking),
             pause=context.pause,
             environment=self._endpoint.key_variables(context.environment, ready.key),
             agent={"program": program.name, "version": program.version},

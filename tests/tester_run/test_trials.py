@@ -1,0 +1,149 @@
+"""Several trials of each task."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from run_fakes import FakeProducer, Sink
+from securebench.errors import ConfigError, ImageError
+from securebench.execution import retry
+from securebench.progress import RunStart
+from securebench.results.run_header import read_header
+from securebench.results.trajectory import TRAJECTORIES
+from securebench.tester_run.directory import WORKSPACES
+from tester_run.running import comparables, make_parts, records, run, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext
+    from securebench.tasks import AgentView
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a directory with a pack of two tasks and a tester YAML; nothing pauses."""
+    monkeypatch.setattr(retry, "BACK_OFF", ())
+    write_run(tmp_path, 2)
+    return tmp_path
+
+
+def order(root: Path) -> list[tuple[str, int]]:
+    """Return task and trial of each record, in the order of the journal."""
+    return [(record["task_id"].removeprefix("pack/"), record["trial"]) for record in records(root)]
+
+
+def test_first_trials_come_first(root: Path) -> None:
+    """Each task has a record for each trial, and no task is tried twice before all were tried once."""
+    sink = Sink()
+    summary = run(root, trials=3, sinks=[sink])
+    assert order(root) == [(f"task-{task}", trial) for trial in (1, 2, 3) for task in (0, 1)]
+    assert (summary.tasks, summary.total.trials, summary.total.planned, summary.passed) == (2, 3, 6, 6)
+    begun = next(event for event in sink.events if isinstance(event, RunStart))
+    assert (begun.tasks, begun.trials, begun.to_do) == (2, 3, 6)
+    done = [(event.task_id, event.trial) for event in sink.events if event.kind == "task_done"]
+    assert done == [(f"pack/{task}", trial) for task, trial in order(root)]
+
+
+def test_the_tester_yaml_names_the_trials(root: Path) -> None:
+    """``run.trials`` is the default of ``--trials``."""
+    path = root / "tester.yaml"
+    path.write_text(path.read_text().replace("  id: run\n", "  id: run\n  trials: 2\n"))
+    assert run(root).total.planned == 4
+    path.write_text(path.read_text().replace("trials: 2", "trials: 0"))
+    with pytest.raises(ConfigError, match=r"run\.trials must be at least 1"):
+        run(root)
+
+
+def test_each_trial_has_its_own_files(root: Path) -> None:
+    """Workspaces and trajectories are apart, and those of the first trial have the names of a run without trials."""
+    seen: list[tuple[int, str]] = []
+
+    def hook(_: int, __: AgentView, context: ProduceContext) -> None:
+        context.workspace.mkdir(exist_ok=True)
+        seen.append((context.trial, context.workspace.name))
+
+    run(root, trials=2, parts=make_parts(FakeProducer(hook=hook, trajectory="{}")))
+    first, second = (sorted(name for trial, name in seen if trial == number) for number in (1, 2))
+    assert second == [f"{name}-trial-2" for name in first]
+    assert {path.name for path in (root / "results" / WORKSPACES).iterdir() if path.is_dir()} >= {*first, *second}
+    names = {path.name for path in (root / "results" / TRAJECTORIES).iterdir()}
+    assert names == {f"{name}.jsonl" for name in (*first, *second)}
+
+
+def test_trials_of_one_task_run_at_the_same_time(root: Path) -> None:
+    """With more workers than tasks, two trials of a task do not disturb each other."""
+    run(root, trials=8, workers=4, parts=make_parts(FakeProducer(trajectory="{}")))
+    assert sorted(order(root)) == [(f"task-{task}", trial) for task in (0, 1) for trial in range(1, 9)]
+    paths = {record["provenance"]["trajectory"]["path"] for record in records(root)}
+    assert len(paths) == 16
+
+
+def failing_once(trial: int) -> FakeProducer:
+    """Return a harness whose machine fails on this trial of the first task."""
+
+    def hook(_: int, view: AgentView, context: ProduceContext) -> None:
+        if view.task_id.endswith("0") and context.trial == trial:
+            raise ImageError("gone")
+
+    return FakeProducer(hook=hook)
+
+
+def test_an_error_is_redone_for_its_trial_alone(root: Path) -> None:
+    """Resuming runs only the trial without a verdict, as its second attempt. The records are those of a clean run."""
+    run(root, trials=2, parts=make_parts(failing_once(2)))
+    producer = FakeProducer()
+    run(root, trials=2, resume=True, parts=make_parts(producer))
+    assert [view.task_id for view in producer.views] == ["pack/task-0"]
+    attempts = {(record["task_id"], record["trial"]): record["provenance"]["attempt"] for record in records(root)}
+    assert attempts == {
+        ("pack/task-0", 1): 1,
+        ("pack/task-1", 1): 1,
+        ("pack/task-0", 2): 2,
+        ("pack/task-1", 2): 1,
+    }
+    clean = root / "clean"
+    clean.mkdir()
+    write_run(clean, 2)
+    run(clean, trials=2)
+    assert comparables(root) == comparables(clean)
+
+
+def test_a_budget_is_for_one_trial(root: Path) -> None:
+    """What the first trial used does not count for the second, but does for its own next attempt."""
+    spent: list[tuple[int, int]] = []
+
+    def hook(_: int, __: AgentView, context: ProduceContext) -> None:
+        spent.append((context.trial, context.spent.tokens))
+
+    run(root, trials=2, limit=1, parts=make_parts(FakeProducer(hook=hook)))
+    assert spent == [(1, 0), (2, 0)]
+
+
+def test_a_resumed_run_may_have_more_trials_but_not_fewer(root: Path) -> None:
+    """More trials are added to those that are done, and recorded. Fewer would leave out known verdicts."""
+    run(root, trials=2)
+    producer = FakeProducer()
+    summary = run(root, trials=3, resume=True, parts=make_parts(producer))
+    assert len(producer.views) == 2
+    assert summary.passed == summary.total.planned == 6
+    header = read_header(root / "results")
+    assert header is not None
+    assert (header.decisive["trials"], header.information["planned"]) == (3, 6)
+    for trials in (2, None):
+        with pytest.raises(ConfigError, match="trials was 3 when the run began") as caught:
+            run(root, trials=trials, resume=True)
+        assert caught.value.code == "resume-mismatch"
+
+
+def test_a_trial_beyond_the_plan_is_refused(root: Path) -> None:
+    """A record of a third trial in a run of two did not come from this run."""
+    run(root, trials=2)
+    journal = root / "results" / "candidates.jsonl"
+    lines = journal.read_text().splitlines()
+    journal.write_text("\n".join([*lines[:3], json.dumps({**json.loads(lines[3]), "trial": 3})]) + "\n")
+    with pytest.raises(ConfigError, match="its trial is 3, but the run has 2 of each task"):
+        run(root, trials=2, resume=True)
