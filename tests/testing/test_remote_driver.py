@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.sandboxes.oci import OciDriver
 
-pytestmark = [pytest.mark.oci, pytest.mark.usefixtures("base_image")]
+pytestmark = [pytest.mark.oci, pytest.mark.usefixtures("oci_driver", "base_image")]
 
 AGENT = """\
 import json, os, pathlib
