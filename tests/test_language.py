@@ -90,9 +90,9 @@ src/securebench/importers 1
 
 src/securebench/patches 2
 
-src/securebench/sandboxes 111
+src/securebench/sandboxes 114
 
-src/securebench/testing 49
+src/securebench/testing 50
 
 src/securebench/verifiers 54
 """

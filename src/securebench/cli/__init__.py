@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
+    "compare": "Compare runs of the same benchmark task by task.",
     "validate": "Check a benchmark pack and report errors with locations.",
     "doctor": "Check what this machine supports and how to fix the rest.",
     "images": "Build and list sandbox images.",

@@ -9,9 +9,6 @@ Guarantees of every driver:
 * a time limit stops the whole sandbox with all its processes; output captured until then is kept;
 * captured output is bounded, however much the process writes;
 * a closed sandbox leaves nothing behind, and the next run removes the remains of a killed run.
-
-A driver may lack a :class:`DriverFeature`, and then says so in its :class:`DriverInfo`. The rest of SecureBench still
-uses mounts: :func:`~securebench.sandboxes.copying.adapted` copies them to and from the volumes of such a driver.
 """
 
 from __future__ import annotations
@@ -25,16 +22,15 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
-from securebench.errors import ConfigError, InfrastructureError, PathPolicyError
+from securebench.errors import ConfigError, PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.plugins import Extension
-from securebench.sandboxes.enforcement import DriverFeature as DriverFeature  # noqa: PLC0414 - part of this contract
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
 from securebench.sandboxes.forwarding import ForwardedPort as ForwardedPort  # noqa: PLC0414, TC001 - part of this contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.leases import TreeLease
@@ -57,19 +53,6 @@ class Mount:
     read_only: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
-    """A copy of a file or directory, at an absolute POSIX path of one sandbox, for drivers without host mounts.
-
-    ``archive`` returns the content as the pieces of a tar archive. Its names begin with the last component of
-    ``target``; owners and modes are those inside the sandbox. ``read_only`` is for the processes inside.
-    """
-
-    target: str
-    archive: Callable[[], Iterator[bytes]]
-    read_only: bool = True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """Everything that hardens and shapes one sandbox. Built in one place, compiled by each driver.
@@ -77,10 +60,10 @@ class SandboxSpec:
     The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
     ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
     ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``forwarded_ports`` are ports
-    of its loopback that are served from outside, with network ``none`` only. ``collect`` is a directory of the image of
-    which an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and nothing is
-    mounted there. A driver without host mounts gets ``volumes`` instead of ``mounts``: later ones may be inside earlier
-    ones, and all are filled before the first process starts.
+    of its
+    loopback that are served from outside, with network ``none`` only. ``collect`` is a directory of the image of which
+    an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and nothing is mounted
+    there.
     """
 
     image: ResolvedImage
@@ -92,7 +75,6 @@ class SandboxSpec:
     security_opt: tuple[str, ...] = ("no-new-privileges:true",)
     limits: Limits = field(default_factory=Limits)
     mounts: tuple[Mount, ...] = ()
-    volumes: tuple[Volume, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: dict(BASE_ENVIRONMENT))
     inherit_image_environment: bool = False
     workdir: str = "/"
@@ -115,7 +97,7 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
 class Command:
     """One command: an argv, never a shell string. ``capture`` bounds what is kept of each stream, in bytes.
 
-    ``stdin`` is fed to it while it runs. ``Sandbox.run`` then ends its stdin; callers of ``open`` do that themselves.
+    ``stdin`` is fed to it while it runs. ``Sandbox.run`` then ends its stdin; who opened it does that himself.
     ``waits``: it does nothing before it is sent something, so a driver may have started it before it was asked to.
     """
 
@@ -197,38 +179,13 @@ class Sandbox(ABC):
     def open(self, command: Command) -> SandboxProcess:
         """Start ``command`` and return the running process. Raises :class:`InfrastructureError`."""
 
+    @abstractmethod
     def collected(self) -> Collected:
         """Return what the one command, which has ended, left of the directory ``collect`` of the spec.
 
         No process of the sandbox lives any more, and nothing of what is returned has been looked at: it is hostile.
         Good until the sandbox is closed. Raises :class:`InfrastructureError`, and :class:`DirectoryReplacedError`, a
-        fault of the candidate, if the directory, or one above it, was removed or replaced. A driver without
-        :attr:`DriverFeature.IMAGE_TREE` collects nothing.
-        """
-        from securebench.sandboxes.collecting import nothing_to_collect
-
-        raise nothing_to_collect()
-
-    def copy_in(self, volume: Volume) -> None:
-        """Replace the content of ``volume``, a volume of the spec, by what its archive is now.
-
-        Called between commands, only for a volume in which there is no other one, and only on drivers without host
-        mounts. Raises :class:`InfrastructureError`.
-        """
-        raise InfrastructureError(f"the sandbox has no volume at {volume.target}")
-
-    def copy_out(self, volume: Volume) -> Iterator[bytes]:
-        """Return what the command of an ephemeral sandbox left of ``volume``, as the pieces of such an archive.
-
-        The driver makes the archive: no program inside the sandbox may. Possible until the sandbox is closed. Only for
-        drivers without host mounts. Raises :class:`InfrastructureError`, also while it is read.
-        """
-        raise InfrastructureError(f"the sandbox has no volume at {volume.target}")
-
-    def refresh(self, mount: Mount) -> None:  # noqa: B027 - nothing to copy here
-        """Make the sandbox see what the source of ``mount`` holds now. Raises as :meth:`copy_in` does.
-
-        With host mounts there is nothing to do: the directory is shared.
+        fault of the candidate, where the directory, or one above it, is none any more.
         """
 
     @abstractmethod
@@ -325,26 +282,24 @@ class SandboxDriver(Extension, ABC):
         The first answer for a reference holds for the driver's life: a tag that moves does not move a run.
         """
 
+    @abstractmethod
     def image_tree(self, image: ResolvedImage) -> TreeLease:
         """Return the unpacked files of ``image`` on this host, read-only, to be closed by the caller.
 
-        Raises :class:`ImageError` and :class:`DiskFullError`, and :class:`ConfigError` (``image-tree-unavailable``)
-        unless the driver overrides it.
+        Raises :class:`ImageError` and :class:`DiskFullError`.
         """
-        raise image_tree_unavailable(self.info(), image.reference)
 
+    @abstractmethod
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Look, from inside a sandbox of ``image``, whether what every sandbox relies on holds on this machine.
 
         ``forwarded_ports``: also whether a sandbox with a forwarded port has that, and nothing beside it, within its
         reach.
 
-        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or nothing shows it; with
-        ``forwarded_ports`` also :class:`EgressError` (``egress-unavailable``).
+        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or cannot be told; with
+        ``forwarded_ports`` also
+        :class:`EgressError` (``egress-unavailable``).
         """
-        from securebench.sandboxes.self_test import require_isolation
-
-        require_isolation(self, image, forwarded_ports=forwarded_ports)
 
     @abstractmethod
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
@@ -369,15 +324,6 @@ class SandboxDriver(Extension, ABC):
         (``run-stopped``); what a sandbox that was ended this way reports means nothing.
         """
         self.close()
-
-
-def image_tree_unavailable(info: DriverInfo, what: str) -> ConfigError:
-    """Return the error for ``what``, which needs :attr:`DriverFeature.IMAGE_TREE`, on a driver without it."""
-    return ConfigError(
-        f"the {info.name} driver has no files of images on this host, which are needed for {what}",
-        code="image-tree-unavailable",
-        hint="use the oci or the docker driver",
-    )
 
 
 def workspace_user() -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""The conformance suite: what every sandbox driver does, as checks that need no test framework.
+"""The conformance suite: what every sandbox driver does, held as checks that need no test framework.
 
-``run_conformance(driver, image)`` runs all of them and returns their outcomes; ``CHECKS`` lists them, for a test
-framework to parametrise over. The image needs ``python3`` 3.9 or later and ``/bin/cat``.
+``run_conformance(driver, image)`` runs them all and returns what came out; ``CHECKS`` lists them, for a test framework
+to parametrise over. The image needs ``python3`` 3.9 or later and ``/bin/cat``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,5 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
-    """Run every check on ``driver`` with sandboxes of ``image``. Nothing is raised: look at each outcome.
-
-    Checks of a feature that the driver declares to lack are skipped (``CheckOutcome.skipped``).
-    """
+    """Hold ``driver`` to every check, with ``image`` as what runs. Nothing is raised: look at each outcome."""
     return run_checks(CHECKS, driver, image)

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.base import Command, Limits, SandboxSpec
-from securebench.sandboxes.copying import adapted
-from securebench.sandboxes.enforcement import DriverFeature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.base import CommandResult, DriverInfo, Sandbox, SandboxDriver, SandboxProcess
+    from securebench.sandboxes.base import CommandResult, Sandbox, SandboxDriver, SandboxProcess
 
 PROBE = (Path(__file__).parent / "probe.py").read_text(encoding="utf-8")
 """The source of the program that checks run inside: see :mod:`securebench.testing.conformance.probe`."""
@@ -104,27 +102,18 @@ class Bench:
 class Check:
     """One thing that every driver does. ``sentence`` states it as a fact.
 
-    ``needs`` are names from :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`: a driver that declares that it is
-    weaker there may fail. ``features``: a driver that declares that it lacks one of them is not checked.
+    ``needs`` are names out of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`: a driver that says that it is
+    weaker there is not held to it.
     """
 
     name: str
     sentence: str
     function: Callable[[Bench], None]
     needs: tuple[str, ...] = ()
-    features: tuple[DriverFeature, ...] = ()
-
-    def skipped(self, info: DriverInfo) -> str:
-        """Return why the driver that ``info`` describes is not checked, or nothing."""
-        lacking = [feature for feature in self.features if feature in info.lacks]
-        return f"this driver declares that it lacks {lacking[0]}" if lacking else ""
 
     def run(self, driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
-        """Run it. Raises :class:`ConformanceError`, or what the driver raises.
-
-        As in a run, what the driver lacks is replaced where that is possible.
-        """
-        bench = Bench(adapted(driver), image, directory)
+        """Run it. Raises :class:`ConformanceError`, or what the driver raises."""
+        bench = Bench(driver, image, directory)
         try:
             self.function(bench)
         finally:
@@ -142,13 +131,10 @@ class CheckRegistry:
         return self.needing()(function)
 
     def needing(self, *names: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
-        """Return what adds a function whose check needs the restrictions or features with these ``names``."""
-        features = tuple(name for name in names if isinstance(name, DriverFeature))
-        needs = tuple(name for name in names if not isinstance(name, DriverFeature))
+        """Return what adds a function whose check needs what ``names`` stand for."""
 
         def add(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
-            sentence = (function.__doc__ or "").strip()
-            self._checks.append(Check(function.__name__, sentence, function, needs, features))
+            self._checks.append(Check(function.__name__, (function.__doc__ or "").strip(), function, names))
             return function
 
         return add
@@ -159,24 +145,16 @@ class CheckRegistry:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """How one check came out. ``problem`` is empty when the driver conforms.
-
-    ``skipped`` says why it was not run, if it was not.
-    """
+    """How one check came out: ``problem`` is empty when the driver conforms."""
 
     check: Check
     problem: str = ""
-    skipped: str = ""
 
 
 def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
     """Run ``checks`` in order, each with a directory of its own, and return what came out. Nothing is raised."""
     outcomes = []
-    info = driver.info()
     for check in checks:
-        if reason := check.skipped(info):
-            outcomes.append(CheckOutcome(check, skipped=reason))
-            continue
         directory = Path(tempfile.mkdtemp(prefix="conformance-")).resolve()
         directory.chmod(0o755)
         try:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.sandboxes.base import Mount
 from securebench.sandboxes.collected import DirectoryReplacedError
-from securebench.sandboxes.enforcement import DriverFeature
 from securebench.testing.conformance.bench import (
     Bench,
     CheckRegistry,
@@ -32,7 +31,7 @@ _STILL_SECONDS = 0.3
 _SPARSE_BYTES = 64 << 20
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def the_files_of_an_image_are_shown(bench: Bench) -> None:
     """The files of an image on the host are those that a sandbox of it has, byte for byte."""
     path = f"{_library(bench)}/message.py"
@@ -41,7 +40,7 @@ def the_files_of_an_image_are_shown(bench: Bench) -> None:
     require_equal(bench.said("read", path), f"{content}\nok".strip(), "the file")
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def what_was_not_changed_is_as_it_was(bench: Bench) -> None:
     """A directory in which nothing was changed is left as the image has it."""
     before, after = _left(bench)
@@ -49,7 +48,7 @@ def what_was_not_changed_is_as_it_was(bench: Bench) -> None:
     require_equal(after, before, "the directory")
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def changes_are_left(bench: Bench) -> None:
     """Added, changed and removed files, and a changed mode, are left so."""
     before, after = _left(bench, "add", "add deep", "edit", "remove", "mode")
@@ -66,14 +65,14 @@ def changes_are_left(bench: Bench) -> None:
     _require_left(after, expected)
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def names_are_bytes(bench: Bench) -> None:
     """A name that is no text is left as it is (H09)."""
     before, after = _left(bench, "add odd")
     _require_left(after, before | {b"odd \xff\n-name": _file(b"odd")})
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def a_replaced_directory_is_another(bench: Bench) -> None:
     """Of a directory that was removed and made again, only what is new is left; a file or a link is left as such."""
     for change, entries in {
@@ -87,7 +86,7 @@ def a_replaced_directory_is_another(bench: Bench) -> None:
         _require_left(after, kept | entries)
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def links_are_data(bench: Bench) -> None:
     """A link is left with its target, wherever that leads, and nothing of the target (H01)."""
     before, after = _left(bench, "link", "file to link")
@@ -95,14 +94,14 @@ def links_are_data(bench: Bench) -> None:
     _require_left(after, before | links)
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def set_id_files_are_told(bench: Bench) -> None:
     """A set-id file is told as what it is (H06)."""
     before, after = _left(bench, "set id")
     _require_left(after, before | {b"setid": ("file", 0o6755, 1, b"x")})
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def special_files_are_told(bench: Bench) -> None:
     """A FIFO is told as what it is, a socket too or not at all, and no device is made (H05)."""
     before, after = _left(bench, "pipe", "socket", refused=("device",))
@@ -110,14 +109,14 @@ def special_files_are_told(bench: Bench) -> None:
     _require_left(after, before | {b"pipe": ("pipe", 0o644, 0, b"")})
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def no_mark_can_be_forged(bench: Bench) -> None:
     """What marks removed files and replaced directories in a layer cannot be made from inside (H17)."""
     before, after = _left(bench, refused=("removal",), either=("opaque",))
     _require_left(after, before)
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def a_sparse_file_has_its_size(bench: Bench) -> None:
     """A sparse file is left with its apparent size, which the limit of file sizes bounds (H07)."""
     before, after = _left(bench, "sparse")
@@ -126,7 +125,7 @@ def a_sparse_file_has_its_size(bench: Bench) -> None:
     _require_left(after, before | {b"sparse": _file(b"s")})
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def a_directory_that_is_gone_is_told(bench: Bench) -> None:
     """Where the directory was removed, or is a file or a link now, the candidate fails: no link is followed (H15)."""
     for change in ("all removed", "all to file", "all to link", "parent to link"):
@@ -134,14 +133,14 @@ def a_directory_that_is_gone_is_told(bench: Bench) -> None:
         require_refused(sandbox.collected, DirectoryReplacedError)
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def a_directory_that_was_made_again_is_another(bench: Bench) -> None:
     """Of the directory itself, removed and made again, only what is new is left."""
     _, after = _left(bench, "all anew")
     _require_left(after, {b"only": _file(b"only")})
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def what_was_left_behind_changes_nothing(bench: Bench) -> None:
     """A daemon that the command left, or that its time limit ended, changes nothing of what is collected (A24)."""
     path = _library(bench)
@@ -157,7 +156,7 @@ def what_was_left_behind_changes_nothing(bench: Bench) -> None:
         require_equal(second, first, "the directory, a moment later")
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def an_image_stays_as_it_was(bench: Bench) -> None:
     """What a sandbox changes of its root is seen by no other, nor in the image's files (A24)."""
     path = _library(bench)
@@ -169,7 +168,7 @@ def an_image_stays_as_it_was(bench: Bench) -> None:
     require_equal(after, before, "another sandbox")
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
     """Before its command has ended, after it is closed, and without ``collect``, a sandbox raises."""
     path = _library(bench)
@@ -188,7 +187,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
     require_refused(plain.collected, InfrastructureError)
 
 
-@CHECKS.needing(DriverFeature.IMAGE_TREE)
+@CHECKS
 def what_cannot_be_collected_is_refused(bench: Bench) -> None:
     """Only a directory of the image itself is collected, on which nothing is mounted, from a root that can change."""
     path = _library(bench)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.gvisor import RUNSC
+from securebench.testing.conformance import forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,10 @@ GVISOR: Final[Mapping[str, str]] = {
     "read_only_mounts_stay_as_they_are": "gVisor looks at the mode of a file first, and answers EACCES, not EROFS",
     "privileges_cannot_be_gained": "gVisor filters the first process and its children: no later call reaches the host",
     "nobody_can_do_what_is_forbidden": "devices and priorities are those of gVisor's own kernel, and reach no host",
+    **dict.fromkeys(
+        (check.name for check in forwarding.CHECKS if check.name != "ports_that_cannot_be_are_refused"),
+        "gVisor's network stack is its own: a socket that listens in its namespace is not seen, and this is said",
+    ),
     "root_can_do_no_more": "devices and priorities are those of gVisor's own kernel, and reach no host",
 }
 """By the name of a check: in what gVisor's kernel differs from the host's. Nothing of it weakens the host's safety."""

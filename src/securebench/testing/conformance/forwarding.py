@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.errors import ConfigError
 from securebench.sandboxes.base import Mount
-from securebench.sandboxes.enforcement import DriverFeature
 from securebench.sandboxes.forwarding import MAX_FORWARDED_PORTS, ForwardedPort
 from securebench.testing.addresses import own_addresses, resolvers
 from securebench.testing.conformance.bench import (
@@ -100,7 +99,7 @@ def called(bench: Bench, *words: str, **options: Any) -> str:
     return bench.said("call", *(words or (str(PORT), "hello")), **options)
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def a_port_answers_from_the_start(bench: Bench) -> None:
     """The first thing that a process does may be to speak to a forwarded port, in both kinds of sandbox."""
     for persistent in (False, True):
@@ -109,7 +108,7 @@ def a_port_answers_from_the_start(bench: Bench) -> None:
         require_equal(answer, "outside: hello", "the answer")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def ports_lead_to_who_serves_them(bench: Bench) -> None:
     """With several forwarded ports each leads to its own server, as often as it is called."""
     with serving("one") as one, serving("two") as two:
@@ -121,7 +120,7 @@ def ports_lead_to_who_serves_them(bench: Bench) -> None:
             require_equal(said, f"{name}: hello\n".encode(), f"the answer at port {port}")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def each_container_has_ports_of_its_own(bench: Bench) -> None:
     """Each command of an ephemeral sandbox has its own forwarded port; all of a persistent one share theirs."""
     for persistent, expected in ((False, 2), (True, 1)):
@@ -132,7 +131,7 @@ def each_container_has_ports_of_its_own(bench: Bench) -> None:
             require_equal(len(server.listeners), expected, "forwarded ports that were served")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def with_a_port_there_is_still_only_loopback(bench: Bench) -> None:
     """Beside a forwarded port there is one interface, loopback, no route, and nobody else who listens (J03, J12)."""
     for persistent in (False, True):
@@ -142,7 +141,7 @@ def with_a_port_there_is_still_only_loopback(bench: Bench) -> None:
         require_equal(found, expected, "the network")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
     """Root in a sandbox with a forwarded port has no capability, and is refused all that is forbidden (A22, I18)."""
     with serving() as server:
@@ -151,7 +150,7 @@ def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
         require_equal(set(bench.facts(**options)["capabilities"].values()), {0}, "capabilities")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
     """No server of the host can be reached, on loopback or any of its addresses, nor a gateway (J01, J08)."""
     with serving() as server, socket.create_server(("", 0)) as hosts:
@@ -162,7 +161,7 @@ def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
             require(outcome in _UNREACHABLE, f"connecting to {address}: {outcome}")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def with_a_port_no_name_can_be_asked_for(bench: Bench) -> None:
     """No resolver hears a question: not an engine's, not one of the host's; and no name is known (J04)."""
     with serving() as server:
@@ -173,7 +172,7 @@ def with_a_port_no_name_can_be_asked_for(bench: Bench) -> None:
         require_equal(sandbox.run(probe_command("resolve", "example.com")).stdout, b"unknown\n", "resolving a name")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def a_port_is_one_sandboxs_alone(bench: Bench) -> None:
     """Two sandboxes that forward the same port number each reach their own; one without reaches neither (A24)."""
     with serving("one") as one, serving("two") as two:
@@ -185,7 +184,7 @@ def a_port_is_one_sandboxs_alone(bench: Bench) -> None:
     require_equal(said, [b"one: hello\n", b"two: hello\n", b"ECONNREFUSED\n"], "the answers")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def what_listens_in_a_sandbox_is_not_a_neighbours(bench: Bench) -> None:
     """What a process with a forwarded port listens at cannot be reached from another sandbox, nor from the host."""
     with serving() as server:
@@ -198,7 +197,7 @@ def what_listens_in_a_sandbox_is_not_a_neighbours(bench: Bench) -> None:
         process.kill()
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def connections_end_with_their_sandbox(bench: Bench) -> None:
     """A time limit, a kill and closing end the connections of a sandbox: who serves sees their end."""
     for persistent in (False, True):
@@ -212,7 +211,7 @@ def connections_end_with_their_sandbox(bench: Bench) -> None:
                 require(server.ended.wait(PATIENCE), f"the connection has not ended by {ending}")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def a_port_can_be_closed_from_outside(bench: Bench) -> None:
     """Once nobody serves a forwarded port, a running sandbox is refused there, and nothing else changes."""
     with serving() as server:
@@ -223,7 +222,7 @@ def a_port_can_be_closed_from_outside(bench: Bench) -> None:
     )
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS, DriverFeature.IMAGE_TREE)
+@CHECKS
 def ports_are_no_hindrance(bench: Bench) -> None:
     """Beside forwarded ports there are mounts, a writable root, and what was changed is collected, as without."""
     mounts = (Mount(bench.shared(), workspace_path(), read_only=False),)
@@ -237,7 +236,7 @@ def ports_are_no_hindrance(bench: Bench) -> None:
         require(b"added" in left(sandbox.collected(), pristine), "what was changed is there")
 
 
-@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
+@CHECKS
 def who_cannot_serve_gets_no_sandbox(bench: Bench) -> None:
     """When serving a forwarded port raises, opening the sandbox raises that, and the forwarded port is closed."""
     given: list[socket.socket] = []

@@ -1,0 +1,66 @@
+"""``securebench compare``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from securebench.results.comparison import Comparison, Tally
+
+
+@click.command(name="compare", short_help="Compare runs of the same benchmark task by task.")
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each comparison.")
+@click.option("--json", "form", flag_value="json", help="Print JSON, with all task ids.")
+def command(directories: tuple[Path, ...], form: str | None) -> None:
+    r"""Compare runs of the same benchmark task by task.
+
+    Each DIR is the output directory of a run, or of a suite, which stands for all its runs. In each benchmark, the
+    first run is the baseline that the others are compared with.
+
+    Only tasks with a verdict in both runs are counted. With one trial of each task, the p-value is that of McNemar's
+    exact test; with several, it comes from a paired bootstrap over tasks. Intervals are for 95 % confidence.
+
+    \b
+    securebench compare runs/agent-a runs/agent-b
+    securebench compare runs/suite --markdown > comparison.md
+    """
+    from securebench.cli import compare_view
+
+    groups = _groups(directories)
+    if form is None and sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False).print(compare_view.tables(groups))
+        return
+    if form == "json":
+        click.echo(json.dumps([pair.to_json() for pairs in groups.values() for pair in pairs], indent=2))
+        return
+    renderer = {"markdown": compare_view.markdown, "csv": compare_view.csv_text, None: compare_view.plain}[form]
+    click.echo(renderer(groups), nl=False)
+
+
+def _groups(directories: tuple[Path, ...]) -> dict[str, list[Comparison]]:
+    """Return the comparisons by benchmark, each of a run with the first one of that benchmark."""
+    from securebench.errors import ConfigError
+    from securebench.results.comparison import compare, tally
+    from securebench.results.suite import read_runs
+
+    runs: dict[str, list[Tally]] = {}
+    for directory in directories:
+        for run in read_runs(directory):
+            runs.setdefault(run.benchmark_id, []).append(tally(run))
+    groups = {name: [compare(first, other) for other in others] for name, (first, *others) in runs.items()}
+    if alone := [name for name, pairs in groups.items() if not pairs]:
+        raise ConfigError(
+            f"only one run of {', '.join(alone)} was given",
+            code="runs-differ",
+            hint="give at least two runs of each benchmark",
+        )
+    return groups

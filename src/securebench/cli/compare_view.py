@@ -1,0 +1,190 @@
+"""Show comparisons: tables on a terminal, plain lines, Markdown or CSV elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Final
+
+from rich.box import SIMPLE
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from securebench.cli.live import clock
+from securebench.printable import printable_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from securebench.results.comparison import Comparison, Tally
+    from securebench.results.statistics import Estimate
+
+_SHOWN_TASKS: Final = 10
+_NARROWEST: Final = 4
+"""Characters of a column on a narrow terminal."""
+_SIGNIFICANT: Final = 0.05
+
+_HEADINGS: Final = ("agent", "pass rate %", "difference", "p", "won:lost", "time", "cost")
+
+
+def tables(groups: Mapping[str, Sequence[Comparison]]) -> RenderableType:
+    """Return a table for each benchmark, and below it the tasks that only one agent solved, and notes."""
+    parts: list[RenderableType] = []
+    for name, pairs in groups.items():
+        table = Table(
+            title=_title(name, pairs), title_justify="left", box=SIMPLE, collapse_padding=True, pad_edge=False
+        )
+        for number, heading in enumerate(_HEADINGS):
+            table.add_column(
+                heading,
+                justify="right" if number else "left",
+                no_wrap=bool(number),
+                overflow="fold",
+                min_width=_NARROWEST,
+            )
+        for row, style in zip(_rows(pairs), ["", *map(_style, pairs)], strict=True):
+            table.add_row(*map(Text, row), style=style)
+        parts += [table, *(Text(line, overflow="fold") for line in _details(pairs)), Text()]
+    return Group(*parts)
+
+
+def plain(groups: Mapping[str, Sequence[Comparison]]) -> str:
+    """Return the same for a file or a pipe: one line for each run and note."""
+    lines: list[str] = []
+    for name, pairs in groups.items():
+        lines.append(_title(name, pairs))
+        for row in _rows(pairs):
+            fields = [f"{heading} {cell}" for heading, cell in zip(_HEADINGS[1:], row[1:], strict=True) if cell]
+            lines.append(f"  {row[0]}: {', '.join(fields)}")
+        lines += [f"  {line}" for line in _details(pairs)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def markdown(groups: Mapping[str, Sequence[Comparison]]) -> str:
+    """Return a Markdown table for each benchmark."""
+    lines: list[str] = []
+    for name, pairs in groups.items():
+        lines += [f"### {markdown_text(_title(name, pairs))}", ""]
+        lines += ["| " + " | ".join(_HEADINGS) + " |", "|---" + "|--:" * (len(_HEADINGS) - 1) + "|"]
+        lines += ["| " + " | ".join(map(markdown_text, row)) + " |" for row in _rows(pairs)]
+        lines += ["", *(f"* {markdown_text(line)}" for line in _details(pairs)), ""]
+    return "\n".join(lines)
+
+
+def csv_text(groups: Mapping[str, Sequence[Comparison]]) -> str:
+    """Return one line for each comparison, with numbers that are not rounded."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(
+        [
+            *("benchmark", "a", "b", "tasks", "rate_a", "rate_a_low", "rate_a_high", "rate_b", "rate_b_low"),
+            *(
+                "rate_b_high",
+                "difference",
+                "difference_low",
+                "difference_high",
+                "p_value",
+                "method",
+                "only_a",
+                "only_b",
+            ),
+            *("agreement", "seconds_a", "seconds_b", "cost_usd_a", "cost_usd_b"),
+        ]
+    )
+    for name, pairs in groups.items():
+        for pair in pairs:
+            writer.writerow(
+                [
+                    *map(csv_cell, (name, str(pair.a.run.directory), str(pair.b.run.directory))),
+                    pair.tasks,
+                    *(pair.rate_a.value, pair.rate_a.interval.low, pair.rate_a.interval.high),
+                    *(pair.rate_b.value, pair.rate_b.interval.low, pair.rate_b.interval.high),
+                    *(pair.difference, pair.interval.low, pair.interval.high, pair.p_value, pair.method),
+                    *(len(pair.only_a), len(pair.only_b), pair.agreement),
+                    *(round(pair.a.seconds, 3), round(pair.b.seconds, 3)),
+                    *(pair.a.usage.cost_usd, pair.b.usage.cost_usd),
+                ]
+            )
+    return file.getvalue()
+
+
+def csv_cell(text: str) -> str:
+    """Return ``text`` for a CSV file: printable, and never a formula when a spreadsheet opens it."""
+    shown = printable_line(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t", "\r")) else shown
+
+
+def markdown_text(text: str) -> str:
+    """Return ``text`` for a Markdown table: nothing in it is markup, a link or HTML."""
+    shown = printable_line(text)
+    return "".join(f"\\{char}" if char in "\\`*_{}[]()#!|~<>&" else char for char in shown)
+
+
+def _title(name: str, pairs: Sequence[Comparison]) -> str:
+    sizes = sorted({pair.tasks for pair in pairs})
+    tasks = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+    return printable_line(f"{name}: {tasks} tasks with a verdict in both runs, 95 % intervals")
+
+
+def _rows(pairs: Sequence[Comparison]) -> Iterator[list[str]]:
+    """Yield the cells of the baseline, and of each run compared with it."""
+    names = _names(pairs)
+    first = pairs[0]
+    yield [names[id(first.a)], _rate(first.rate_a), "", "", "", *_spent(first.a)]
+    for pair in pairs:
+        yield [
+            names[id(pair.b)],
+            _rate(pair.rate_b),
+            f"{100 * pair.difference:+.1f} [{100 * pair.interval.low:+.1f}, {100 * pair.interval.high:+.1f}]",
+            _p_value(pair.p_value),
+            f"{len(pair.only_b)}:{len(pair.only_a)}",
+            *_spent(pair.b),
+        ]
+
+
+def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
+    """Yield the tasks that only one of two agents solved, and what a reader must know about the runs."""
+    names = _names(pairs)
+    for pair in pairs:
+        better, worse = ("Only", "not") if pair.method == "mcnemar" else ("More often", "than")
+        for this, other, ids in ((pair.b, pair.a, pair.only_b), (pair.a, pair.b, pair.only_a)):
+            if ids:
+                more = f" and {len(ids) - _SHOWN_TASKS} more (--json lists all)" if len(ids) > _SHOWN_TASKS else ""
+                shown = ", ".join(map(printable_line, ids[:_SHOWN_TASKS]))
+                yield f"{better} {names[id(this)]}, {worse} {names[id(other)]}, passed {shown}{more}"
+        yield f"{names[id(pair.b)]} agrees with {names[id(pair.a)]} on {pair.agreement:.0%} of the tasks"
+    for note in dict.fromkeys(note for pair in pairs for note in pair.notes):
+        yield f"Note: {printable_line(note)}"
+
+
+def _names(pairs: Sequence[Comparison]) -> dict[int, str]:
+    """Return a name for each run: its agent's label, or its directory where several have the same label."""
+    sides = [pairs[0].a, *(pair.b for pair in pairs)]
+    labels = [side.run.label for side in sides]
+    return {
+        id(side): printable_line(label if labels.count(label) == 1 else str(side.run.directory))
+        for side, label in zip(sides, labels, strict=True)
+    }
+
+
+def _rate(rate: Estimate) -> str:
+    return f"{100 * rate.value:.1f} [{100 * rate.interval.low:.1f}, {100 * rate.interval.high:.1f}]"
+
+
+def _p_value(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "<0.001"  # noqa: PLR2004 - the last shown digit
+
+
+def _spent(side: Tally) -> tuple[str, str]:
+    cost = side.usage.cost_usd
+    return clock(side.seconds), "" if cost is None else f"${cost:,.2f}"
+
+
+def _style(pair: Comparison) -> str:
+    """Return the colour of a significant difference."""
+    if pair.p_value >= _SIGNIFICANT:
+        return ""
+    return "green" if pair.difference > 0 else "red"

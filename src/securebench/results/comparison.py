@@ -1,0 +1,255 @@
+"""The paired comparison of runs of the same benchmark, from their records alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError, Problem
+from securebench.results.commitment import KEY_FILE
+from securebench.results.record import VerificationStatus
+from securebench.results.statistics import (
+    Estimate,
+    Interval,
+    TaskResult,
+    mcnemar_exact,
+    paired_bootstrap,
+    paired_interval,
+    pass_at_1,
+)
+from securebench.results.usage import Usage
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+    from securebench.results.read import RecordedRun
+    from securebench.results.recorded_task import RecordedTask
+
+_SHOWN_ROWS: Final = 5
+_KEY_BYTES: Final = 256
+"""Read no more of a file that a stranger may have made."""
+
+_HINT: Final = "compare runs of the same pack; to compare several benchmarks, pass runs of each of them"
+
+
+@dataclass(slots=True)
+class _Task:
+    """What a comparison keeps of a task: its verdicts, and the digest of its row's public part."""
+
+    row: str
+    passed: int = 0
+    scored: int = 0
+
+    @property
+    def result(self) -> TaskResult:
+        return TaskResult(self.passed, self.scored)
+
+
+@dataclass(slots=True)
+class Tally:
+    """The verdicts of one run by task, and what the run spent. Its size does not depend on the records' sizes."""
+
+    run: RecordedRun
+    tasks: dict[str, _Task] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    """The sum of the durations of all trials."""
+    trials: int = 0
+    errors: int = 0
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The pass rate over all tasks of this run."""
+        return pass_at_1(task.result for task in self.tasks.values())
+
+
+def tally(run: RecordedRun) -> Tally:
+    """Read all records of ``run`` once. Raises :class:`ConfigError` (``journal-damaged``)."""
+    found = Tally(run)
+    for record in run.records():
+        task = found.tasks.setdefault(record.task_id, _Task(_row_digest(record)))
+        if record.passed is not None:
+            task.scored += 1
+            task.passed += record.passed
+        found.trials += 1
+        found.errors += record.status is VerificationStatus.ERROR
+        found.usage += record.spent or Usage()
+        found.seconds += record.duration_seconds or 0.0
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs on the tasks that have a verdict in both. Rates and the difference (b minus a) are over these tasks."""
+
+    a: Tally
+    b: Tally
+    tasks: int
+    rate_a: Estimate
+    rate_b: Estimate
+    difference: float
+    interval: Interval
+    p_value: float
+    method: str
+    """``mcnemar`` (one trial per task) or ``bootstrap`` (several)."""
+    only_a: tuple[str, ...]
+    """The ids of tasks that only ``a`` solved: its pass rate is higher."""
+    only_b: tuple[str, ...]
+    agreement: float
+    """The share of tasks with the same pass rate in both."""
+    notes: tuple[str, ...]
+    """Differences between the runs that a reader must know, such as another verifier version."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the comparison as JSON."""
+        return {
+            "benchmark_id": self.a.run.benchmark_id,
+            "a": _side(self.a, self.rate_a),
+            "b": _side(self.b, self.rate_b),
+            "tasks": self.tasks,
+            "difference": self.difference,
+            "interval": [self.interval.low, self.interval.high],
+            "p_value": self.p_value,
+            "method": self.method,
+            "only_a": list(self.only_a),
+            "only_b": list(self.only_b),
+            "agreement": self.agreement,
+            "notes": list(self.notes),
+        }
+
+
+def compare(a: Tally, b: Tally) -> Comparison:
+    """Compare two runs task by task.
+
+    Raises :class:`ConfigError` (``runs-differ``) with every difference if the runs are of different packs or rows, and
+    (``runs-share-no-task``) if no task has a verdict in both.
+    """
+    if problems := list(_differences(a, b)):
+        raise ConfigError(code="runs-differ", problems=problems)
+    shared = [name for name, task in a.tasks.items() if task.scored and name in b.tasks and b.tasks[name].scored]
+    if not shared:
+        raise ConfigError(
+            f"{a.run.directory} and {b.run.directory} have no task with a verdict in both",
+            code="runs-share-no-task",
+            hint="resume the runs, or compare runs of the same selection",
+        )
+    pairs = [(name, a.tasks[name].result, b.tasks[name].result) for name in shared]
+    only_a = tuple(name for name, left, right in pairs if left.rate > right.rate)
+    only_b = tuple(name for name, left, right in pairs if right.rate > left.rate)
+    if all(left.scored == right.scored == 1 for _, left, right in pairs):
+        method, p_value = "mcnemar", mcnemar_exact(len(only_a), len(only_b))
+        interval = paired_interval(len(only_b), len(only_a), len(pairs))
+    else:
+        method = "bootstrap"
+        interval, p_value = paired_bootstrap([right.rate - left.rate for _, left, right in pairs])
+    rate_a, rate_b = pass_at_1(left for _, left, _ in pairs), pass_at_1(right for _, _, right in pairs)
+    assert rate_a is not None
+    assert rate_b is not None
+    return Comparison(
+        a=a,
+        b=b,
+        tasks=len(pairs),
+        rate_a=rate_a,
+        rate_b=rate_b,
+        difference=rate_b.value - rate_a.value,
+        interval=interval,
+        p_value=p_value,
+        method=method,
+        only_a=only_a,
+        only_b=only_b,
+        agreement=1 - (len(only_a) + len(only_b)) / len(pairs),
+        notes=tuple(_notes(a, b)),
+    )
+
+
+def _differences(a: Tally, b: Tally) -> Iterator[Problem]:
+    """Yield a problem for each difference that forbids pairing the runs."""
+    names = f"{a.run.directory} and {b.run.directory}"
+    for section, key, text in (
+        ("benchmark", "id", "benchmarks"),
+        ("benchmark", "version", "versions of the benchmark"),
+        ("pack", "public_digest", "packs: the digests of what agents may see"),
+    ):
+        left, right = _decisive(a, section).get(key), _decisive(b, section).get(key)
+        if left != right:
+            yield Problem("runs-differ", f"{names} are of different {text}: {left!r} and {right!r}", hint=_HINT)
+    changed = [name for name, task in a.tasks.items() if name in b.tasks and b.tasks[name].row != task.row]
+    if changed:
+        more = f" and {len(changed) - _SHOWN_ROWS} more" if len(changed) > _SHOWN_ROWS else ""
+        shown = ", ".join(map(repr, changed[:_SHOWN_ROWS]))
+        yield Problem("runs-differ", f"{names} had different rows for {shown}{more}", hint=_HINT)
+    if _share_key(a, b):
+        left, right = _decisive(a, "pack").get("commitment"), _decisive(b, "pack").get("commitment")
+        if left != right and not changed:
+            yield Problem("runs-differ", f"{names} had different hidden content in their packs", hint=_HINT)
+
+
+def _notes(a: Tally, b: Tally) -> Iterator[str]:
+    for this, other in ((a, b), (b, a)):
+        if only := len(this.tasks.keys() - other.tasks.keys()):
+            yield f"{_tasks(only)} only in {this.run.directory}"
+        if unscored := sum(not task.scored for name, task in this.tasks.items() if name in other.tasks):
+            yield f"{_tasks(unscored)} without a verdict in {this.run.directory}"
+        if this.run.selection:
+            yield f"{this.run.directory}: {this.run.selection.describe()}"
+        if this.run.is_active:
+            yield f"{this.run.directory} is still running"
+    for section, text in (
+        ("verifiers", "versions of the verifiers"),
+        ("framework", "versions of SecureBench"),
+        ("verification", "verification policies"),
+        ("limits", "sandbox limits"),
+        ("sandbox", "sandbox drivers"),
+    ):
+        if _decisive(a, section) != _decisive(b, section):
+            yield f"the runs used different {text}"
+    if not _share_key(a, b):
+        yield "hidden content was not compared: each run has its own commitment key"
+
+
+def _side(side: Tally, rate: Estimate) -> dict[str, JsonValue]:
+    return {
+        "directory": str(side.run.directory),
+        "run_id": side.run.run_id,
+        "label": side.run.label,
+        "pass_rate": rate.value,
+        "interval": [rate.interval.low, rate.interval.high],
+        "trials": side.trials,
+        "errors": side.errors,
+        "seconds": round(side.seconds, 3),
+        "usage": side.usage.to_json(),
+    }
+
+
+def _decisive(side: Tally, section: str) -> Mapping[str, Any]:
+    found = side.run.header.decisive.get(section)
+    return found if isinstance(found, dict) else {}
+
+
+def _row_digest(record: RecordedTask) -> str:
+    row = record.provenance.get("row")
+    return str(row.get("public_digest")) if isinstance(row, dict) else ""
+
+
+def _share_key(a: Tally, b: Tally) -> bool:
+    """Return whether both runs have the same commitment key, so that equal commitments mean equal hidden content.
+
+    The runs of a suite share a key. A published run has none.
+    """
+    try:
+        left, right = (_key(side.run.directory / KEY_FILE) for side in (a, b))
+    except ConfigError:
+        return False
+    return left == right
+
+
+def _key(path: Path) -> bytes:
+    with open_regular(path, "commitment key") as file:
+        return file.read(_KEY_BYTES)
+
+
+def _tasks(number: int) -> str:
+    return "1 task" if number == 1 else f"{number} tasks"

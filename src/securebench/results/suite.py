@@ -1,0 +1,97 @@
+"""``suite.json``: the runs in the output directory of a suite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError
+from securebench.fs.durable import write_durably
+from securebench.results.read import read_run
+from securebench.results.record import unique_keys
+from securebench.results.run_header import HEADER
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from securebench.resources import JsonValue
+    from securebench.results.read import RecordedRun
+
+SUITE: Final = "suite.json"
+SUITE_VERSION: Final = 1
+_MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+def write_suite(directory: Path, suite_id: str, runs: Mapping[str, Mapping[str, JsonValue]]) -> None:
+    """Write ``suite.json``. ``runs`` maps the path of each run, relative to ``directory``, to its description.
+
+    Raises :class:`StorageError`.
+    """
+    content = {"suite_version": SUITE_VERSION, "id": suite_id, "runs": {name: dict(runs[name]) for name in runs}}
+    write_durably(directory / SUITE, (json.dumps(content, indent=2) + "\n").encode("ascii"))
+
+
+def read_suite(directory: Path) -> Mapping[str, Mapping[str, Any]] | None:
+    """Return the runs of the suite in ``directory`` by path; ``None`` if it is not the directory of a suite.
+
+    Raises :class:`ConfigError` (``suite-damaged``, ``file-not-regular``).
+    """
+    try:
+        with open_regular(directory / SUITE, "suite") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except ConfigError as error:
+        if error.code == "file-missing":
+            return None
+        raise
+    try:
+        return _runs(data)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ConfigError(
+            f"{directory / SUITE} is damaged: {error}",
+            code="suite-damaged",
+            hint="restore it, or name the directories of the runs instead",
+        ) from error
+
+
+def read_runs(directory: str | Path) -> list[RecordedRun]:
+    """Open a run, or the runs of a suite that were started. Raises :class:`ConfigError` as :func:`read_run` does."""
+    paths = read_suite(Path(directory))
+    if paths is None:
+        return [read_run(directory)]
+    runs = [_inside(Path(directory), path) for path in paths]
+    return [read_run(run) for run in runs if (run / HEADER).is_file()]
+
+
+def read_all(directories: Iterable[str | Path]) -> list[RecordedRun]:
+    """Open the runs in all ``directories``, in their order. Raises :class:`ConfigError` as :func:`read_run` does."""
+    return [run for directory in directories for run in read_runs(directory)]
+
+
+def _inside(directory: Path, path: str) -> Path:
+    run = directory / path
+    if not run.resolve().is_relative_to(directory.resolve()):
+        raise ConfigError(
+            f"{run} is a link to a place outside {directory}",
+            code="suite-damaged",
+            hint="name the directory of the run instead",
+        )
+    return run
+
+
+def _runs(data: bytes) -> Mapping[str, Mapping[str, Any]]:
+    """Parse ``suite.json``, which may come from a stranger: no path leaves its directory."""
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+    content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
+    if content["suite_version"] != SUITE_VERSION:
+        raise ValueError(f"expected version {SUITE_VERSION}, got {content['suite_version']!r}")
+    runs: dict[str, dict[str, Any]] = content["runs"]
+    for path, description in runs.items():
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+            raise ValueError(f"{path[:200]!r} is not a path in the suite")
+        if not isinstance(description, dict):
+            raise TypeError(f"the description of {path[:200]!r} is not an object")
+    return runs

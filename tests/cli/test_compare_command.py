@@ -1,0 +1,100 @@
+"""``securebench compare`` from the outside: each format, hostile texts, and ten thousand records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from securebench.cli import cli
+from securebench.results.record import VerificationStatus
+from synthetic_run import header, record, records, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from securebench.resources import JsonValue
+
+_PASSED, _FAILED = VerificationStatus.PASSED, VerificationStatus.FAILED
+HOSTILE = "=1+1\x1b]0;owned\x07|`<script>alert(1)</script>`\u202e[x](http://evil)"
+
+
+def _compare(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Two runs of ten tasks, of which the first agent solves three, the second eight."""
+    return [
+        write_run(
+            tmp_path / name,
+            [record(number, _PASSED if number < solved else _FAILED) for number in range(10)],
+            header(10, harness={"type": "command", "name": f"agent-{name}", "digest": "ab" * 32, "env": {}}),
+        )
+        for name, solved in (("a", 3), ("b", 8))
+    ]
+
+
+def test_plain_lines(runs: list[Path]) -> None:
+    """In a pipe: one line for each run, with the difference, its interval and the p-value."""
+    result = _compare(*runs)
+    assert result.exit_code == 0, result.output
+    assert "agent-a: pass rate % 30.0 [10.8, 60.3]" in result.output
+    assert "agent-b: pass rate % 80.0 [49.0, 94.3], difference +50.0 [" in result.output
+    assert "p 0.062, won:lost 5:0" in result.output
+    assert "Only agent-b, not agent-a, passed made-up/task-00003, made-up/task-00004" in result.output
+
+
+def test_json_has_every_task(runs: list[Path]) -> None:
+    """Programs get the ids of all tasks that only one agent solved."""
+    (found,) = json.loads(_compare(*runs, "--json").output)
+    assert found["only_b"] == [f"made-up/task-{number:05}" for number in range(3, 8)]
+    assert found["p_value"] == pytest.approx(0.0625)
+
+
+def test_csv_has_numbers(runs: list[Path]) -> None:
+    """A spreadsheet gets numbers that are not rounded."""
+    (row,) = csv.DictReader(io.StringIO(_compare(*runs, "--csv").output))
+    assert (float(row["rate_a"]), float(row["rate_b"]), row["method"]) == (0.3, 0.8, "mcnemar")
+
+
+def test_one_run_is_not_enough(runs: list[Path]) -> None:
+    """The error says what to give."""
+    result = _compare(runs[0])
+    assert result.exit_code == 1
+    assert "only one run of made-up" in str(result.exception)
+
+
+@pytest.mark.parametrize("form", ["", "--markdown", "--csv"])
+def test_hostile_names_are_inert(tmp_path: Path, form: str) -> None:
+    """A pack's task ids and an agent's name are text: no terminal escape, formula, markup or link."""
+    for name, solved in (("a", _PASSED), ("b", _FAILED)):
+        harness: dict[str, JsonValue] = {"type": "command", "name": HOSTILE, "digest": "ab" * 32, "env": {}}
+        write_run(tmp_path / name, [record(0, solved, task_id=HOSTILE)], header(1, harness=harness))
+    result = _compare(tmp_path / "a", tmp_path / "b", *([form] if form else []))
+    assert result.exit_code == 0, result.output
+    assert not set(result.output) & {"\x1b", "\x07", "\u202e"}
+    if form == "--markdown":
+        assert "<script>" not in result.output
+        assert "](http" not in result.output
+
+
+def test_ten_thousand_records_in_three_seconds(tmp_path: Path) -> None:
+    """A large run is compared in seconds."""
+    for name, seed in (("a", 1), ("b", 2)):
+        write_run(tmp_path / name, records(10_000, seed=seed))
+    command = [sys.executable, "-m", "securebench", "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]
+    before = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    spent = time.monotonic() - before
+    assert spent < 15, "3 s on a machine that does nothing else"
