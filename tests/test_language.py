@@ -72,6 +72,8 @@ DATA: Final = frozenset({"verifiers/vocabulary.py"})
 LIMITS: Final = """
 docs/explanation/security.md 26
 
+docs/how-to/run-codex-and-claude.md 1
+
 docs/reference/events.md 1
 
 docs/reference/text-answers.md 2

@@ -19,6 +19,16 @@ MUSL: Final = "-musl"
 """The platform suffix of programs that need musl."""
 
 _VERSION: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){2}(?:-[0-9A-Za-z][0-9A-Za-z.]{0,31})?")
+_OF_CODEX: Final = """
+gpt-5.5 gpt-5.6-luna gpt-5.6-sol gpt-5.6-terra gpt-6-astra gpt-6-luna gpt-6-sol gpt-6.1-sol gpt-6.1-terra
+"""
+"""The models that the pinned Codex lists."""
+_OF_CLAUDE_CODE: Final = """
+best default fable haiku opus sonnet claude-haiku-4-5 claude-opus-4-1 claude-opus-4-5 claude-opus-4-6 claude-opus-4-7
+claude-opus-4-8 claude-sonnet-4-5 claude-sonnet-4-6 claude-sonnet-5
+"""
+"""The names and models that the pinned Claude Code has."""
+
 _PLATFORMS: Final[Mapping[str, str]] = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}
 """Platforms by the kernel's machine name."""
 
@@ -41,14 +51,22 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A program. ``package`` is its main npm package, whose tags name versions. ``pinned`` is the default version."""
+    """A program. ``package`` is its main npm package, whose tags name versions. ``pinned`` is the default version.
+
+    ``models`` are those that the pinned version lists. It treats a name that begins with one as that model.
+    """
 
     name: str
     package: str
     pinned: str
+    models: tuple[str, ...]
     version_line: re.Pattern[str]
     """The output of ``--version``, with the version as the only group."""
     variants: tuple[Variant, ...]
+
+    def knows_model(self, version: str, model: str) -> bool:
+        """Return whether ``version`` knows ``model``. Of versions other than the pinned one, nothing is known."""
+        return version != self.pinned or model.startswith(self.models)
 
     def variant(self, platform: str) -> Variant:
         """Return the variant for a platform. Raises :class:`ConfigError` (``agent-unknown``)."""
@@ -65,6 +83,7 @@ _CODEX: Final = Known(
     name="codex",
     package="@openai/codex",
     pinned="0.169.0",
+    models=tuple(_OF_CODEX.split()),
     version_line=re.compile(r"codex-cli (\S+)"),
     variants=(
         Variant(
@@ -90,6 +109,7 @@ _CLAUDE_CODE: Final = Known(
     name="claude_code",
     package="@anthropic-ai/claude-code",
     pinned="2.1.197",
+    models=tuple(_OF_CLAUDE_CODE.split()),
     version_line=re.compile(r"(\S+) \(Claude Code\)"),
     variants=(
         Variant(

@@ -43,8 +43,8 @@ def make(name: str, directory: Path, **config: Any) -> ProviderHarness:
     """Return a harness with a cache of its own."""
     store = FakeStore(directory / "agents")
     if name == "codex":
-        return CodexHarnessProducer(CodexConfig(**{"model": "gpt-x", **config}), store)
-    return ClaudeCodeHarnessProducer(ClaudeCodeConfig(**{"model": "claude-x", **config}), store)
+        return CodexHarnessProducer(CodexConfig(**{"model": "gpt-5.5", **config}), store)
+    return ClaudeCodeHarnessProducer(ClaudeCodeConfig(**{"model": "sonnet", **config}), store)
 
 
 def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: int = 0) -> ScriptedProgram:
@@ -124,6 +124,37 @@ def test_all_counts_are_usage(place: Place) -> None:
         *("harness", "exit_code", "timeout_seconds", "stdout_truncated", "stderr_truncated"),
         *("agent", "outcome", "usage"),
     }
+
+
+def test_a_programs_warnings_are_recorded(bench: Bench, scripted: ScriptedDriver) -> None:
+    """F7: what Codex says of a model that it does not know stands beside what it used."""
+    place = Place(bench, scripted, "codex")
+    usage: Any = place.produce().metadata["usage"]
+    assert usage["warnings"] == ["Model metadata for `m` not found."]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "warned"),
+    [
+        ("codex", {"model": "gpt-5-codex"}, True),
+        ("codex", {"model": "gpt-5.5"}, False),
+        ("codex", {"model": "gpt-5.5-2026-04-01"}, False),
+        ("codex", {"model": "local", "base_url": "http://127.0.0.1:8000/v1"}, False),
+        ("claude_code", {"model": "claude-3-5-sonnet-latest"}, True),
+        ("claude_code", {"model": "sonnet[1m]"}, False),
+        ("claude_code", {"model": "claude-haiku-4-5-20251001"}, False),
+    ],
+)
+def test_a_model_that_the_program_does_not_know_is_told_before_any_task(
+    bench: Bench, scripted: ScriptedDriver, name: str, config: dict[str, str], warned: bool
+) -> None:
+    """F7: the tester learns that a score may suffer. An endpoint of the tester's has models of its own."""
+    told: list[str] = []
+    scripted.add_image(DEFAULT_IMAGE, files=image_files(name))
+    scripted.program({"codex": "codex", "claude_code": "claude"}[name])(agent_that(name))
+    make(name, bench.root, **config).prepare(replace(run_context(scripted), notify=told.append))
+    assert [line for line in told if f"does not list the model {config['model']}" in line] == told[: int(warned)]
+    assert len(told) == int(warned)
 
 
 def test_which_models_answered_is_recorded(place: Place) -> None:

@@ -91,6 +91,15 @@ def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None)
     assert self_report.error == message
 
 
+def test_codex_warnings_are_kept_few_and_short() -> None:
+    """F7: a warning of an unknown model, and others, each once; a program that never stops adds no more."""
+    said = ["Model metadata for `x` not found.", "x" * 10_000, *map(str, range(99))]
+    events = [streams.codex_item("error", message=text) for text in said for _ in range(2)]
+    self_report = on_output(CodexEventParser(), *streams.CODEX_BEGIN, *events).self_report
+    assert self_report.warnings == ["Model metadata for `x` not found.", "x" * 512, "0", "1", "2"]
+    assert not self_report.answered
+
+
 def test_a_command_that_began_is_an_answer() -> None:
     """Codex runs a command while the answer still comes: one that kills the program was asked for by a model."""
     begun = streams.codex_item("command_execution", what="started", command="kill", status="in_progress")

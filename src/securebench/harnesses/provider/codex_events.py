@@ -54,7 +54,9 @@ class CodexEventParser(EventParser):
     def _take_item(self, item: Event) -> None:
         kind = text_of(item.get("type"), MAX_TEXT)
         if kind == "error":  # a warning, for example about an unknown model
-            self.trajectory.add("error", text=text_of(item.get("message"), MAX_TEXT))
+            message = text_of(item.get("message"), MAX_TEXT)
+            self.self_report.warn(message)
+            self.trajectory.add("error", text=message)
             return
         self.self_report.answer()
         match kind:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from securebench.agents.catalogue import find
 from securebench.agents.store import AgentStore
 from securebench.egress.gateway import RELAY_PORT
 from securebench.egress.model import PROVIDER_TROUBLES, Trouble
@@ -114,8 +115,9 @@ class ProviderHarness(Harness):
         key = self._endpoint.key(run.variables)
         installation = install(self._store, self.name, self.config.version, run, PROGRAMS_TARGET)
         authority = read_ca_bundle(run.variables, run.notify)
-        if warning := self._endpoint.warning(self.config):
-            run.notify(warning)
+        for warning in (self._endpoint.warning(self.config), self._model_warning(installation)):
+            if warning:
+                run.notify(warning)
         self._ready = _Ready(key=key, authority=authority, installation=installation)
         return {"program": self.name, **installation.identity(), **self._assurance()}
 
@@ -179,6 +181,15 @@ class ProviderHarness(Harness):
             agent={"program": program.name, "version": program.version},
         )
         return ProviderSession(session, setup)
+
+    def _model_warning(self, installation: Installation) -> str:
+        """Return a warning about a model that the program does not know. Other endpoints have models of their own."""
+        if not self._endpoint.is_own or find(self.name).knows_model(installation.version, self.config.model):
+            return ""
+        return (
+            f"{self.name} {installation.version} does not list the model {self.config.model} and may use unfit "
+            "settings for it, which can lower the score; see harness.config.version for a newer program"
+        )
 
     def _assurance(self) -> dict[str, Any]:
         """Return what records state about the provider and the protection of its key."""

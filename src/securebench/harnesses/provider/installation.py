@@ -31,7 +31,12 @@ class Installation:
         """Return the program's identity: equal values mean the same program."""
         by_platform = {program.platform: program for program in self.programs.values()}
         integrity: dict[str, JsonValue] = {name: by_platform[name].integrity for name in sorted(by_platform)}
-        return {"version": next((program.version for program in by_platform.values()), ""), "integrity": integrity}
+        return {"version": self.version, "integrity": integrity}
+
+    @property
+    def version(self) -> str:
+        """The version, empty if there is no image."""
+        return next((program.version for program in self.programs.values()), "")
 
 
 def install(store: AgentStore, name: str, version: str | None, run: RunContext, target: str) -> Installation:

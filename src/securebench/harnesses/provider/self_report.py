@@ -23,6 +23,12 @@ MAX_TEXT: Final = 16 * 1024
 MAX_MESSAGE: Final = 64 * 1024
 """Characters of a program's last message."""
 
+MAX_WARNING: Final = 512
+"""Characters of one warning."""
+
+MAX_WARNINGS: Final = 5
+"""Warnings of one program."""
+
 MAX_TRAJECTORY: Final = 4 * MIB
 """Bytes of one trajectory."""
 
@@ -37,7 +43,7 @@ class SelfReport:
 
     ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
     the model refused the task. ``trouble`` is the last provider error, reset by the next answer. ``tokens`` are counts
-    by name; ``cost_usd`` is the program's own estimate.
+    by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few, without repetition.
     """
 
     answered: bool = False
@@ -51,6 +57,13 @@ class SelfReport:
     turns: int = 0
     cost_usd: float | None = None
     tokens: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        """Note a warning, clipped."""
+        clipped = text[:MAX_WARNING]
+        if clipped not in self.warnings and len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(clipped)
 
     def answer(self) -> None:
         """Note that a model answered: earlier provider trouble is over."""

@@ -150,6 +150,7 @@ class ProviderSession(EgressAgentSession):
             "denials": self_report.denials,
             "events_skipped": self._reader.skipped,
             "egress": egress_of(report),
+            **({"warnings": list(self_report.warnings)} if self_report.warnings else {}),
             **({"probes": probes_of(self._probes)} if self._probes else {}),
         }
         return usage if report.relay is None else usage | _relayed(report.relay)

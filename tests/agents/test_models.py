@@ -1,0 +1,73 @@
+"""The models that examples and documents name are models that the pinned programs know."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from ruamel.yaml import YAML
+
+from securebench.agents.catalogue import PROGRAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.agents.model import AgentProgram
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path for path in (ROOT / "benchmarks").rglob("*.yaml") if "\n    model: " in path.read_text())
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+SCRIPTED = "scripted-model"
+"""The name in the guide to the scripted provider, which has no real model."""
+
+NOT_FOR_TASKS = re.compile(r"codex-auto-review|gpt-daybreak-.*")
+"""Models in Codex's list that are not meant for work like ours."""
+
+
+def _knows(program: str, model: str) -> bool:
+    return PROGRAMS[program].knows_model(PROGRAMS[program].pinned, model)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "benchmarks")))
+def test_an_example_names_a_model_that_its_program_knows(path: Path) -> None:
+    """F7: with a model that it does not know, a program's score may be lower than it could be."""
+    harness = YAML(typ="safe").load(path)["harness"]
+    assert _knows(harness["type"], harness["config"]["model"])
+
+
+def test_pages_name_models_that_a_program_knows() -> None:
+    """The same for each ``model:`` in README and documents, and for the examples: there are some of each program."""
+    named = {
+        model for page in PAGES for model in re.findall(r"""\bmodel: *["']?([\w.\[\]-]*\w)""", page.read_text("utf-8"))
+    }
+    assert named >= {"gpt-5.5", SCRIPTED}
+    unknown = {model for model in named - {SCRIPTED} if not any(_knows(program, model) for program in PROGRAMS)}
+    assert not unknown
+    assert {"codex.yaml", "claude_code.yaml"} <= {path.name for path in EXAMPLES}
+
+
+def test_names_that_are_not_listed_are_unknown() -> None:
+    """Only the pinned version's list is known; a dated name is that of its model."""
+    assert not _knows("codex", "gpt-5-codex")
+    assert not _knows("claude_code", "claude-3-5-sonnet-latest")
+    assert _knows("codex", "gpt-5.5-2026-04-01")
+    assert PROGRAMS["codex"].knows_model("0.1.0", "gpt-5-codex")
+
+
+@pytest.mark.agents
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_catalogue_lists_the_models_of_the_pinned_program(
+    name: str, agent_program: Callable[[str], AgentProgram]
+) -> None:
+    """Codex has its list as JSON; Claude Code names its aliases and models in quotes."""
+    program, models = agent_program(name), PROGRAMS[name].models
+    with (program.directory / program.executable).open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if name == "codex":
+            slugs = {slug.decode() for slug in re.findall(rb'"slug": *"([a-z0-9.-]+)"', content)}
+            assert set(models) == {slug for slug in slugs if not NOT_FOR_TASKS.fullmatch(slug)}
+        else:
+            assert [model for model in models if content.find(f'"{model}"'.encode()) < 0] == []
