@@ -94,7 +94,7 @@ src/securebench/patches 2
 
 src/securebench/sandboxes 114
 
-src/securebench/testing 50
+src/securebench/testing 2
 
 src/securebench/verifiers 54
 """

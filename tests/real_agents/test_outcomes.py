@@ -11,7 +11,7 @@ from real_agents.runs import PROGRAMS, Agent, run_here, short_answers
 from securebench.errors import ConfigError
 from securebench.execution import retry
 from securebench.testing.provider import Cut, Fail, ScriptedProvider, Slow, always, at_first
-from securebench.testing.provider.scripts import crash, refuse, solve, work_for_ever
+from securebench.testing.provider.scripts import crash, refuse, solve, work_forever
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def test_no_family_is_passed_by_a_refusal(program: str, driver: SandboxDriver, t
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_agent_out_of_time_has_failed(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """An agent that does not end in time is ended with its sandbox, in every family, and has failed."""
-    with ScriptedProvider(work_for_ever()) as provider:
+    with ScriptedProvider(work_forever()) as provider:
         agent = Agent(program=program, provider=provider, config={"timeout_seconds": 15})
         done = run_here(tmp_path, mixed_pack(tmp_path), agent, driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_timeout"), done.records

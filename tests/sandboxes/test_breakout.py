@@ -83,7 +83,12 @@ def escapes(found: list[AttemptResult]) -> set[str]:
 
 CAPABILITIES = ("SYS_ADMIN", "SYS_CHROOT", "NET_RAW", "SETUID")
 KERNEL = (
-    *("mount a tmpfs", "bind `/` over `/tmp`", "`fsopen`: a file system by the new calls", "rename the host"),
+    *(
+        "mount a tmpfs",
+        "bind `/` over `/tmp`",
+        "`fsopen`: a file system through the new calls",
+        "rename the host",
+    ),
     *("`unshare`: a new mount namespace", "`unshare` as a 32-bit call (`int 0x80`)", "open a raw socket"),
     *("become another user", "`chroot`"),
 )
@@ -115,7 +120,7 @@ def test_limits_that_are_too_wide_are_found_out(driver: SandboxDriver, base_imag
 @pytest.mark.engine
 def test_a_sandbox_with_a_network_is_found_out(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
     """In a sandbox with a network there is a way out, and an interface beside loopback."""
-    names = ["find a way to the internet", "find an interface beside loopback"]
+    names = ["find a route to the internet", "find an interface other than loopback"]
     assert escapes(break_out(docker_driver, base_image, names=names, network="bridge")) == set(names)
 
 

@@ -109,7 +109,7 @@ def resolved(mount: Mount) -> Mount:
 
 WEAKER_SPECS: list[tuple[str, dict[str, Any]]] = [
     ("the_root_is_read_only", {"read_only": False}),
-    ("a_writable_root_is_asked_for_by_name", {"read_only": True}),
+    ("a_writable_root_is_opt_in", {"read_only": True}),
     ("read_only_mounts_stay_as_they_are", {"mounts": writable}),
     ("mounts_are_seen", {"mounts": ()}),
     ("writable_mounts_are_shared", {"mounts": ()}),
@@ -119,9 +119,9 @@ WEAKER_SPECS: list[tuple[str, dict[str, Any]]] = [
     ("the_environment_is_exact", {"environment": {**SECRET, "OURS": "spec"}}),
     ("there_are_no_capabilities", {"cap_add": ("SYS_CHROOT",)}),
     ("there_are_no_capabilities", {"cap_drop": ()}),
-    ("root_can_do_no_more", {"cap_add": ("SYS_CHROOT",)}),
-    ("root_can_do_no_more", {"cap_drop": ()}),
-    ("a_capability_is_asked_for_by_name", {"cap_add": ()}),
+    ("root_cannot_do_what_is_forbidden", {"cap_add": ("SYS_CHROOT",)}),
+    ("root_cannot_do_what_is_forbidden", {"cap_drop": ()}),
+    ("capabilities_are_opt_in", {"cap_add": ()}),
     ("privileges_cannot_be_gained", {"security_opt": ()}),
     ("the_user_is_nobody", {"user": (0, 0)}),
     ("the_user_is_the_specs", {"user": (0, 0)}),
@@ -131,7 +131,7 @@ WEAKER_SPECS: list[tuple[str, dict[str, Any]]] = [
     ("memory_is_limited", {"limits": {"memory": GIB}}),
     ("memory_is_limited_in_a_persistent_sandbox", {"limits": {"memory": GIB}}),
     ("processes_are_limited", {"limits": {"pids": 400}}),
-    ("processes_are_each_sandboxs_own", {"limits": {"pids": 10}}),
+    ("the_process_limit_is_per_sandbox", {"limits": {"pids": 10}}),
     ("tmpfs_is_limited", {"limits": {"tmpfs": 128 * MIB}}),
     ("tmpfs_counts_as_memory", {"limits": {"memory": GIB}}),
     ("file_size_is_limited", {"limits": {"file_size": GIB}}),
@@ -143,40 +143,40 @@ WEAKER_SPECS: list[tuple[str, dict[str, Any]]] = [
     ("a_persistent_sandbox_keeps_its_files", {"persistent": False}),
     ("an_ended_sandbox_runs_nothing", {"persistent": False}),
     ("a_port_answers_from_the_start", {"forwarded_ports": ()}),
-    ("ports_lead_to_who_serves_them", {"forwarded_ports": ()}),
-    ("each_container_has_ports_of_its_own", {"persistent": True}),
-    ("each_container_has_ports_of_its_own", {"persistent": False}),
+    ("each_port_reaches_its_own_server", {"forwarded_ports": ()}),
+    ("each_container_has_its_own_ports", {"persistent": True}),
+    ("each_container_has_its_own_ports", {"persistent": False}),
     ("with_a_port_there_is_still_only_loopback", {"forwarded_ports": ()}),
     ("with_a_port_nothing_more_is_allowed", {"cap_add": ("SYS_CHROOT",)}),
     ("with_a_port_nothing_more_is_allowed", {"cap_drop": ()}),
-    ("a_port_is_one_sandboxs_alone", {"forwarded_ports": ()}),
+    ("forwarded_ports_are_private", {"forwarded_ports": ()}),
     ("connections_end_with_their_sandbox", {"forwarded_ports": ()}),
     ("a_port_can_be_closed_from_outside", {"forwarded_ports": ()}),
-    ("ports_are_no_hindrance", {"forwarded_ports": ()}),
-    ("who_cannot_serve_gets_no_sandbox", {"forwarded_ports": ()}),
-    ("ports_that_cannot_be_are_refused", {"forwarded_ports": ()}),
-    ("what_cannot_be_collected_is_refused", {"collect": None}),
+    ("ports_change_nothing_else", {"forwarded_ports": ()}),
+    ("a_failing_server_prevents_the_sandbox", {"forwarded_ports": ()}),
+    ("invalid_ports_are_rejected", {"forwarded_ports": ()}),
+    ("uncollectable_directories_are_rejected", {"collect": None}),
 ]
 
 WEAKER_SPECS_OF_DOCKER: list[tuple[str, dict[str, Any]]] = [
-    ("the_first_process_has_no_more", {"environment": SECRET}),
+    ("the_first_process_has_no_other_variables", {"environment": SECRET}),
     ("set_id_files_are_not_honoured", {"security_opt": ()}),
     ("privileges_cannot_be_gained", {"security_opt": ("no-new-privileges:true", "seccomp=unconfined")}),
     ("there_is_only_loopback", {"network": "bridge"}),
     ("with_a_port_there_is_still_only_loopback", {"forwarded_ports": (), "network": "bridge"}),
     ("with_a_port_the_host_cannot_be_reached", {"forwarded_ports": (), "network": "bridge"}),
     ("with_a_port_the_host_cannot_be_reached", {"forwarded_ports": (), "network": "host"}),
-    ("what_listens_in_a_sandbox_is_not_a_neighbours", {"forwarded_ports": (), "network": "host"}),
-    ("the_hosts_loopback_is_another", {"network": "host"}),
+    ("listening_ports_are_private", {"forwarded_ports": (), "network": "host"}),
+    ("the_hosts_loopback_is_unreachable", {"network": "host"}),
     ("nothing_outside_can_be_reached", {"network": "host"}),
-    ("nobody_can_do_what_is_forbidden", {"security_opt": ("seccomp=unconfined",)}),
-    ("with_a_port_no_name_can_be_asked_for", {"forwarded_ports": (), "network": "host"}),
+    ("an_ordinary_user_cannot_do_what_is_forbidden", {"security_opt": ("seccomp=unconfined",)}),
+    ("with_a_port_names_are_not_resolved", {"forwarded_ports": (), "network": "host"}),
 ]
 """The oci driver refuses such a network or profile, and has more than one barrier against the others."""
 
 LYING_PROCESSES: list[tuple[str, type[WrappedProcess]]] = [
     ("stdout_and_stderr_stay_apart", OneStream),
-    ("bytes_pass_unchanged", TextOnly),
+    ("bytes_arrive_unchanged", TextOnly),
     ("large_echo_does_not_deadlock", TextOnly),
     ("one_thread_may_send_while_another_receives", TextOnly),
     ("large_stdin_arrives_whole", LateReader),
@@ -188,58 +188,58 @@ LYING_PROCESSES: list[tuple[str, type[WrappedProcess]]] = [
     ("output_before_a_time_limit_is_kept", LateReader),
     ("exit_codes_are_reported", AlwaysSucceeds),
     ("signals_are_reported", AlwaysSucceeds),
-    ("a_missing_program_is_told", AlwaysSucceeds),
+    ("a_missing_program_is_reported", AlwaysSucceeds),
     ("a_time_limit_ends_it", AlwaysSucceeds),
     ("a_time_limit_holds_without_output", AlwaysSucceeds),
     ("closing_its_output_does_not_end_a_process", AlwaysSucceeds),
     ("a_time_limit_ends_a_persistent_sandbox", AlwaysSucceeds),
-    ("an_exit_code_is_no_proof_of_memory", AlwaysOutOfMemory),
+    ("an_exit_code_alone_is_not_out_of_memory", AlwaysOutOfMemory),
     ("kill_works_from_another_thread", AlwaysSucceeds),
     ("sending_after_the_end_breaks_the_pipe", IgnoresBrokenPipes),
-    ("sending_to_the_deaf_ends_with_the_time_limit", IgnoresBrokenPipes),
+    ("sending_without_a_reader_ends_with_the_time_limit", IgnoresBrokenPipes),
 ]
 
 LYING_LAYERS: list[tuple[str, Callable[[Path], None]]] = [
-    ("changes_are_left", without("added")),
-    ("changes_are_left", without("message.py")),
-    ("changes_are_left", plain_modes),
+    ("changes_are_collected", without("added")),
+    ("changes_are_collected", without("message.py")),
+    ("changes_are_collected", plain_modes),
     ("names_are_bytes", text_names),
     ("links_are_data", followed_links),
     ("links_are_data", without("link")),
-    ("a_replaced_directory_is_another", without("only")),
-    ("a_replaced_directory_is_another", followed_links),
-    ("a_directory_that_was_made_again_is_another", without("only")),
-    ("special_files_are_told", without("pipe")),
-    ("set_id_files_are_told", plain_modes),
+    ("a_replaced_directory_loses_its_files", without("only")),
+    ("a_replaced_directory_loses_its_files", followed_links),
+    ("a_recreated_directory_loses_its_files", without("only")),
+    ("special_files_are_reported", without("pipe")),
+    ("set_id_files_are_reported", plain_modes),
     ("a_sparse_file_has_its_size", without("sparse")),
-    ("what_was_left_behind_changes_nothing", growing),
+    ("surviving_processes_change_nothing", growing),
 ]
 
 FORGOTTEN = [
-    "changes_are_left",
+    "changes_are_collected",
     "names_are_bytes",
-    "a_replaced_directory_is_another",
+    "a_replaced_directory_loses_its_files",
     "links_are_data",
-    "special_files_are_told",
-    "set_id_files_are_told",
+    "special_files_are_reported",
+    "set_id_files_are_reported",
     "a_sparse_file_has_its_size",
-    "a_directory_that_is_gone_is_told",
-    "a_directory_that_was_made_again_is_another",
+    "a_removed_directory_is_reported",
+    "a_recreated_directory_loses_its_files",
     "nothing_is_collected_too_early_or_too_late",
 ]
 
 CHANGED_COMMANDS: list[tuple[str, Callable[[Command], Command]]] = [
     ("a_command_overrides_its_spec", without_variables),
-    ("what_no_argument_can_hold_is_refused", without_variables),
+    ("unrepresentable_arguments_are_rejected", without_variables),
     ("arguments_arrive_exactly", with_plain_arguments),
 ]
 
 LYING_DRIVERS: list[tuple[str, Callable[[OciDriver, Path], LyingDriver]]] = [
-    ("a_driver_says_what_it_is", lambda driver, _: Anonymous(driver)),
+    ("a_driver_describes_itself", lambda driver, _: Anonymous(driver)),
     ("an_image_is_resolved_once", lambda driver, _: MovingTags(driver)),
-    ("a_missing_image_is_told", lambda driver, _: AnyImage(driver, DEFAULT_IMAGE)),
+    ("a_missing_image_is_reported", lambda driver, _: AnyImage(driver, DEFAULT_IMAGE)),
     ("the_files_of_an_image_are_shown", AnotherTree),
-    ("closing_ends_what_runs", lambda driver, _: LyingDriver(driver, closes=False)),
+    ("closing_ends_running_processes", lambda driver, _: LyingDriver(driver, closes=False)),
     ("a_closed_sandbox_runs_nothing", lambda driver, _: LyingDriver(driver, closes=False)),
     ("a_context_closes_its_sandbox", lambda driver, _: LyingDriver(driver, closes=False)),
 ]
@@ -252,31 +252,31 @@ WITHOUT_A_MUTANT: dict[str, tuple[str, ...]] = {
         "a_conversation_takes_turns",
         "initial_stdin_comes_before_what_is_sent",
         "receiving_times_out",
-        "commands_run_beside_each_other",
-        "a_command_that_waits_is_its_callers_alone",
-        "the_time_of_one_that_waits_starts_when_it_is_opened",
+        "commands_run_concurrently",
+        "a_waiting_command_belongs_to_its_caller",
+        "a_waiting_command_has_its_whole_time",
         "closing_does_not_wait_for_unread_output",
-        "reaping_leaves_the_living",
+        "reaping_spares_live_processes",
     ),
     "it asserts that something works, and fails with any error": (
         "no_output_is_empty",
         "stdin_need_not_be_read",
         "kill_after_the_end_changes_nothing",
-        "waiting_twice_says_the_same",
+        "waiting_twice_returns_the_same",
         "closing_twice_is_harmless",
         "a_driver_serves_many_threads",
-        "memory_within_the_limit_is_there",
+        "memory_within_the_limit_is_available",
         "files_are_described",
         "threads_can_be_made",
-        "localhost_is_there",
+        "localhost_works",
     ),
     "no field of a spec turns it off, and a wrapper cannot": (
         "a_time_limit_ends_its_children",
-        "what_root_leaves_can_be_read_and_removed",
-        "names_are_never_asked_for",
+        "files_of_root_can_be_read_and_removed",
+        "names_are_not_resolved",
         "there_are_no_devices",
         "only_its_own_processes_are_seen",
-        "the_host_name_tells_nothing",
+        "the_host_name_reveals_nothing",
         "two_sandboxes_share_nothing",
         "no_mark_can_be_forged",
         "an_image_stays_as_it_was",
@@ -368,7 +368,7 @@ def test_a_driver_that_empties_a_directory_is_noticed(
     """A driver that hands over an empty directory where nothing was changed fails the check of that."""
     empty = os.open(directory, os.O_RDONLY)
     lying = LyingDriver(oci_driver, collected=lambda _: CollectedLayer(empty, whole=True))
-    require_noticed("what_was_not_changed_is_as_it_was", lying, base_image, directory)
+    require_noticed("an_unchanged_directory_is_collected_as_it_was", lying, base_image, directory)
     os.close(empty)
 
 
@@ -388,7 +388,10 @@ def test_a_driver_that_lies_is_noticed(
 def test_each_check_is_known_to_notice_a_lie_or_why_not() -> None:
     """A new check comes with a driver that fails it, or with a reason why there is none."""
     lies = (WEAKER_SPECS, WEAKER_SPECS_OF_DOCKER, CHANGED_COMMANDS, LYING_PROCESSES, LYING_LAYERS, LYING_DRIVERS)
-    noticed = {name for table in lies for name, *_ in table} | {*FORGOTTEN, "what_was_not_changed_is_as_it_was"}
+    noticed = {name for table in lies for name, *_ in table} | {
+        *FORGOTTEN,
+        "an_unchanged_directory_is_collected_as_it_was",
+    }
     excused = [name for names in WITHOUT_A_MUTANT.values() for name in names]
     assert sorted([*noticed, *excused]) == sorted(by_name)
 
@@ -405,7 +408,7 @@ def test_a_run_of_the_suite_raises_nothing() -> None:
     driver.program("python3")(lambda _context: 0)
     image = driver.resolve_image(DEFAULT_IMAGE)
     driver.fail_next(ZeroDivisionError("oh"))
-    chosen = [by_name[name] for name in ("no_output_is_empty", "no_output_is_empty", "a_driver_says_what_it_is")]
+    chosen = [by_name[name] for name in ("no_output_is_empty", "no_output_is_empty", "a_driver_describes_itself")]
     outcomes = run_checks(chosen, driver, image)
     assert [outcome.problem for outcome in outcomes] == ["ZeroDivisionError: oh", "", ""]
     assert [outcome.check for outcome in outcomes] == chosen

@@ -1,4 +1,4 @@
-"""Addresses of this machine, for checks and attempts that nothing of it can be reached from a sandbox."""
+"""Addresses of this machine, to check that none of them can be reached from a sandbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RESOLVERS: Final = Path("/etc/resolv.conf")
 
 
 def own_addresses() -> list[str]:
-    """Return this machine's IPv4 addresses, the loopback's aside, as the kernel's table of local routes has them."""
+    """Return this machine's IPv4 addresses, except loopback, from the kernel's table of local routes."""
     text = Path("/proc/net/fib_trie").read_text(encoding="ascii")
     lines = [line.split() for line in text.splitlines()]
     found = {before[-1] for before, line in itertools.pairwise(lines) if line[:3] == ["/32", "host", "LOCAL"]}
@@ -18,7 +18,7 @@ def own_addresses() -> list[str]:
 
 
 def resolvers() -> list[str]:
-    """Return the addresses of who this machine asks for names."""
+    """Return the addresses of this machine's DNS resolvers."""
     try:
         lines = [line.split() for line in _RESOLVERS.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:

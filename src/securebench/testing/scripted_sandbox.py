@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.collected import Collected
 
 DEFAULT_IMAGE: Final = "securebench/python:3.11"
-"""The image that a driver knows from the start."""
+"""An image that every scripted driver has."""
 
 _NOT_FOUND: Final = 127
 _SIGKILLED: Final = 137
@@ -104,13 +104,13 @@ class ProgramOutput:
         self._stream = stream
 
     def write(self, data: bytes | str) -> None:
-        """Write ``data``, text as UTF-8. Raises :class:`ProgramKilled` after the sandbox's end and its output limit."""
+        """Write ``data``; text as UTF-8. Raises :class:`ProgramKilled` after the end and at the output limit."""
         self._process.write(self._stream, data.encode() if isinstance(data, str) else data)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramContext:
-    """What a program gets: its arguments and variables, its streams, and the spec of its sandbox."""
+    """The context of a program: its arguments and variables, its streams, and the spec of its sandbox."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -124,7 +124,7 @@ class ProgramContext:
     def path(self, name: str = ".") -> Path:
         """Return the host path of ``name``, which is absolute or relative to ``workdir``.
 
-        Raises ``FileNotFoundError`` where nothing is mounted. A read-only mount is not protected from the program.
+        Raises ``FileNotFoundError`` if nothing is mounted there. A read-only mount is not protected from the program.
         """
         target = PurePosixPath(posixpath.normpath(posixpath.join(self.workdir, name)))
         mounts = [mount for mount in self.spec.mounts if target.is_relative_to(mount.target)]
@@ -139,12 +139,12 @@ class ProgramContext:
             raise ProgramKilled
 
     def run_out_of_memory(self) -> None:
-        """End the sandbox as for its memory limit. Raises :class:`ProgramKilled`."""
+        """End the sandbox as if it exceeded its memory limit. Raises :class:`ProgramKilled`."""
         self.process.end(ExitState(exit_code=_SIGKILLED, out_of_memory=True))
         raise ProgramKilled
 
     def leave(self, collected: Collected) -> None:
-        """Have ``Sandbox.collected`` return ``collected``. By default nothing was changed."""
+        """Set the result of ``Sandbox.collected``. By default there are no changes."""
         self.process.left = collected
 
 
@@ -175,7 +175,7 @@ class ScriptedProcess(SandboxProcess):
         threading.Thread(target=self._run, args=(program, context), daemon=True).start()
 
     def end(self, state: ExitState) -> None:
-        """End it with ``state``. Only the first call counts, and nothing is written after it."""
+        """End it with ``state``. Only the first call has an effect, and nothing is written afterwards."""
         with self._lock:
             if self._state is not None:
                 return
@@ -186,16 +186,16 @@ class ScriptedProcess(SandboxProcess):
         self.close_stdin()  # wakes a program that waits for input
 
     def next_input(self) -> bytes:
-        """Wait for what is sent next and return it; nothing at the end. Raises :class:`ProgramKilled`."""
+        """Wait for the next input and return it; ``b""`` at the end. Raises :class:`ProgramKilled`."""
         data = self._input.get()
         if not data:
-            self._input.put(b"")  # the end stays the end
+            self._input.put(b"")  # for the next read
         if self.is_over.is_set():
             raise ProgramKilled
         return data
 
     def write(self, stream: Stream, data: bytes) -> None:
-        """Pass on output of the program. Raises :class:`ProgramKilled`, also for more than the output limit."""
+        """Forward output of the program. Raises :class:`ProgramKilled`, also at the output limit."""
         with self._lock:
             if self._state is not None:
                 raise ProgramKilled
@@ -208,7 +208,7 @@ class ScriptedProcess(SandboxProcess):
             raise ProgramKilled
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data`` to its stdin, without waiting until it is read."""
+        """Write all of ``data`` to its stdin, without waiting for the program to read it."""
         if self.is_over.is_set():
             raise BrokenPipeError("the program has ended")
         if data:
@@ -225,11 +225,11 @@ class ScriptedProcess(SandboxProcess):
         except Empty:
             raise TimeoutError from None
         if chunk is None:
-            self._output.put(None)  # the end stays the end
+            self._output.put(None)  # for the next read
         return chunk
 
     def wait(self) -> ExitState:
-        """Drop what was not read, and wait for its end."""
+        """Discard unread output, and wait for the end."""
         while self.receive() is not None:
             pass
         self._on_wait()
@@ -244,7 +244,7 @@ class ScriptedProcess(SandboxProcess):
         try:
             code = program(context) or 0
         except ProgramKilled:
-            code = _SIGKILLED  # end() has the reason already
+            code = _SIGKILLED  # end() already has the reason
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
         except Exception:  # noqa: BLE001 - any exception of a program ends it with a traceback, as in an interpreter
@@ -295,7 +295,7 @@ class ScriptedSandbox(Sandbox):
         return process
 
     def collected(self) -> Collected:
-        """Return what the program left with :meth:`ProgramContext.leave`, or that nothing was changed."""
+        """Return the value that the program set with :meth:`ProgramContext.leave`, or a layer without changes."""
         if self._closed:
             raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
         if self._spec.collect is None or not self._processes or not self._processes[0].is_over.is_set():
@@ -303,7 +303,7 @@ class ScriptedSandbox(Sandbox):
         return self._processes[0].left
 
     def close(self) -> None:
-        """End what runs."""
+        """End all running programs."""
         self._closed = True
         for process in self._processes:
             process.kill()
@@ -313,8 +313,8 @@ class ScriptedSandbox(Sandbox):
 class ScriptedDriver(SandboxDriver):
     """A driver whose programs a test registers.
 
-    ``commands`` lists what was run, with the spec that it ran in, in order. ``open_sandboxes`` are those that are not
-    closed.
+    ``commands`` lists the commands that ran, each with its sandbox's spec, in order. ``open_sandboxes`` are the
+    sandboxes that are not closed.
     """
 
     def __init__(self, images: tuple[str, ...] = (DEFAULT_IMAGE,)) -> None:
@@ -352,7 +352,7 @@ class ScriptedDriver(SandboxDriver):
     def program(self, match: str | Callable[[tuple[str, ...]], bool]) -> Callable[[ScriptedProgram], ScriptedProgram]:
         """Register the decorated callable for commands that ``match``: a name, or a predicate of the argv.
 
-        A name matches ``argv[0]`` or its last component. The latest registration that matches runs.
+        A name matches ``argv[0]`` or its last component. The latest matching registration is used.
         """
 
         def matches_name(argv: tuple[str, ...]) -> bool:
@@ -369,11 +369,11 @@ class ScriptedDriver(SandboxDriver):
         self._failures.setdefault(on, []).append(error)
 
     def info(self) -> DriverInfo:
-        """Return a description that names no runtime."""
+        """Return a description without a runtime."""
         return DriverInfo("scripted", "none", "1")
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Return an image that was added. Raises :class:`ImageError`."""
+        """Return a registered image. Raises :class:`ImageError`."""
         if on_progress is not None:
             on_progress(f"resolving {reference}")
         self.raise_failure("resolve_image")
@@ -392,12 +392,12 @@ class ScriptedDriver(SandboxDriver):
         return TreeLease(root, os.open(root, os.O_RDONLY | os.O_CLOEXEC))
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Pass, unless :meth:`fail_next` says otherwise: programs are not isolated, and need not be."""
+        """Do nothing, unless :meth:`fail_next` registered an error: programs are not isolated."""
         del image, forwarded_ports
         self.raise_failure("self_test")
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> ScriptedSandbox:
-        """Make a sandbox. Forwarded ports are accepted, and not served."""
+        """Create a sandbox. Forwarded ports are accepted but not served."""
         self.raise_if_stopped()
         self.raise_failure("create")
         check_forwarded_ports(spec)
@@ -405,11 +405,11 @@ class ScriptedDriver(SandboxDriver):
         return ScriptedSandbox(self, spec)
 
     def reap(self) -> int:
-        """Remove nothing: programs end with their process."""
+        """Return 0: programs end with their process, so there is nothing to remove."""
         return 0
 
     def kill_all(self) -> None:
-        """End every sandbox, and make no more."""
+        """End every sandbox, and refuse new ones."""
         self._stopped.set()
         self.close()
 
@@ -424,12 +424,12 @@ class ScriptedDriver(SandboxDriver):
             raise EngineError("the run is stopping: no new sandboxes", code="run-stopped")
 
     def raise_failure(self, operation: str) -> None:
-        """Raise what :meth:`fail_next` prepared for ``operation``."""
+        """Raise the error that :meth:`fail_next` registered for ``operation``."""
         if waiting := self._failures.get(operation):
             raise waiting.pop(0)
 
     def find_program(self, argv: tuple[str, ...]) -> ScriptedProgram:
-        """Return the program for ``argv``, or one that reports that there is none."""
+        """Return the program for ``argv``, or one that fails with "command not found"."""
         return next((program for matches, program in self._programs if matches(argv)), _not_found)
 
 

@@ -122,7 +122,7 @@ def test_some_do_nothing(tmp_path: Path, script: Script) -> None:
 
 def test_work_for_ever_never_sleeps_long() -> None:
     """No command takes so long that a client goes on without it; together they take the time asked for."""
-    commands = [step.command for step in scripts.work_for_ever(20) if isinstance(step, Shell)]
+    commands = [step.command for step in scripts.work_forever(20) if isinstance(step, Shell)]
     assert commands == ["sleep 5"] * 4
 
 

@@ -1,7 +1,7 @@
-"""The breakout probe: a candidate that tries to get out, in every way that we know of, on any driver.
+"""The breakout probe: a candidate that tries every known way out of a sandbox, on any driver.
 
-``python -m securebench.testing.breakout`` tries it here and prints the table that ``docs/explanation/security.md``
-shows. A driver that is weaker than it should be shows as ``escaped``.
+``python -m securebench.testing.breakout`` runs it on this machine and prints the table in
+``docs/explanation/security.md``. A driver that is weaker than it should be shows as ``escaped``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Tries to get out of sandboxes on this machine and prints the table, or puts it on a page.
+"""Try to break out of sandboxes on this machine, and print the table or write it to a page.
 
     python -m securebench.testing.breakout docker crun runc runsc
     python -m securebench.testing.breakout docker docker:runsc crun runc runsc --page docs/explanation/security.md
 
-Exit code 1 if anything escaped or gave no answer.
+Exit code 1 if an attempt escaped or gave no result.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Try it."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m securebench.testing.breakout", description=_summary())
     parser.add_argument(
         "drivers", nargs="*", default=["docker", "crun"], help="docker, docker:RUNTIME, or a runtime of the oci driver"
     )
     parser.add_argument("--image", default=DEFAULT_IMAGE, help="an image with python3 (default: %(default)s)")
-    parser.add_argument("--page", type=Path, help="a page to put the table on, instead of printing it")
-    asked = parser.parse_args()
-    columns = {name: _try(name, asked.image) for name in asked.drivers}
+    parser.add_argument("--page", type=Path, help="a page to write the table to, instead of printing it")
+    arguments = parser.parse_args()
+    columns = {name: _try(name, arguments.image) for name in arguments.drivers}
     table = render(columns)
-    if asked.page:
-        asked.page.write_text(replaced(asked.page.read_text(encoding="utf-8"), table), encoding="utf-8")
+    if arguments.page:
+        arguments.page.write_text(replaced(arguments.page.read_text(encoding="utf-8"), table), encoding="utf-8")
     else:
         sys.stdout.write(table)
     bad = [
-        finding for column in columns.values() for findings in column.values() for finding in findings if _bad(finding)
+        finding
+        for column in columns.values()
+        for findings in column.values()
+        for finding in findings
+        if _is_bad(finding)
     ]
     return 1 if bad else 0
 
@@ -51,16 +55,16 @@ def _summary() -> str:
 def _try(name: str, reference: str) -> dict[str, list[AttemptResult]]:
     driver, _, of_engine = name.partition(":")
     driver, runtime = ("docker", of_engine or None) if driver == "docker" else ("oci", name)
-    with closing(open_driver(driver, runtime, "breakout", _say)) as opened:
+    with closing(open_driver(driver, runtime, "breakout", _print_progress)) as opened:
         image = opened.resolve_image(reference)
         return {who: break_out(opened, image, user=user) for who, user in USERS.items()}
 
 
-def _say(message: str) -> None:
+def _print_progress(message: str) -> None:
     sys.stderr.write(message + "\n")
 
 
-def _bad(finding: AttemptResult) -> bool:
+def _is_bad(finding: AttemptResult) -> bool:
     return finding.outcome in {AttemptOutcome.ESCAPED, AttemptOutcome.UNKNOWN}
 
 

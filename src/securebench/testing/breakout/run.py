@@ -1,4 +1,4 @@
-"""Making the attempts in sandboxes of a driver, and judging what came of them."""
+"""Making the attempts in sandboxes of a driver, and judging their results."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 ROOT: Final = (0, 0)
 USERS: Final = {"nobody": UNPRIVILEGED_USER, "root": ROOT}
-"""Who tries, by name. Root is the sandbox's own."""
+"""The users of the attempts, by name. Root is the sandbox's root."""
 
 SMALL_LIMITS: Final = Limits(
     memory=64 * MIB, pids=64, tmpfs=16 * MIB, open_files=128, file_size=4 * MIB, output=MIB, cpus=1.0
 )
-"""What a sandbox has that somebody tries to use up."""
+"""The limits of sandboxes whose resources are exhausted on purpose."""
 
 SHARED: Final = "/workspace"
 
 _MODULES: Final = (base, kernel, mounts, processes, files, network, exhaustion, main)
-"""What the program consists of, in the order of its imports."""
+"""The modules of the program, in the order of their imports."""
 
 _TOGETHER_SECONDS: Final = 240.0
 _ALONE_SECONDS: Final = 20.0
@@ -53,9 +53,9 @@ module.main()
 
 
 class AttemptOutcome(StrEnum):
-    """What came of an attempt. Only ``contained`` is as it should be.
+    """The result of an attempt. Only ``contained`` is a success.
 
-    ``reached``: a part of the kernel that was often used to escape can be called; nothing was gained by that alone.
+    ``reached``: a part of the kernel that was often used to escape can be called, which alone gains nothing.
     ``unknown``: there was no answer.
     """
 
@@ -67,7 +67,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What came of the attempt ``name``, or of looking at the host afterwards: ``how`` says what stopped it."""
+    """The result of the attempt ``name``, or of a check of the host afterwards. ``how`` says what stopped it."""
 
     name: str
     outcome: AttemptOutcome
@@ -83,11 +83,11 @@ def break_out(
     small: Limits = SMALL_LIMITS,
     **weaker: Any,
 ) -> list[AttemptResult]:
-    """Try to get out of sandboxes of ``driver``, and return what came of each attempt and of the host.
+    """Try to break out of sandboxes of ``driver``, and return the result of each attempt and of each check of the host.
 
-    ``names`` are those of :data:`ATTEMPTS`; ``None`` is all of them. ``small`` is what a sandbox has that somebody
-    tries to use up, ``weaker`` are fields of :class:`SandboxSpec` that make it other than the strictest. The image
-    needs ``python3`` 3.8 or later, with ``ctypes``. Raises what the driver raises.
+    ``names`` are keys of :data:`ATTEMPTS`; ``None`` means all. ``small`` are the limits of sandboxes whose resources
+    are exhausted. ``weaker`` are fields of :class:`SandboxSpec` that differ from the strictest. The image needs
+    ``python3`` 3.8 or later, with ``ctypes``. Raises the driver's errors.
     """
     chosen = [ATTEMPTS[name] for name in (ATTEMPTS if names is None else names)]
     with Target() as target:
@@ -97,14 +97,16 @@ def break_out(
         stage = BreakoutStage(driver, spec, host, small)
         found = stage.together([attempt for attempt in chosen if attempt.staging == TOGETHER])
         found += [stage.apart(attempt) for attempt in chosen if attempt.staging != TOGETHER]
-        return found + [_seen(evidence.name, harm) for evidence, harm in zip(EVIDENCE, target.harm(), strict=True)]
+        return found + [
+            _host_result(evidence.name, harm) for evidence, harm in zip(EVIDENCE, target.harm(), strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class BreakoutStage:
-    """Where attempts are made: sandboxes of ``driver`` from ``spec``, against ``host``.
+    """Makes attempts in sandboxes of ``driver`` from ``spec``, against ``host``.
 
-    Those that are there to be used up have the limits ``small``.
+    Sandboxes whose resources are exhausted have the limits ``small``.
     """
 
     driver: SandboxDriver
@@ -122,7 +124,7 @@ class BreakoutStage:
         return [AttemptResult(attempt.name, *answers.get(attempt.name, _ending(result))) for attempt in attempts]
 
     def apart(self, attempt: BreakoutAttempt) -> AttemptResult:
-        """Make ``attempt`` in a sandbox of its own."""
+        """Make ``attempt`` in its own sandbox."""
         if attempt.staging == LEAKED:
             return self._leaked(attempt)
         result = self._entered(attempt) if attempt.staging == ENTERED else self._alone(attempt)
@@ -142,7 +144,7 @@ class BreakoutStage:
             return attempted.result()
 
     def _leaked(self, attempt: BreakoutAttempt) -> AttemptResult:
-        """Start in each descriptor that a runtime is likely to have left open. That it refuses is as good."""
+        """Start in each descriptor that a runtime may have left open. A refusal to start is also containment."""
         for number in _LIKELY_DESCRIPTORS:
             command = replace(self._command([attempt], _ALONE_SECONDS), workdir=f"/proc/self/fd/{number}")
             try:
@@ -153,7 +155,7 @@ class BreakoutStage:
             outcome, how = answers.get(attempt.name, (AttemptOutcome.CONTAINED, ""))
             if outcome is not AttemptOutcome.CONTAINED:
                 return AttemptResult(attempt.name, outcome, how)
-        return AttemptResult(attempt.name, AttemptOutcome.CONTAINED, "none leads there")
+        return AttemptResult(attempt.name, AttemptOutcome.CONTAINED, "no descriptor leads there")
 
     def _command(self, attempts: list[BreakoutAttempt], seconds: float) -> Command:
         request = json.dumps({"host": self.host._asdict(), "names": [attempt.name for attempt in attempts]})
@@ -162,7 +164,7 @@ class BreakoutStage:
 
 
 def _ending(result: CommandResult) -> tuple[AttemptOutcome, str]:
-    """Judge a sandbox that was ended in the middle of an attempt to use something up."""
+    """Judge a sandbox that was ended while an attempt exhausted a resource."""
     for flag, limit in (
         (result.out_of_memory, "memory limit"),
         (result.output_limit_exceeded, "output limit"),
@@ -182,7 +184,7 @@ def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome,
         yield name, (AttemptOutcome(outcome), how)
 
 
-def _seen(name: str, harm: str) -> AttemptResult:
+def _host_result(name: str, harm: str) -> AttemptResult:
     return (
         AttemptResult(name, AttemptOutcome.ESCAPED, harm)
         if harm

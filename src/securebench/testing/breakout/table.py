@@ -1,4 +1,4 @@
-"""The table of escape attempts and what stopped each, as Markdown, for a page between two marks."""
+"""The table of escape attempts and what stopped each, as Markdown, for a page between two markers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def render(columns: Mapping[str, Mapping[str, Sequence[AttemptResult]]]) -> str:
 
 
 def together(results: Mapping[str, str]) -> str:
-    """Return each result with its drivers in brackets. That of more than half of the drivers comes first, without them.
+    """Return each result with its drivers in parentheses. ``results`` are by driver.
 
-    ``results``: by driver.
+    The result of more than half of the drivers comes first, without their names.
     """
     drivers: dict[str, list[str]] = {}
     for driver, result in results.items():
@@ -41,7 +41,7 @@ def together(results: Mapping[str, str]) -> str:
 
 
 def replaced(page: str, table: str) -> str:
-    """Return ``page`` with ``table`` between its two marks. Raises ``ValueError`` if they are not there."""
+    """Return ``page`` with ``table`` between its two markers. Raises ``ValueError`` if they are missing."""
     before, begin, rest = page.partition(BEGIN)
     _old, end, after = rest.partition(END)
     if not (begin and end):
@@ -50,7 +50,7 @@ def replaced(page: str, table: str) -> str:
 
 
 def names_in(page: str) -> list[str]:
-    """Return the names of the attempts that ``page`` shows, in order. Raises ``ValueError`` as :func:`replaced`."""
+    """Return the names of the attempts in the table of ``page``, in order. Raises ``ValueError`` without markers."""
     replaced(page, "")
     rows = page.partition(BEGIN)[2].partition(END)[0].strip().splitlines()[2:]
     return [row.split(" | ")[0].removeprefix("| ") for row in rows]

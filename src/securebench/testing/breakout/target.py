@@ -1,4 +1,4 @@
-"""What the host puts up to be attacked, and what is looked at there afterwards."""
+"""The host's targets for attacks, and the checks of the host afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VICTIM: Final = "securebench-victim"
 
 @dataclass(frozen=True, slots=True)
 class HostEvidence:
-    """Something of the host that is looked at when all attempts are over. ``entry`` is the catalogue's."""
+    """A check of the host after all attempts. ``entry`` is the catalogue's."""
 
     name: str
     means: str
@@ -48,9 +48,9 @@ EVIDENCE: Final = (
 
 
 class Target:
-    """A canary, a process of the same user, servers. A context manager: at its end nothing of it is left.
+    """A canary file, a process of the same user, and servers. A context manager: its end removes all of them.
 
-    ``shared`` is a directory for sandboxes to write.
+    ``shared`` is a directory that sandboxes may write.
     """
 
     def __init__(self) -> None:
@@ -64,12 +64,12 @@ class Target:
         self._secret = secrets.token_hex(16)
         self._canary = self.directory / "canary.txt"
         self._canary.write_text(self._secret)
-        self._canary.chmod(0o666)  # whoever sees it can write it
+        self._canary.chmod(0o666)  # writable by anyone who can see it
         self._before = (self._canary.lstat(), _settings(), _harness_memory())
         self._victim = self._start_victim()
 
     def host(self) -> Host:
-        """Start the servers, and say where everything is."""
+        """Start the servers, and return the targets."""
         addresses = ("127.0.0.1", *own_addresses())
         server = self._stack.enter_context(socket.create_server(("", 0)))
         abstract = f"securebench-{self._secret[:8]}"
@@ -80,15 +80,15 @@ class Target:
         return Host(str(self._canary), self._secret, self._victim.pid, port, addresses, abstract)
 
     def harm(self) -> Iterator[str]:
-        """Yield, for each of :data:`EVIDENCE` in order, what happened to the host: empty if nothing did."""
+        """Yield what happened to the host, for each of :data:`EVIDENCE` in order: empty if nothing did."""
         canary, settings, memory = self._before
         after = self._canary.lstat()
         same = (after.st_mtime_ns, after.st_mode, after.st_ino) == (canary.st_mtime_ns, canary.st_mode, canary.st_ino)
-        yield "" if same and self._canary.read_text() == self._secret else "it was changed"
-        yield "" if _settings() == settings else "they were changed"
-        yield "" if self._victim.poll() is None else "it was ended"
-        yield self._left()
-        yield "" if _harness_memory() - memory < _HARNESS_GROWTH else "it grew"
+        yield "" if same and self._canary.read_text() == self._secret else "changed"
+        yield "" if _settings() == settings else "changed"
+        yield "" if self._victim.poll() is None else "ended"
+        yield self._remaining_processes()
+        yield "" if _harness_memory() - memory < _HARNESS_GROWTH else "grew"
 
     def close(self) -> None:
         """End and remove everything."""
@@ -101,7 +101,7 @@ class Target:
         self.close()
 
     def _start_victim(self) -> subprocess.Popen[bytes]:
-        """Start a process that any sandbox that saw it could end: root's runs as who a sandbox runs as."""
+        """Start a process that any sandbox that sees it could end. As root, it runs as the sandboxes' user."""
         user, group = UNPRIVILEGED_USER if os.getuid() == 0 else (None, None)
         victim = subprocess.Popen(  # noqa: S603 - a fixed program
             [_VICTIM, "600"],
@@ -115,8 +115,8 @@ class Target:
         self._stack.callback(victim.kill)
         return victim
 
-    def _left(self) -> str:
-        """Look for processes of sandboxes, which all have the secret among their arguments, until there are none."""
+    def _remaining_processes(self) -> str:
+        """Wait until no process of a sandbox remains. All of them have the secret among their arguments."""
         deadline = time.monotonic() + _LEAVING_SECONDS
         while (left := list(self._processes())) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -127,7 +127,7 @@ class Target:
             try:
                 if self._secret.encode() in path.read_bytes():
                     yield path.parent.name
-            except OSError:  # it has ended meanwhile
+            except OSError:  # it ended meanwhile
                 continue
 
 

@@ -1,7 +1,7 @@
-"""The conformance suite: what every sandbox driver does, held as checks that need no test framework.
+"""The conformance suite: the behavior of every sandbox driver, as checks that need no test framework.
 
-``run_conformance(driver, image)`` runs them all and returns what came out; ``CHECKS`` lists them, for a test framework
-to parametrise over. The image needs ``python3`` 3.9 or later and ``/bin/cat``.
+``run_conformance(driver, image)`` runs them all and returns the results. ``CHECKS`` lists them, so that a test
+framework can parametrise over them. The image needs ``python3`` 3.9 or later and ``/bin/cat``.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
-    """Hold ``driver`` to every check, with ``image`` as what runs. Nothing is raised: look at each outcome."""
+    """Run every check on ``driver`` with ``image``. Nothing is raised: look at each outcome."""
     return run_checks(CHECKS, driver, image)

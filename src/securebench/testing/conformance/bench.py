@@ -1,4 +1,4 @@
-"""What a check is, and what it works with."""
+"""Checks, and the test bench that they use."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult, Sandbox, SandboxDriver, SandboxProcess
 
 PROBE = (Path(__file__).parent / "probe.py").read_text(encoding="utf-8")
-"""The source of the program that checks run inside: see :mod:`securebench.testing.conformance.probe`."""
+"""The source of the program that checks run in a sandbox: see :mod:`securebench.testing.conformance.probe`."""
 
-PATIENCE = 60.0
-"""Seconds that a command gets which is expected to end by itself."""
+TIMEOUT_SECONDS = 60.0
+"""The time limit in seconds of commands that are expected to end on their own."""
 
 
 class ConformanceError(AssertionError):
-    """A driver does not do what the contract says."""
+    """A driver violates the contract."""
 
 
 def require(truth: object, what: str) -> None:
-    """Raise :class:`ConformanceError` that says ``what`` unless ``truth``. Not an ``assert``, which ``-O`` removes."""
+    """Raise :class:`ConformanceError` with ``what`` unless ``truth``. Not an ``assert``, which ``-O`` removes."""
     if not truth:
         raise ConformanceError(what)
 
@@ -41,8 +41,8 @@ def require_equal(actual: object, expected: object, what: str) -> None:
     require(actual == expected, f"{what}: got {actual!r}, expected {expected!r}")
 
 
-def require_refused(call: Callable[[], object], kind: type[Exception]) -> Exception:
-    """Return what ``call`` raises. Raises :class:`ConformanceError` unless that is of ``kind``."""
+def require_raises(call: Callable[[], object], kind: type[Exception]) -> Exception:
+    """Return the exception that ``call`` raises. Raises :class:`ConformanceError` unless it is of ``kind``."""
     try:
         call()
     except kind as error:
@@ -50,14 +50,14 @@ def require_refused(call: Callable[[], object], kind: type[Exception]) -> Except
     raise ConformanceError(f"{kind.__name__} was not raised")
 
 
-def probe_command(action: str, *arguments: str, timeout: float = PATIENCE, **options: Any) -> Command:
+def probe_command(action: str, *arguments: str, timeout: float = TIMEOUT_SECONDS, **options: Any) -> Command:
     """Return the command that runs ``action`` of the probe. ``options`` are fields of :class:`Command`."""
     return Command(argv=("python3", "-c", PROBE, action, *arguments), timeout_seconds=timeout, **options)
 
 
 @dataclass(slots=True)
 class Bench:
-    """A driver under test, an image with ``python3``, and ``directory``, an empty host directory anyone may enter."""
+    """A driver under test, an image with ``python3``, and ``directory``, an empty host directory open to all users."""
 
     driver: SandboxDriver
     image: ResolvedImage
@@ -65,34 +65,34 @@ class Bench:
     _opened: list[Sandbox] = field(default_factory=list)
 
     def sandbox(self, *, persistent: bool = False, **options: Any) -> Sandbox:
-        """Return a sandbox that is closed with the check. ``options`` are fields of :class:`SandboxSpec`."""
+        """Return a sandbox that is closed after the check. ``options`` are fields of :class:`SandboxSpec`."""
         sandbox = self.driver.create(SandboxSpec(image=self.image, **options), persistent=persistent)
         self._opened.append(sandbox)
         return sandbox
 
     def run(self, action: str, *arguments: str, **options: Any) -> CommandResult:
-        """Run ``action`` in a fresh sandbox with defaults, or with ``options`` of the spec."""
+        """Run ``action`` in a new sandbox. ``options`` are fields of its spec."""
         return self.sandbox(**options).run(probe_command(action, *arguments))
 
-    def said(self, action: str, *arguments: str, **options: Any) -> str:
-        """Return what ``action`` wrote to stdout, when it ended well."""
+    def output(self, action: str, *arguments: str, **options: Any) -> str:
+        """Return what ``action`` wrote to stdout. Raises :class:`ConformanceError` if it failed."""
         result = self.run(action, *arguments, **options)
         require_equal(result.exit_code, 0, f"{action} {arguments} failed: {result.stderr[-300:]!r}")
         return result.stdout.decode().strip()
 
     def facts(self, **options: Any) -> dict[str, Any]:
-        """Return what a process of such a sandbox is and has."""
-        return dict(json.loads(self.said("facts", **options)))
+        """Return the properties of a process in such a sandbox."""
+        return dict(json.loads(self.output("facts", **options)))
 
     def shared(self, name: str = "shared") -> Path:
-        """Return a new directory of the host that every user may write."""
+        """Return a new directory of the host that every user may write to."""
         path = self.directory / name
         path.mkdir()
         path.chmod(0o777)
         return path
 
     def close(self) -> None:
-        """Close what the check opened."""
+        """Close the sandboxes of the check."""
         for sandbox in self._opened:
             sandbox.close()
         self._opened.clear()
@@ -100,10 +100,10 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that every driver does. ``sentence`` states it as a fact.
+    """One property of every driver. ``sentence`` states it as a fact.
 
-    ``needs`` are names out of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`: a driver that says that it is
-    weaker there is not held to it.
+    ``needs`` are names in :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`. A driver that declares one of them as
+    not enforced may fail the check.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Check:
 
 
 class CheckRegistry:
-    """Collects the checks of one module, by decoration."""
+    """Collects the checks of one module with a decorator."""
 
     def __init__(self) -> None:
         self._checks: list[Check] = []
@@ -131,7 +131,7 @@ class CheckRegistry:
         return self.needing()(function)
 
     def needing(self, *names: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
-        """Return what adds a function whose check needs what ``names`` stand for."""
+        """Return a decorator that adds a function whose check needs the restrictions ``names``."""
 
         def add(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
             self._checks.append(Check(function.__name__, (function.__doc__ or "").strip(), function, names))
@@ -145,14 +145,14 @@ class CheckRegistry:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """How one check came out: ``problem`` is empty when the driver conforms."""
+    """The result of one check. ``problem`` is empty if the driver conforms."""
 
     check: Check
     problem: str = ""
 
 
 def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
-    """Run ``checks`` in order, each with a directory of its own, and return what came out. Nothing is raised."""
+    """Run ``checks`` in order, each with its own directory, and return the results. Nothing is raised."""
     outcomes = []
     for check in checks:
         directory = Path(tempfile.mkdtemp(prefix="conformance-")).resolve()
@@ -167,8 +167,8 @@ def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedIm
     return outcomes
 
 
-def read_until(process: SandboxProcess, text: bytes, timeout: float = PATIENCE) -> bytes:
-    """Read output until it holds ``text``, and return it. Raises :class:`ConformanceError` if it ends before."""
+def read_until(process: SandboxProcess, text: bytes, timeout: float = TIMEOUT_SECONDS) -> bytes:
+    """Read output until it contains ``text``, and return it. Raises :class:`ConformanceError` if it ends earlier."""
     seen = b""
     while text not in seen:
         chunk = process.receive(timeout)

@@ -1,4 +1,4 @@
-"""Checks: how a process ends, by itself and otherwise."""
+"""Checks: how processes end, on their own or not."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from securebench.testing.conformance.bench import (
 CHECKS = CheckRegistry()
 
 _SHORT = 1.5
-"""A time limit that a check waits for: long enough for an interpreter to start and speak."""
+"""A time limit that a check waits for: long enough for an interpreter to start and write."""
 
 _STILL_SECONDS = 0.3
 
 
 @CHECKS
 def exit_codes_are_reported(bench: Bench) -> None:
-    """The exit code of a process is the command's."""
+    """The exit code of the command is reported."""
     for code in (0, 1, 3, 42, 255):
         require_equal(bench.run("emit", "", "", str(code)).exit_code, code, "exit code")
 
 
 @CHECKS
 def signals_are_reported(bench: Bench) -> None:
-    """A process that ends by a signal has 128 and its number as exit code, and was not timed out."""
+    """A process that a signal ends has exit code 128 plus its number, and did not time out."""
     result = bench.run("die", str(signal.SIGTERM.value))
     require_equal((result.exit_code, result.timed_out), (128 + signal.SIGTERM, False), "exit code and time-out")
 
 
 @CHECKS
-def a_missing_program_is_told(bench: Bench) -> None:
-    """A program that is not there is exit code 126 or 127, not an infrastructure error; in both kinds of sandbox."""
+def a_missing_program_is_reported(bench: Bench) -> None:
+    """A missing program gives exit code 126 or 127 and no infrastructure error, in both kinds of sandbox."""
     for persistent in (False, True):
         command = Command(argv=("/no/such/program",), timeout_seconds=20)
         code = bench.sandbox(persistent=persistent).run(command).exit_code
@@ -52,43 +52,43 @@ def a_missing_program_is_told(bench: Bench) -> None:
 
 @CHECKS
 def a_time_limit_ends_it(bench: Bench) -> None:
-    """A time limit ends the command with exit code 124, soon, and only that flag is set."""
+    """A time limit soon ends the command with exit code 124, and sets only that flag."""
     result = bench.sandbox().run(probe_command("sleep", "60", timeout=_SHORT))
     require_equal((result.exit_code, result.timed_out), (TIMEOUT_EXIT_CODE, True), "exit code and time-out")
-    require(not (result.out_of_memory or result.output_limit_exceeded), "no other reason is given")
+    require(not (result.out_of_memory or result.output_limit_exceeded), "no other reason is reported")
     require(_SHORT <= result.duration_seconds < _SHORT + 10, f"it took {result.duration_seconds:.1f} s")
 
 
 @CHECKS
-def the_time_of_one_that_waits_starts_when_it_is_opened(bench: Bench) -> None:
-    """A command that waits to be sent something has its whole time from when it is opened, and no more."""
+def a_waiting_command_has_its_whole_time(bench: Bench) -> None:
+    """The time of a command that waits for input starts when it is opened."""
     for _ in range(2):
         waiting = bench.sandbox()
         process = waiting.open(probe_command("converse", timeout=_SHORT, waits=True))
         process.send(b"one\n")
         read_until(process, b"heard one\n")
-        require(process.wait().timed_out, "it is ended by its time limit")
+        require(process.wait().timed_out, "its time limit ended it")
         waiting.close()
-        time.sleep(_SHORT * 1.5)  # what may have been started ahead for the next is older now than its time limit
+        time.sleep(_SHORT * 1.5)  # a process started in advance is now older than its time limit
 
 
 @CHECKS
 def output_before_a_time_limit_is_kept(bench: Bench) -> None:
-    """What was written before the time limit is kept."""
+    """Output before the time limit is kept."""
     result = bench.sandbox().run(probe_command("sleep", "60", timeout=_SHORT))
     require_equal(result.stdout, b"asleep\n", "the output")
 
 
 @CHECKS
 def a_time_limit_ends_its_children(bench: Bench) -> None:
-    """A time limit ends children too, also daemons in sessions of their own (A05, I14)."""
+    """A time limit also ends child processes, even daemons in their own sessions (A05, I14)."""
     bench.sandbox(**_shared_mount(bench)).run(probe_command("tick", workspace_path("ticks"), "wait", timeout=_SHORT))
     _require_still(bench)
 
 
 @CHECKS
 def a_time_limit_ends_a_persistent_sandbox(bench: Bench) -> None:
-    """In a persistent sandbox a time limit ends everything in it, also what earlier commands left."""
+    """In a persistent sandbox a time limit ends all processes, including those of earlier commands."""
     sandbox = bench.sandbox(persistent=True, **_shared_mount(bench))
     sandbox.run(probe_command("tick", workspace_path("ticks"), "leave"))
     result = sandbox.run(probe_command("sleep", "60", timeout=_SHORT))
@@ -98,14 +98,14 @@ def a_time_limit_ends_a_persistent_sandbox(bench: Bench) -> None:
 
 @CHECKS
 def daemons_end_with_an_ephemeral_command(bench: Bench) -> None:
-    """A daemon that an ephemeral command leaves ends with it (A04)."""
+    """A daemon of an ephemeral command ends with it (A04)."""
     bench.sandbox(**_shared_mount(bench)).run(probe_command("tick", workspace_path("ticks"), "leave"))
     _require_still(bench)
 
 
 @CHECKS
-def closing_ends_what_runs(bench: Bench) -> None:
-    """When closing a sandbox returns, nothing of it runs any more, in both kinds (A05)."""
+def closing_ends_running_processes(bench: Bench) -> None:
+    """When ``close`` returns, no process of the sandbox is running, in both kinds of sandbox (A05)."""
     for persistent in (False, True):
         directory = f"shared-{persistent}"
         sandbox = bench.sandbox(persistent=persistent, **_shared_mount(bench, directory))
@@ -117,7 +117,7 @@ def closing_ends_what_runs(bench: Bench) -> None:
 
 @CHECKS
 def closing_does_not_wait_for_unread_output(bench: Bench) -> None:
-    """A sandbox whose output nobody reads closes at once all the same."""
+    """A sandbox with unread output closes promptly."""
     sandbox = bench.sandbox()
     sandbox.open(probe_command("flood", str(32 * 1024 * 1024)))
     time.sleep(_SHORT)
@@ -128,7 +128,7 @@ def closing_does_not_wait_for_unread_output(bench: Bench) -> None:
 
 @CHECKS
 def kill_works_from_another_thread(bench: Bench) -> None:
-    """A kill from another thread ends a process that somebody waits for, and is no time-out."""
+    """A kill from another thread ends a process that another thread waits for, and is not a time-out."""
     process = bench.sandbox().open(probe_command("sleep", "60"))
     read_until(process, b"asleep\n")
     threading.Thread(target=process.kill).start()
@@ -146,15 +146,15 @@ def kill_after_the_end_changes_nothing(bench: Bench) -> None:
 
 
 @CHECKS
-def waiting_twice_says_the_same(bench: Bench) -> None:
-    """Waiting again says the same."""
+def waiting_twice_returns_the_same(bench: Bench) -> None:
+    """Waiting again returns the same state."""
     process = bench.sandbox().open(probe_command("emit", "unread", "", "5"))
     require_equal(process.wait(), process.wait(), "the two states")
 
 
 @CHECKS
 def closing_its_output_does_not_end_a_process(bench: Bench) -> None:
-    """A process that closes its output lives on, and its exit code counts."""
+    """A process that closes its output continues, and its exit code counts."""
     result = bench.run("hush", "1")
     require_equal(result.exit_code, 7, "exit code")
 
@@ -168,17 +168,17 @@ def a_time_limit_holds_without_output(bench: Bench) -> None:
 
 @CHECKS
 def a_flood_of_output_ends_it(bench: Bench) -> None:
-    """A process that writes more than its limit is ended, and the result says why (I12)."""
+    """A process that writes more than its output limit is ended, and the result gives the reason (I12)."""
     result = bench.run("flood", str(512 * 1024 * 1024), limits=limits(output=1024 * 1024))
-    require(result.output_limit_exceeded, "the output limit is given as the reason")
+    require(result.output_limit_exceeded, "the output limit is reported as the reason")
     require(not result.timed_out, "it was not timed out")
-    require(result.exit_code != 0, "it did not end well")
-    require(len(result.stdout) + len(result.stderr) <= 1024 * 1024, "no more than the limit came through")
+    require(result.exit_code != 0, "it failed")
+    require(len(result.stdout) + len(result.stderr) <= 1024 * 1024, "no more than the limit is returned")
 
 
 @CHECKS
 def output_up_to_the_limit_is_allowed(bench: Bench) -> None:
-    """A process that writes exactly its limit ends by itself."""
+    """A process that writes exactly its output limit is not ended."""
     result = bench.run("flood", str(512 * 1024), limits=limits(output=1024 * 1024))
     require_equal((result.exit_code, result.output_limit_exceeded), (0, False), "exit code and output limit")
 

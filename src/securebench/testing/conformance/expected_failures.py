@@ -1,4 +1,4 @@
-"""What a driver is not held to, and why: where it says itself that it is weaker, and where gVisor is another kernel."""
+"""Checks that a driver need not pass, and why: what it declares as not enforced, and what gVisor does differently."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from securebench.testing.conformance.bench import Check
 
 GVISOR: Final[Mapping[str, str]] = {
-    "processes_are_limited": "the limit is of gVisor's own threads: meeting it ends the sandbox, no fork is refused",
+    "processes_are_limited": "the limit applies to gVisor's threads; reaching it ends the sandbox and fails no fork",
     "sending_after_the_end_breaks_the_pipe": "gVisor keeps the host's end of a pipe open until the sandbox has ended",
-    "special_files_are_told": "FIFOs and sockets are in gVisor's own memory, and not among what is left",
-    "files_are_described": "gVisor as Debian 12 has it does not know AT_NO_AUTOMOUNT, and refuses the call with EINVAL",
-    "read_only_mounts_stay_as_they_are": "gVisor looks at the mode of a file first, and answers EACCES, not EROFS",
+    "special_files_are_reported": "FIFOs and sockets exist only in gVisor's memory and are not collected",
+    "files_are_described": "the gVisor of Debian 12 does not support AT_NO_AUTOMOUNT, and answers EINVAL",
+    "read_only_mounts_stay_as_they_are": "gVisor checks the mode of a file first, and answers EACCES instead of EROFS",
     "privileges_cannot_be_gained": "gVisor filters the first process and its children: no later call reaches the host",
-    "nobody_can_do_what_is_forbidden": "devices and priorities are those of gVisor's own kernel, and reach no host",
+    "an_ordinary_user_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
     **dict.fromkeys(
-        (check.name for check in forwarding.CHECKS if check.name != "ports_that_cannot_be_are_refused"),
-        "gVisor's network stack is its own: a socket that listens in its namespace is not seen, and this is said",
+        (check.name for check in forwarding.CHECKS if check.name != "invalid_ports_are_rejected"),
+        "gVisor has its own network stack, so forwarded ports are not supported, and the driver reports that",
     ),
-    "root_can_do_no_more": "devices and priorities are those of gVisor's own kernel, and reach no host",
+    "root_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
 }
-"""By the name of a check: in what gVisor's kernel differs from the host's. Nothing of it weakens the host's safety."""
+"""Differences between gVisor's kernel and the host's, by the name of the check. None of them weakens the host."""
 
-FOREIGN_FILES: Final = "what_root_leaves_can_be_read_and_removed"
-"""The check that a driver need not pass which declares ``foreign_files``."""
+FOREIGN_FILES: Final = "files_of_root_can_be_read_and_removed"
+"""The check that a driver with ``foreign_files`` need not pass."""
 
 
 def expected_failure(check: Check, info: DriverInfo) -> str:
-    """Return why the driver that ``info`` describes need not pass ``check``, or nothing if it must."""
+    """Return why the driver described by ``info`` need not pass ``check``, or an empty string if it must."""
     if weak := [name for name in check.needs if name in info.weaker]:
         return f"this driver declares that it does not enforce: {ENFORCEABLE[weak[0]]}"
     if info.foreign_files and check.name == FOREIGN_FILES:
-        return "this driver says that files may come to belong to another user of the host"
+        return "this driver declares that files may be owned by another user of the host"
     return GVISOR.get(check.name, "") if info.runtime == RUNSC else ""

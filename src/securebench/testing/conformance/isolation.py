@@ -1,4 +1,4 @@
-"""Checks: what a process in a sandbox sees, may do, and cannot reach."""
+"""Checks: what a process in a sandbox can see, do and reach."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FORBIDDEN = (
     *("write kernel setting", "write sysrq", "write cgroup", "read kernel memory", "raw socket", "packet socket"),
     *("kernel keyring", "engine socket", "change clock", "set priority"),
 )
-"""What the probe attempts, and no sandbox allows: not even root in it."""
+"""Attempts of the probe that no sandbox allows, not even to root."""
 
 
 @CHECKS
 def the_environment_is_exact(bench: Bench) -> None:
-    """A process has the variables of its spec and command, and no other: none of the image, none of the host."""
+    """A process has exactly the variables of its spec and command, and none of the image or the host."""
     for persistent in (False, True):
         sandbox = bench.sandbox(persistent=persistent, environment={**BASE_ENVIRONMENT, "OURS": "spec"})
         result = sandbox.run(probe_command("facts", environment={"MORE": "é\n=", "EMPTY": ""}))
@@ -41,15 +41,15 @@ def the_environment_is_exact(bench: Bench) -> None:
 
 @CHECKS
 def a_command_overrides_its_spec(bench: Bench) -> None:
-    """A variable of the command replaces that of its spec."""
+    """A variable of the command replaces the spec's."""
     for persistent in (False, True):
         result = bench.sandbox(persistent=persistent).run(probe_command("facts", environment={"HOME": "/elsewhere"}))
         require_equal(json.loads(result.stdout)["environment"]["HOME"], "/elsewhere", "HOME")
 
 
 @CHECKS
-def the_first_process_has_no_more(bench: Bench) -> None:
-    """The sandbox's first process, if its environment can be read in it, has no variable beyond the spec's (J15)."""
+def the_first_process_has_no_other_variables(bench: Bench) -> None:
+    """The first process of a sandbox has no variables beyond the spec's, if its environment is readable (J15)."""
     allowed = {f"{name}={value}" for name, value in BASE_ENVIRONMENT.items()}
     found = set(bench.facts()["first_environment"])
     require(found <= allowed, f"more variables in /proc/1/environ: {sorted(found - allowed)}")
@@ -57,7 +57,7 @@ def the_first_process_has_no_more(bench: Bench) -> None:
 
 @CHECKS
 def arguments_arrive_exactly(bench: Bench) -> None:
-    """Arguments arrive as they are: spaces, newlines, quotes, Unicode, options, shell syntax (A21)."""
+    """Arguments arrive unchanged: spaces, newlines, quotes, Unicode, options, shell syntax (A21)."""
     arguments = ("a b", "line\nbreak", "", "é✓𝄞", "-rf", "--help", "$(touch x)", "'\"`", "\\", "*", "\x1b[31m")
     for persistent in (False, True):
         result = bench.sandbox(persistent=persistent).run(probe_command("facts", *arguments))
@@ -66,7 +66,7 @@ def arguments_arrive_exactly(bench: Bench) -> None:
 
 @CHECKS
 def the_working_directory_is_set(bench: Bench) -> None:
-    """A process starts in its spec's working directory, or in its command's."""
+    """A process starts in the working directory of its spec or command."""
     require_equal(bench.facts(workdir="/usr")["workdir"], "/usr", "working directory of the spec")
     for persistent in (False, True):
         result = bench.sandbox(persistent=persistent, workdir="/usr").run(probe_command("facts", workdir="/etc"))
@@ -75,19 +75,19 @@ def the_working_directory_is_set(bench: Bench) -> None:
 
 @CHECKS
 def files_are_described(bench: Bench) -> None:
-    """A process learns what a path is, also where it asks as ``ls`` and ``stat`` of coreutils 9 do."""
-    require_equal(bench.said("describe", "/etc"), "ok", "statx of /etc with AT_NO_AUTOMOUNT")
+    """``statx`` works, also with the flags of ``ls`` and ``stat`` in coreutils 9."""
+    require_equal(bench.output("describe", "/etc"), "ok", "statx of /etc with AT_NO_AUTOMOUNT")
 
 
 @CHECKS
 def threads_can_be_made(bench: Bench) -> None:
-    """A program has its threads: where ``clone3`` is refused, it is in a way that programs know what to do about."""
-    require_equal(bench.said("threads", "16"), "16", "threads at once")
+    """Threads can be created. Where ``clone3`` is blocked, the error makes programs fall back to ``clone``."""
+    require_equal(bench.output("threads", "16"), "16", "threads at once")
 
 
 @CHECKS.needing("groups")
 def the_user_is_nobody(bench: Bench) -> None:
-    """By default a process is nobody, with no other group."""
+    """By default a process runs as nobody, without supplementary groups."""
     found = bench.facts()
     uid, gid = UNPRIVILEGED_USER
     require_equal((found["uid"], found["gid"], found["groups"]), ([uid, uid], [gid, gid], []), "user and groups")
@@ -95,7 +95,7 @@ def the_user_is_nobody(bench: Bench) -> None:
 
 @CHECKS.needing("groups")
 def the_user_is_the_specs(bench: Bench) -> None:
-    """A process is the user of its spec, also one that the image does not know."""
+    """A process runs as the user of its spec, even if the image has no such user."""
     for user in (ROOT, (12345, 23456)):
         found = bench.facts(user=user)
         require_equal((found["uid"][0], found["gid"][0], found["groups"]), (*user, []), "user and groups")
@@ -103,132 +103,134 @@ def the_user_is_the_specs(bench: Bench) -> None:
 
 @CHECKS
 def the_root_is_read_only(bench: Bench) -> None:
-    """Nothing of the root can be written, not even by root (I11)."""
+    """Nothing in the root file system can be written, not even by root (I11)."""
     for path in ("/x", "/etc/passwd", "/usr/bin/x", "/var/tmp/x"):  # noqa: S108 - paths inside the sandbox
-        outcome = bench.said("write", path, "", user=ROOT)
+        outcome = bench.output("write", path, "", user=ROOT)
         require_equal(outcome, "EROFS", f"writing {path} as root")
 
 
 @CHECKS
-def a_writable_root_is_asked_for_by_name(bench: Bench) -> None:
-    """Where the spec asks for a writable root, its owner may write it, and the image stays as it was."""
+def a_writable_root_is_opt_in(bench: Bench) -> None:
+    """With a writable root in the spec, root may write to it, and the image does not change."""
     sandbox = bench.sandbox(read_only=False, user=ROOT)
     require_equal(sandbox.run(probe_command("write", "/x", "")).stdout, b"ok\n", "writing as root")
-    require_equal(bench.said("read", "/x"), "ENOENT", "the file in the next sandbox")
+    require_equal(bench.output("read", "/x"), "ENOENT", "the file in the next sandbox")
 
 
 @CHECKS.needing("file-owners")
 def others_files_cannot_be_written(bench: Bench) -> None:
-    """On a writable root an ordinary user cannot write what is root's."""
+    """On a writable root, an ordinary user cannot write to root's files."""
     for path in ("/etc/passwd", "/x"):
-        require_equal(bench.said("write", path, "", read_only=False), "EACCES", f"writing {path}")
+        require_equal(bench.output("write", path, "", read_only=False), "EACCES", f"writing {path}")
 
 
 @CHECKS
 def tmp_is_writable(bench: Bench) -> None:
     """``/tmp`` can be written."""
-    require_equal(bench.said("write", "/tmp/x", "text"), "ok", "writing /tmp/x")  # noqa: S108
+    require_equal(bench.output("write", "/tmp/x", "text"), "ok", "writing /tmp/x")  # noqa: S108
 
 
 @CHECKS
 def mounts_are_seen(bench: Bench) -> None:
-    """A directory and a file of the host are seen where they are mounted."""
+    """A mounted directory or file of the host is visible at its target."""
     directory = bench.shared()
     (directory / "note").write_text("from the host")
     (directory / "note").chmod(0o644)
     mounts = (Mount(directory, workspace_path()), Mount(directory / "note", "/opt/note"))
-    require_equal(bench.said("read", workspace_path("note"), mounts=mounts), "from the host\nok", "the directory")
-    require_equal(bench.said("read", "/opt/note", mounts=mounts), "from the host\nok", "the file")
+    require_equal(bench.output("read", workspace_path("note"), mounts=mounts), "from the host\nok", "the directory")
+    require_equal(bench.output("read", "/opt/note", mounts=mounts), "from the host\nok", "the file")
 
 
 @CHECKS
 def read_only_mounts_stay_as_they_are(bench: Bench) -> None:
-    """A read-only mount can be neither written nor emptied, not even by root (A13, H04)."""
+    """A read-only mount cannot be written or emptied, not even by root (A13, H04)."""
     directory = bench.shared()
     (directory / "note").write_text("from the host")
     for action in (("write", "note", "x"), ("write", "new", "x"), ("remove", "note")):
         path = workspace_path(action[1])
         mounts = (Mount(directory, workspace_path()),)
-        outcome = bench.said(action[0], path, *action[2:], mounts=mounts, user=ROOT)
+        outcome = bench.output(action[0], path, *action[2:], mounts=mounts, user=ROOT)
         require_equal(outcome, "EROFS", f"{action[0]} {path}")
-    require_equal([path.name for path in directory.iterdir()], ["note"], "what the host has")
+    require_equal([path.name for path in directory.iterdir()], ["note"], "the host's files")
     require_equal((directory / "note").read_text(), "from the host", "the host's file")
 
 
 @CHECKS
 def writable_mounts_are_shared(bench: Bench) -> None:
-    """What is written to a writable mount is the host's at once."""
+    """Data written to a writable mount is immediately visible on the host."""
     directory = bench.shared()
     mounts = (Mount(directory, workspace_path(), read_only=False),)
-    require_equal(bench.said("write", workspace_path("note"), "from inside", mounts=mounts), "ok", "writing")
+    require_equal(bench.output("write", workspace_path("note"), "from inside", mounts=mounts), "ok", "writing")
     require_equal((directory / "note").read_text(), "from inside", "the host's file")
 
 
 @CHECKS
-def what_root_leaves_can_be_read_and_removed(bench: Bench) -> None:
-    """What root of a sandbox closes to others in a mounted directory is open to who runs the sandbox."""
+def files_of_root_can_be_read_and_removed(bench: Bench) -> None:
+    """Files that root in a sandbox closes to others in a mounted directory remain accessible to the caller."""
     directory = bench.shared()
     mounts = (Mount(directory, workspace_path(), read_only=False),)
-    require_equal(bench.said("shut", workspace_path("closed"), mounts=mounts, user=ROOT), "ok", "writing")
+    require_equal(bench.output("shut", workspace_path("closed"), mounts=mounts, user=ROOT), "ok", "writing")
     try:
-        require_equal((directory / "closed" / "note").read_text(), "from inside", "what was left")
+        require_equal((directory / "closed" / "note").read_text(), "from inside", "the file")
         (directory / "closed" / "note").unlink()
         (directory / "closed").rmdir()
     except PermissionError as error:
-        raise ConformanceError(f"the caller is refused what root left: {error}") from None
+        raise ConformanceError(f"the caller has no access to a file of root: {error}") from None
 
 
 @CHECKS
 def there_is_only_loopback(bench: Bench) -> None:
-    """Without a network there is one interface, loopback, in both kinds of sandbox (J03, J12)."""
+    """Without a network, loopback is the only interface, in both kinds of sandbox (J03, J12)."""
     for persistent in (False, True):
         require_equal(bench.facts(persistent=persistent)["interfaces"], ["lo"], "interfaces")
 
 
 @CHECKS
 def nothing_outside_can_be_reached(bench: Bench) -> None:
-    """No address outside can be reached: public, link-local, or any of the host's (J01, J03, J08)."""
+    """No outside address can be reached: public, link-local, or any of the host's (J01, J03, J08)."""
     for address in ("192.0.2.1", "169.254.169.254", "172.17.0.1", "2001:db8::1"):
-        outcome = bench.said("connect", address, "80")
+        outcome = bench.output("connect", address, "80")
         require(outcome in {"ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL"}, f"connecting to {address}: {outcome}")
 
 
 @CHECKS
-def the_hosts_loopback_is_another(bench: Bench) -> None:
-    """A server on the host's loopback cannot be reached from the sandbox's."""
+def the_hosts_loopback_is_unreachable(bench: Bench) -> None:
+    """A server on the host's loopback cannot be reached from a sandbox."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        outcome = bench.said("connect", "127.0.0.1", str(server.getsockname()[1]))
+        outcome = bench.output("connect", "127.0.0.1", str(server.getsockname()[1]))
     require_equal(outcome, "ECONNREFUSED", "connecting to the host's port")
 
 
 @CHECKS
-def names_are_never_asked_for(bench: Bench) -> None:
-    """No name is resolved outside, and asking takes no time (J04)."""
-    require_equal(bench.said("resolve", "example.com"), "unknown", "resolving example.com")
+def names_are_not_resolved(bench: Bench) -> None:
+    """Names are not resolved, and a lookup fails immediately (J04)."""
+    require_equal(bench.output("resolve", "example.com"), "unknown", "resolving example.com")
 
 
 @CHECKS
-def localhost_is_there(bench: Bench) -> None:
-    """A process can serve and reach itself by the name ``localhost``."""
-    require_equal(bench.said("loopback", "localhost"), "ok", "connecting to itself")
+def localhost_works(bench: Bench) -> None:
+    """A process can connect to itself as ``localhost``."""
+    require_equal(bench.output("loopback", "localhost"), "ok", "connecting to itself")
 
 
 @CHECKS
 def there_are_no_capabilities(bench: Bench) -> None:
-    """No process has or can gain a capability, not even root, in both kinds of sandbox (A22)."""
+    """No process has or can gain capabilities, not even root, in both kinds of sandbox (A22)."""
     for persistent in (False, True):
         found = bench.facts(user=ROOT, persistent=persistent)["capabilities"]
-        require({"CapEff", "CapBnd"} <= set(found), "capabilities are shown")
+        require({"CapEff", "CapBnd"} <= set(found), "capabilities are visible")
         require_equal(set(found.values()), {0}, f"capabilities {found}")
 
 
 @CHECKS
-def a_capability_is_asked_for_by_name(bench: Bench) -> None:
-    """A capability that the spec adds is there for root, alone."""
+def capabilities_are_opt_in(bench: Bench) -> None:
+    """Root has a capability that the spec adds, and no other."""
     chroot = 1 << 18
     found = bench.facts(user=ROOT, cap_add=("SYS_CHROOT",))["capabilities"]
     require_equal((found["CapEff"], found["CapBnd"]), (chroot, chroot), "capabilities")
-    require_equal(json.loads(bench.said("attempt", "chroot", user=ROOT, cap_add=("SYS_CHROOT",))), ["chroot"], "chroot")
+    require_equal(
+        json.loads(bench.output("attempt", "chroot", user=ROOT, cap_add=("SYS_CHROOT",))), ["chroot"], "chroot"
+    )
 
 
 @CHECKS
@@ -242,23 +244,23 @@ def privileges_cannot_be_gained(bench: Bench) -> None:
 
 @CHECKS
 def set_id_files_are_not_honoured(bench: Bench) -> None:
-    """A set-id file of root, left in a shared directory, gives nobody root (H06)."""
+    """A set-id file of root in a shared directory gives nobody root's rights (H06)."""
     mounts = (Mount(bench.shared(), workspace_path(), read_only=False),)
-    require_equal(bench.said("plant", workspace_path("trap"), mounts=mounts, user=ROOT), "0o6755", "the trap's mode")
+    require_equal(bench.output("plant", workspace_path("trap"), mounts=mounts, user=ROOT), "0o6755", "the trap's mode")
     uid, gid = UNPRIVILEGED_USER
-    require_equal(bench.said("harvest", workspace_path("trap"), mounts=mounts), f"{uid} {gid}", "who it runs as")
+    require_equal(bench.output("harvest", workspace_path("trap"), mounts=mounts), f"{uid} {gid}", "the user it runs as")
 
 
 @CHECKS
-def nobody_can_do_what_is_forbidden(bench: Bench) -> None:
-    """Mounts, namespaces, devices, kernel settings, raw sockets, keyrings, the engine: all refused (I01, I18)."""
-    require_equal(json.loads(bench.said("attempt", *FORBIDDEN, "become root")), [], "what nobody could do")
+def an_ordinary_user_cannot_do_what_is_forbidden(bench: Bench) -> None:
+    """Mounts, namespaces, devices, kernel settings, raw sockets, keyrings, the engine: all blocked (I01, I18)."""
+    require_equal(json.loads(bench.output("attempt", *FORBIDDEN, "become root")), [], "what nobody could do")
 
 
 @CHECKS
-def root_can_do_no_more(bench: Bench) -> None:
-    """Root in a sandbox is refused all of it too (A22, I18)."""
-    require_equal(json.loads(bench.said("attempt", *FORBIDDEN, user=ROOT)), [], "what root could do")
+def root_cannot_do_what_is_forbidden(bench: Bench) -> None:
+    """Root in a sandbox is also blocked from all of these (A22, I18)."""
+    require_equal(json.loads(bench.output("attempt", *FORBIDDEN, user=ROOT)), [], "what root could do")
 
 
 @CHECKS
@@ -269,23 +271,23 @@ def there_are_no_devices(bench: Bench) -> None:
 
 @CHECKS
 def only_its_own_processes_are_seen(bench: Bench) -> None:
-    """A process sees those of its own sandbox, and none of the host (B07)."""
-    require(bench.facts()["processes"] <= 3, "no process of the host is seen")
+    """A process sees only the processes of its own sandbox (B07)."""
+    require(bench.facts()["processes"] <= 3, "no process of the host is visible")
 
 
 @CHECKS
-def the_host_name_tells_nothing(bench: Bench) -> None:
-    """The host name is the same everywhere, and not the host's."""
+def the_host_name_reveals_nothing(bench: Bench) -> None:
+    """The host name is the same in every sandbox, and is not the host's."""
     require_equal(bench.facts()["hostname"], "sandbox", "host name")
 
 
 @CHECKS
 def two_sandboxes_share_nothing(bench: Bench) -> None:
-    """Two sandboxes at once see neither files nor processes of each other (A24, F11)."""
+    """Two concurrent sandboxes see neither files nor processes of each other (A24, F11)."""
     first, second = (bench.sandbox(persistent=True) for _ in range(2))
     require_equal(first.run(probe_command("write", "/tmp/x", "1")).stdout, b"ok\n", "writing")  # noqa: S108
     process = first.open(probe_command("sleep", "30"))
     require_equal(second.run(probe_command("read", "/tmp/x")).stdout, b"ENOENT\n", "the other's file")  # noqa: S108
     seen = json.loads(second.run(probe_command("facts")).stdout)["processes"]
-    require(seen <= 4, f"{seen} processes are seen")
+    require(seen <= 4, f"{seen} processes are visible")
     process.kill()

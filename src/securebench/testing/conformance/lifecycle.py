@@ -1,4 +1,4 @@
-"""Checks: how sandboxes come and go, and what a driver refuses."""
+"""Checks: the life cycle of sandboxes, and what a driver rejects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from securebench.testing.conformance.bench import (
     read_until,
     require,
     require_equal,
-    require_refused,
+    require_raises,
     workspace_path,
 )
 
@@ -26,7 +26,7 @@ _PATH = "/tmp/note"  # noqa: S108 - a path inside the sandbox
 
 @CHECKS
 def a_persistent_sandbox_keeps_its_files(bench: Bench) -> None:
-    """In a persistent sandbox a command sees the files of those before it."""
+    """In a persistent sandbox a command sees the files of earlier commands."""
     sandbox = bench.sandbox(persistent=True)
     sandbox.run(probe_command("write", _PATH, "kept"))
     require_equal(sandbox.run(probe_command("read", _PATH)).stdout, b"kept\nok\n", "the file")
@@ -34,15 +34,15 @@ def a_persistent_sandbox_keeps_its_files(bench: Bench) -> None:
 
 @CHECKS
 def an_ephemeral_sandbox_forgets_its_files(bench: Bench) -> None:
-    """In an ephemeral sandbox each command starts afresh (F11)."""
+    """In an ephemeral sandbox each command starts with a clean file system (F11)."""
     sandbox = bench.sandbox()
     sandbox.run(probe_command("write", _PATH, "forgotten"))
     require_equal(sandbox.run(probe_command("read", _PATH)).stdout, b"ENOENT\n", "the file")
 
 
 @CHECKS
-def commands_run_beside_each_other(bench: Bench) -> None:
-    """A persistent sandbox runs several commands at once."""
+def commands_run_concurrently(bench: Bench) -> None:
+    """A persistent sandbox runs several commands concurrently."""
     sandbox = bench.sandbox(persistent=True)
     first = sandbox.open(probe_command("converse"))
     first.send(b"one\n")
@@ -53,18 +53,18 @@ def commands_run_beside_each_other(bench: Bench) -> None:
 
 
 @CHECKS
-def a_command_that_waits_is_its_callers_alone(bench: Bench) -> None:
-    """A command that waits to be sent something may be started ahead: whoever opens it is the first who sends (F11)."""
+def a_waiting_command_belongs_to_its_caller(bench: Bench) -> None:
+    """A command that waits for input may be started in advance, but only its opener sends to it (F11)."""
     for round_number in range(3):
         processes = [bench.sandbox() for _ in range(2)]
         for number, process in enumerate([sandbox.open(_WAITING) for sandbox in processes]):
-            said = f"{round_number} {number}"
-            process.send(f"{said}\n".encode())
+            word = f"{round_number} {number}"
+            process.send(f"{word}\n".encode())
             process.close_stdin()
             output = b""
             while (chunk := process.receive()) is not None:
                 output += chunk[1]
-            require_equal(output, f"heard {said}\n".encode(), "all that it said")
+            require_equal(output, f"heard {word}\n".encode(), "its complete output")
             require_equal(process.wait().exit_code, 0, "its exit code")
         for sandbox in processes:
             sandbox.close()
@@ -72,7 +72,7 @@ def a_command_that_waits_is_its_callers_alone(bench: Bench) -> None:
 
 @CHECKS
 def a_driver_serves_many_threads(bench: Bench) -> None:
-    """Eight threads use one driver at once, and each gets its own output."""
+    """Eight threads use one driver concurrently, and each gets its own output."""
 
     def one(number: int) -> bytes:
         return bench.run("emit", str(number), "", "0").stdout
@@ -84,7 +84,7 @@ def a_driver_serves_many_threads(bench: Bench) -> None:
 
 @CHECKS
 def closing_twice_is_harmless(bench: Bench) -> None:
-    """Closing a sandbox again does nothing."""
+    """Closing a sandbox twice is harmless."""
     for persistent in (False, True):
         sandbox = bench.sandbox(persistent=persistent)
         sandbox.run(probe_command("emit", "", "", "0"))
@@ -98,7 +98,7 @@ def a_closed_sandbox_runs_nothing(bench: Bench) -> None:
     for persistent in (False, True):
         sandbox = bench.sandbox(persistent=persistent)
         sandbox.close()
-        require_refused(partial(sandbox.run, probe_command("cat")), InfrastructureError)
+        require_raises(partial(sandbox.run, probe_command("cat")), InfrastructureError)
 
 
 @CHECKS
@@ -106,7 +106,7 @@ def an_ended_sandbox_runs_nothing(bench: Bench) -> None:
     """After a time limit ended a persistent sandbox, running a command raises ``InfrastructureError``."""
     sandbox = bench.sandbox(persistent=True)
     require(sandbox.run(probe_command("sleep", "60", timeout=1)).timed_out, "it was timed out")
-    require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
+    require_raises(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
 
 
 @CHECKS
@@ -114,12 +114,12 @@ def a_context_closes_its_sandbox(bench: Bench) -> None:
     """A sandbox is closed at the end of its ``with`` block."""
     with bench.sandbox() as sandbox:
         sandbox.run(probe_command("emit", "", "", "0"))
-    require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
+    require_raises(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
 
 
 @CHECKS
-def reaping_leaves_the_living(bench: Bench) -> None:
-    """Reaping removes nothing of a process that lives (L10)."""
+def reaping_spares_live_processes(bench: Bench) -> None:
+    """Reaping does not remove sandboxes of a live process (L10)."""
     sandbox = bench.sandbox(persistent=True)
     process = sandbox.open(probe_command("converse"))
     bench.driver.reap()
@@ -130,7 +130,7 @@ def reaping_leaves_the_living(bench: Bench) -> None:
 
 
 @CHECKS
-def a_driver_says_what_it_is(bench: Bench) -> None:
+def a_driver_describes_itself(bench: Bench) -> None:
     """A driver has a name and a version for the record."""
     info = bench.driver.info()
     require(info.name and info.version, f"name and version: {info}")
@@ -138,54 +138,54 @@ def a_driver_says_what_it_is(bench: Bench) -> None:
 
 @CHECKS
 def an_image_is_resolved_once(bench: Bench) -> None:
-    """A reference keeps its meaning for the driver's life, and its id is a content address (I06)."""
+    """A reference keeps its meaning for the driver's lifetime, and the image's id is a content address (I06)."""
     first, second = (bench.driver.resolve_image(bench.image.reference) for _ in range(2))
     require_equal(first, second, "the image")
     require(first.id.startswith("sha256:"), f"its id {first.id!r}")
 
 
 @CHECKS
-def a_missing_image_is_told(bench: Bench) -> None:
-    """An image that is not there raises ``ImageError`` that says what to do."""
-    error = require_refused(lambda: bench.driver.resolve_image("securebench/no-such-image:0"), ImageError)
+def a_missing_image_is_reported(bench: Bench) -> None:
+    """A missing image raises ``ImageError`` with a hint."""
+    error = require_raises(lambda: bench.driver.resolve_image("securebench/no-such-image:0"), ImageError)
     require(getattr(error, "hint", ""), "the error has a hint")
 
 
 @CHECKS
 def a_mount_of_a_link_is_refused(bench: Bench) -> None:
-    """A mount whose source is a symbolic link, or lies behind one, is refused (H01)."""
+    """A mount whose source is a symbolic link, or has one in its path, is rejected (H01)."""
     target = bench.shared()
     (target / "below").mkdir()
     link = bench.directory / "link"
     link.symlink_to(target)
     for source in (link, link / "below"):
         mounts = (Mount(source, workspace_path()),)
-        require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
+        require_raises(partial(bench.run, "cat", mounts=mounts), MaterializationError)
 
 
 @CHECKS
 def a_mount_of_nothing_is_refused(bench: Bench) -> None:
-    """A mount whose source is not there is refused, and nothing is made on the host."""
+    """A mount whose source is missing is rejected, and is not created on the host."""
     source = bench.directory / "missing"
-    require_refused(lambda: bench.run("cat", mounts=(Mount(source, workspace_path()),)), MaterializationError)
-    require(not source.exists(), "nothing was made")
+    require_raises(lambda: bench.run("cat", mounts=(Mount(source, workspace_path()),)), MaterializationError)
+    require(not source.exists(), "nothing was created")
 
 
 @CHECKS
 def a_mount_over_the_kernels_files_is_refused(bench: Bench) -> None:
-    """Nothing is mounted over the root, or in the kernel's trees (I02, I18)."""
+    """Mounts over the root or in the kernel's file systems are rejected (I02, I18)."""
     source = bench.shared()
     for target in ("/", "/proc", "/sys/fs/cgroup", "/dev/shm", "relative", "/a/../etc"):  # noqa: S108 - refused anyway
         mounts = (Mount(source, target),)
-        require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
+        require_raises(partial(bench.run, "cat", mounts=mounts), MaterializationError)
 
 
 @CHECKS
-def what_no_argument_can_hold_is_refused(bench: Bench) -> None:
-    """Arguments and variables that would not arrive exactly are refused."""
+def unrepresentable_arguments_are_rejected(bench: Bench) -> None:
+    """Arguments and variables that could not arrive unchanged are rejected."""
     for argument in ("nul\0", "\udcff"):
         command = Command(argv=("cat", argument), timeout_seconds=20)
-        require_refused(partial(bench.sandbox().run, command), ConfigError)
+        require_raises(partial(bench.sandbox().run, command), ConfigError)
     for name in ("", "A=B", "A\0"):
         command = Command(argv=("cat",), timeout_seconds=20, environment={name: "x"})
-        require_refused(partial(bench.sandbox().run, command), ConfigError)
+        require_raises(partial(bench.sandbox().run, command), ConfigError)

@@ -1,7 +1,7 @@
 """The program that conformance checks run in a sandbox: ``python3 -c SOURCE ACTION [ARGUMENT...]``.
 
-It runs inside, on whatever Python 3 the image has, so it imports nothing but the standard library and lies in one
-file. Every action answers on stdout.
+It runs on the image's Python 3, so it is a single file and imports only the standard library. Every action reports on
+stdout.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _SPARSE_BYTES = 64 * 1024 * 1024
 
 
 def emit(out: str, err: str, code: str) -> int:
-    """Write to both streams, and end with ``code``."""
+    """Write to both streams, and exit with ``code``."""
     sys.stdout.write(out)
     sys.stderr.write(err)
     return int(code)
 
 
 def cat() -> None:
-    """Copy stdin to stdout as it comes."""
+    """Copy stdin to stdout as it arrives."""
     while data := os.read(0, 65536):
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
 
 
 def digest() -> None:
-    """Say how many bytes stdin held, and their sha256."""
+    """Print the size of stdin in bytes, and its SHA-256 digest."""
     data = sys.stdin.buffer.read()
-    print(len(data), hashlib.sha256(data).hexdigest())  # noqa: T201 - stdout is how it answers, here and below
+    print(len(data), hashlib.sha256(data).hexdigest())  # noqa: T201 - actions report on stdout
 
 
 def converse() -> None:
@@ -57,26 +57,26 @@ def converse() -> None:
 
 
 def stutter(count: str) -> None:
-    """Write ``count`` numbered lines, each in a write of its own."""
+    """Write ``count`` numbered lines, each in its own write."""
     for number in range(int(count)):
         os.write(1, f"{number}\n".encode())
 
 
 def flood(size: str) -> None:
-    """Write ``size`` bytes to stdout and as many to stderr. Under gVisor a single write may take only some of it."""
+    """Write ``size`` bytes to stdout and as many to stderr. Under gVisor a single write may be partial."""
     for _ in range(int(size) // 65536):
         sys.stdout.buffer.write(b"o" * 65536)
         sys.stderr.buffer.write(b"e" * 65536)
 
 
 def sleep(seconds: str) -> None:
-    """Say that it sleeps, and sleep."""
+    """Report that it sleeps, and sleep."""
     print("asleep", flush=True)  # noqa: T201
     time.sleep(float(seconds))
 
 
 def hush(seconds: str) -> int:
-    """Close stdout and stderr, live on, and end with 7."""
+    """Close stdout and stderr, keep running, and exit with 7."""
     os.close(1)
     os.close(2)
     time.sleep(float(seconds))
@@ -84,7 +84,7 @@ def hush(seconds: str) -> int:
 
 
 def deafen(seconds: str) -> None:
-    """Close stdin, say so, and live on."""
+    """Close stdin, report that, and keep running."""
     os.close(0)
     print("deaf", flush=True)  # noqa: T201
     time.sleep(float(seconds))
@@ -96,7 +96,7 @@ def die(number: str) -> None:
 
 
 def tick(path: str, then: str) -> None:
-    """Leave a daemon that appends to ``path`` for ever; then ``wait`` with it, or ``leave``."""
+    """Start a daemon that appends to ``path`` forever; then ``wait`` with it, or ``leave``."""
     if os.fork() == 0:
         os.setsid()
         os.close(1)
@@ -119,7 +119,7 @@ def _tick(path: str) -> None:
 
 
 def facts(*_arguments: str) -> None:
-    """Say what a process here is and has."""
+    """Print the properties of this process."""
     answer = {
         "argv": sys.argv,
         "workdir": str(Path.cwd()),
@@ -139,7 +139,7 @@ def facts(*_arguments: str) -> None:
 
 
 def _first_environment() -> list[str]:
-    """Return the variables of process 1 that can be read here: none where its program cannot be read."""
+    """Return the variables of process 1, or none if its environment is not readable."""
     try:
         return Path("/proc/1/environ").read_bytes().decode().split("\0")[:-1]
     except PermissionError:
@@ -172,14 +172,14 @@ def read(path: str) -> None:
 
 
 def describe(path: str) -> None:
-    """Ask what a path is as ``ls`` and ``stat`` do: mounting nothing that would mount itself; say how that went."""
+    """Call ``statx`` like ``ls`` and ``stat``, without triggering automounts; print the result."""
     answer = ctypes.create_string_buffer(512)
     asked = (_AT_FDCWD, path.encode(), _AT_NO_AUTOMOUNT, _STATX_BASIC_STATS, answer)
     print(_outcome(lambda: _system("statx", *asked)))  # noqa: T201
 
 
 def threads(count: str) -> None:
-    """Start threads that wait for each other, and say how many there were."""
+    """Start threads that wait for each other, and print how many there were."""
     barrier = threading.Barrier(int(count))
     met: list[int] = []
     everyone = [threading.Thread(target=lambda: met.append(barrier.wait())) for _ in range(int(count))]
@@ -196,7 +196,7 @@ def remove(path: str) -> None:
 
 
 def fill(path: str, size: str) -> None:
-    """Write up to ``size`` bytes; say how many there was room for, and what stopped it."""
+    """Write up to ``size`` bytes; print how many fit, and what stopped it."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     written = 0
     with Path(path).open("wb", buffering=0) as file:
@@ -216,7 +216,7 @@ def connect(host: str, port: str) -> None:
 
 
 def call(port: str, text: str) -> None:
-    """Say something to a port of this sandbox, and show the answer."""
+    """Send text to a port of this sandbox, and print the answer."""
 
     def speak() -> None:
         with socket.create_connection(("127.0.0.1", int(port)), timeout=_CALL_SECONDS) as connection:
@@ -229,7 +229,7 @@ def call(port: str, text: str) -> None:
 
 
 def linger(port: str) -> None:
-    """Say something to a port of this sandbox, show the answer, and stay connected."""
+    """Send text to a port of this sandbox, print the answer, and stay connected."""
     with socket.create_connection(("127.0.0.1", int(port)), timeout=_CALL_SECONDS) as connection:
         connection.sendall(b"here\n")
         sys.stdout.write(connection.makefile().readline())
@@ -238,7 +238,7 @@ def linger(port: str) -> None:
 
 
 def ask(host: str, port: str) -> None:
-    """Ask a resolver for a name, and say whether it hears."""
+    """Send a query to a DNS resolver, and print the result."""
 
     def send() -> None:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as asking:
@@ -251,14 +251,14 @@ def ask(host: str, port: str) -> None:
 
 
 def listen(port: str) -> None:
-    """Listen at a port of every address of this sandbox, and stay."""
+    """Listen on a port of every address of this sandbox, and stay."""
     with socket.create_server(("", int(port))):
         print("listening", flush=True)  # noqa: T201
         time.sleep(_LIFETIME_SECONDS)
 
 
 def network() -> None:
-    """Say what there is in the network namespace: interfaces, listening sockets, how many others, how many routes."""
+    """Print the interfaces, listening sockets, and numbers of other sockets and of routes of the network namespace."""
     tcp = [line.split() for line in _shown("tcp")]
     answer = {
         "interfaces": sorted(line.split(":")[0].strip() for line in _shown("dev")[1:]),
@@ -281,7 +281,7 @@ def _address(shown: str) -> str:
 
 
 def resolve(name: str) -> None:
-    """Look a name up."""
+    """Resolve a name."""
     try:
         print(socket.getaddrinfo(name, 80)[0][4][0])  # noqa: T201
     except OSError:
@@ -289,13 +289,13 @@ def resolve(name: str) -> None:
 
 
 def loopback(name: str) -> None:
-    """Serve and connect to a port of its own, by name."""
+    """Listen on a port and connect to it by name."""
     server = socket.create_server((name, 0))
     connect(name, str(server.getsockname()[1]))
 
 
 def spawn(count: str) -> None:
-    """Start up to ``count`` children that sleep; say how many there could be, and what stopped it."""
+    """Start up to ``count`` children that sleep; print how many started, and what stopped it."""
     started = 0
 
     def more() -> None:
@@ -311,18 +311,18 @@ def spawn(count: str) -> None:
 
 
 def allocate(size: str) -> None:
-    """Use memory."""
+    """Allocate memory."""
     block = b"x" * int(size)
     print(len(block))  # noqa: T201
 
 
 def attempt(*names: str) -> None:
-    """Try things that no sandbox allows; say which were allowed."""
+    """Try things that no sandbox allows; print those that worked."""
     json.dump([name for name in names if _outcome(_ATTEMPTS[name]) == "ok"], sys.stdout)
 
 
 def shut(path: str) -> None:
-    """Leave a directory that only its owner may enter, with a file that only its owner may read."""
+    """Create a directory that only its owner may enter, with a file that only its owner may read."""
     Path(path).mkdir(mode=0o700)
     Path(path, "note").write_text("from inside")
     Path(path, "note").chmod(0o600)
@@ -330,25 +330,25 @@ def shut(path: str) -> None:
 
 
 def plant(path: str) -> None:
-    """Leave a set-id copy of the interpreter."""
+    """Create a set-id copy of the interpreter."""
     shutil.copyfile(os.path.realpath("/proc/self/exe"), path)
     Path(path).chmod(0o6755)
     print(oct(Path(path).stat().st_mode & 0o7777))  # noqa: T201
 
 
 def harvest(path: str) -> None:
-    """Run the set-id copy; say who it runs as."""
+    """Run the set-id copy; print its user and group."""
     code = "import os; print(os.geteuid(), os.getegid())"
     subprocess.run([path, "-I", "-S", "-c", code], check=True)  # noqa: S603 - the attack itself
 
 
 def library() -> None:
-    """Say where a directory of the image is, with files and a directory of files in it."""
+    """Print the path of a directory of the image that contains files and a subdirectory with files."""
     print(Path(email.__file__).resolve().parent)  # noqa: T201
 
 
 def change(directory: str, *names: str) -> None:
-    """Make changes in ``directory`` by their names; say of each how that went."""
+    """Make the named changes in ``directory``; print the result of each."""
     os.chdir(directory)
     for name in names:
         print(name, _outcome(_CHANGES[name]), flush=True)  # noqa: T201
@@ -407,7 +407,7 @@ def _replace_parent() -> None:
 
 def _outcome(call: object) -> str:
     try:
-        call()  # type: ignore[operator]  # this file runs without typing's names
+        call()  # type: ignore[operator]  # this file does not import typing
     except OSError as error:
         return errno.errorcode.get(error.errno or 0, str(error))
     return "ok"

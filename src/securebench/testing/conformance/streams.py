@@ -1,4 +1,4 @@
-"""Checks: what goes in and comes out of a process."""
+"""Checks: input and output of processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 from securebench.sandboxes.base import MIB, Command, Stream
 from securebench.testing.conformance.bench import (
-    PATIENCE,
+    TIMEOUT_SECONDS,
     Bench,
     CheckRegistry,
     ConformanceError,
@@ -24,21 +24,21 @@ ALL_BYTES = bytes(range(256))
 
 @CHECKS
 def stdout_and_stderr_stay_apart(bench: Bench) -> None:
-    """What a process writes to stdout and to stderr comes back apart."""
+    """The output on stdout and stderr is returned separately."""
     result = bench.run("emit", "to out", "to err", "0")
     require_equal((result.stdout, result.stderr), (b"to out", b"to err"), "the two streams")
 
 
 @CHECKS
 def no_output_is_empty(bench: Bench) -> None:
-    """A process that writes nothing has empty output, nothing truncated."""
+    """A process that writes nothing has empty output that is not truncated."""
     result = bench.run("emit", "", "", "0")
     require_equal((result.stdout, result.stderr), (b"", b""), "the output")
     require(not (result.stdout_truncated or result.stderr_truncated), "nothing can have been truncated")
 
 
 @CHECKS
-def bytes_pass_unchanged(bench: Bench) -> None:
+def bytes_arrive_unchanged(bench: Bench) -> None:
     """Every byte passes in and out unchanged."""
     result = bench.sandbox().run(probe_command("cat", stdin=ALL_BYTES))
     require_equal(result.stdout, ALL_BYTES, "the bytes")
@@ -46,7 +46,7 @@ def bytes_pass_unchanged(bench: Bench) -> None:
 
 @CHECKS
 def large_stdin_arrives_whole(bench: Bench) -> None:
-    """Ten megabytes of stdin arrive whole."""
+    """Ten megabytes of stdin arrive completely."""
     data = ALL_BYTES * (10 * MIB // 256)
     result = bench.sandbox().run(probe_command("digest", stdin=data))
     expected = f"{len(data)} {hashlib.sha256(data).hexdigest()}"
@@ -55,28 +55,28 @@ def large_stdin_arrives_whole(bench: Bench) -> None:
 
 @CHECKS
 def large_echo_does_not_deadlock(bench: Bench) -> None:
-    """A process that echoes ten megabytes while it reads them blocks nobody."""
+    """A process that echoes ten megabytes while it reads them does not deadlock."""
     data = ALL_BYTES * (10 * MIB // 256)
     result = bench.sandbox().run(probe_command("cat", stdin=data, capture=len(data)))
-    require(result.stdout == data, f"{len(result.stdout)} of {len(data)} bytes came back, or others")
+    require(result.stdout == data, f"{len(result.stdout)} of {len(data)} bytes came back, or they differ")
 
 
 @CHECKS
 def run_ends_stdin(bench: Bench) -> None:
-    """A command that is run without stdin sees its end at once."""
-    require_equal(bench.said("digest").split()[0], "0", "bytes of stdin")
+    """A command that runs without stdin gets its end immediately."""
+    require_equal(bench.output("digest").split()[0], "0", "bytes of stdin")
 
 
 @CHECKS
 def stdin_need_not_be_read(bench: Bench) -> None:
-    """A process that reads nothing of a large stdin ends as it would."""
+    """A process that does not read a large stdin ends normally."""
     result = bench.sandbox().run(probe_command("emit", "done", "", "4", stdin=b"x" * (4 * MIB)))
     require_equal((result.exit_code, result.stdout), (4, b"done"), "exit code and output")
 
 
 @CHECKS
 def half_closing_leaves_output_open(bench: Bench) -> None:
-    """After its stdin was ended, a process can still answer."""
+    """After the end of its stdin, a process can still write."""
     process = bench.sandbox().open(probe_command("digest"))
     process.send(b"four")
     process.close_stdin()
@@ -86,7 +86,7 @@ def half_closing_leaves_output_open(bench: Bench) -> None:
 
 @CHECKS
 def a_conversation_takes_turns(bench: Bench) -> None:
-    """Lines go in and answers come out in turn, while the process runs."""
+    """Input and output can alternate while the process runs."""
     process = bench.sandbox().open(probe_command("converse"))
     for word in (b"one", b"two", b"three"):
         process.send(word + b"\n")
@@ -97,7 +97,7 @@ def a_conversation_takes_turns(bench: Bench) -> None:
 
 @CHECKS
 def initial_stdin_comes_before_what_is_sent(bench: Bench) -> None:
-    """What a command brings as stdin arrives before what is sent to it."""
+    """The initial stdin of a command arrives before data that is sent later."""
     process = bench.sandbox().open(probe_command("converse", stdin=b"first\n"))
     process.send(b"second\n")
     seen = read_until(process, b"second\n")
@@ -120,10 +120,10 @@ def one_thread_may_send_while_another_receives(bench: Bench) -> None:
     sender = threading.Thread(target=feed)
     sender.start()
     received = bytearray()
-    while (chunk := process.receive(PATIENCE)) is not None:
+    while (chunk := process.receive(TIMEOUT_SECONDS)) is not None:
         received += chunk[1]
     sender.join()
-    require(bytes(received) == data, f"{len(received)} of {len(data)} bytes came back, or others")
+    require(bytes(received) == data, f"{len(received)} of {len(data)} bytes came back, or they differ")
     process.wait()
 
 
@@ -131,7 +131,7 @@ def one_thread_may_send_while_another_receives(bench: Bench) -> None:
 def sending_after_the_end_breaks_the_pipe(bench: Bench) -> None:
     """Sending to a process that has ended raises ``BrokenPipeError``."""
     process = bench.sandbox().open(probe_command("emit", "", "", "0"))
-    while process.receive(PATIENCE) is not None:
+    while process.receive(TIMEOUT_SECONDS) is not None:
         pass
     try:
         process.send(b"anybody?\n")
@@ -142,8 +142,8 @@ def sending_after_the_end_breaks_the_pipe(bench: Bench) -> None:
 
 
 @CHECKS
-def sending_to_the_deaf_ends_with_the_time_limit(bench: Bench) -> None:
-    """Sending more than fits to a process that does not read ends in ``BrokenPipeError``, at the time limit at last."""
+def sending_without_a_reader_ends_with_the_time_limit(bench: Bench) -> None:
+    """Sending too much to a process that does not read raises ``BrokenPipeError`` at the time limit at the latest."""
     process = bench.sandbox().open(probe_command("deafen", "60", timeout=3))
     read_until(process, b"deaf\n")
     try:
@@ -151,20 +151,20 @@ def sending_to_the_deaf_ends_with_the_time_limit(bench: Bench) -> None:
     except BrokenPipeError:
         pass
     else:
-        raise ConformanceError("64 MiB went to a process that does not read")
+        raise ConformanceError("64 MiB were sent to a process that does not read")
     require(process.wait().timed_out, "its time limit ended it")
 
 
 @CHECKS
 def receiving_times_out(bench: Bench) -> None:
-    """Receiving raises ``TimeoutError`` when nothing came in time, and goes on afterwards."""
+    """Receiving raises ``TimeoutError`` if nothing arrives in time, and works again afterwards."""
     process = bench.sandbox().open(probe_command("converse"))
     try:
         process.receive(0.2)
     except TimeoutError:
         process.send(b"still there\n")
     else:
-        raise ConformanceError("there was nothing to receive")
+        raise ConformanceError("something was received before anything was sent")
     require_equal(read_until(process, b"\n"), b"heard still there\n", "the answer")
     process.close_stdin()
     process.wait()
@@ -172,30 +172,30 @@ def receiving_times_out(bench: Bench) -> None:
 
 @CHECKS
 def many_small_writes_keep_their_order(bench: Bench) -> None:
-    """Thousands of small writes come back in order, none lost."""
+    """Thousands of small writes arrive in order, without loss."""
     result = bench.run("stutter", "3000")
     require(result.stdout == "".join(f"{n}\n" for n in range(3000)).encode(), "three thousand lines in order")
 
 
 @CHECKS
 def capture_is_bounded(bench: Bench) -> None:
-    """Only the first ``capture`` bytes of each stream are kept, and the result says so."""
+    """Only the first ``capture`` bytes of each stream are kept, and the result reports that."""
     result = bench.sandbox().run(probe_command("flood", str(MIB), capture=1000))
     require_equal((len(result.stdout), len(result.stderr)), (1000, 1000), "kept bytes")
-    require(result.stdout_truncated and result.stderr_truncated, "both streams say that they were truncated")
+    require(result.stdout_truncated and result.stderr_truncated, "both streams are reported as truncated")
     require_equal(result.exit_code, 0, "exit code")
 
 
 @CHECKS
 def output_that_fits_is_not_truncated(bench: Bench) -> None:
-    """Output of exactly ``capture`` bytes is whole, and says so."""
+    """Output of exactly ``capture`` bytes is not truncated."""
     result = bench.sandbox().run(probe_command("emit", "exact", "", "0", capture=5))
     require_equal((result.stdout, result.stdout_truncated), (b"exact", False), "the output")
 
 
 @CHECKS
 def on_output_sees_everything(bench: Bench) -> None:
-    """A listener sees every chunk, also what capture leaves out."""
+    """A listener receives every chunk, including those beyond ``capture``."""
     seen = {Stream.STDOUT: 0, Stream.STDERR: 0}
 
     def count(chunk: tuple[Stream, bytes]) -> None:
@@ -207,15 +207,15 @@ def on_output_sees_everything(bench: Bench) -> None:
 
 @CHECKS
 def output_at_once_is_never_lost(bench: Bench) -> None:
-    """What a process writes the moment it starts is never lost, also in a persistent sandbox."""
+    """The output of a process in its first moments is never lost, also in a persistent sandbox."""
     sandbox = bench.sandbox(persistent=True)
     for number in range(10):
-        result = sandbox.run(Command(argv=("/bin/cat", "/etc/passwd"), timeout_seconds=PATIENCE))
+        result = sandbox.run(Command(argv=("/bin/cat", "/etc/passwd"), timeout_seconds=TIMEOUT_SECONDS))
         require(result.stdout.startswith(b"root:"), f"the output of run {number}: {result.stdout[:50]!r}")
 
 
 @CHECKS
 def persistent_commands_have_stdin(bench: Bench) -> None:
-    """A command in a persistent sandbox gets its stdin, and its end."""
+    """A command in a persistent sandbox receives its stdin, and its end."""
     result = bench.sandbox(persistent=True).run(probe_command("digest", stdin=b"four"))
     require(result.stdout.startswith(b"4 "), f"what it read: {result.stdout!r}")

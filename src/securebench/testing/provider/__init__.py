@@ -1,4 +1,4 @@
-"""A scripted provider: the OpenAI Responses and the Anthropic Messages API, for the real programs that speak them.
+"""A scripted provider: the OpenAI Responses and Anthropic Messages APIs, for real agent programs.
 
 ::
 
@@ -6,8 +6,8 @@
         run_an_agent(base_url=provider.url)
     assert provider.keys_seen == {"the key that was to be used"}
 
-It keeps no state of a conversation: how far one is shows in what the client sends. Any number of clients can work with
-one provider. ``python -m securebench.testing.provider`` runs one by hand.
+It keeps no state: each request shows how far its conversation is. Any number of clients can use one provider.
+``python -m securebench.testing.provider`` runs one from the command line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Runs a scripted provider until it is interrupted, for whoever tries a harness by hand.
+"""Run a scripted provider until it is interrupted, to try a harness by hand.
 
     python -m securebench.testing.provider --script give-up
     python -m securebench.testing.provider --script solve --family short_answer --answer 391 --port 8790
 
-It prints its URL: the ``base_url`` of a tester configuration, with ``/v1`` after it for Codex.
+It prints its URL, for the ``base_url`` of a tester configuration. Append ``/v1`` for Codex.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FAULTS: Final[dict[str, Fault]] = {"hang": Hang(3600), "cut": Cut(400), "slow":
 
 
 def main() -> int:
-    """Serve."""
-    asked = _parser().parse_args()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # for all threads: one of them waits for it
-    tls = None if asked.certificate is None else Tls(asked.certificate, asked.key)
-    with ScriptedProvider(_script(asked), tls=tls, fault=_fault(asked.fault), port=asked.port) as provider:
+    """Run the command."""
+    arguments = _parser().parse_args()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # in all threads; the main thread waits for the signals
+    tls = None if arguments.certificate is None else Tls(arguments.certificate, arguments.key)
+    with ScriptedProvider(_script(arguments), tls=tls, fault=_fault(arguments.fault), port=arguments.port) as provider:
         sys.stdout.write(provider.url + "\n")
         sys.stdout.flush()
         signal.sigwait(_ENDS)
@@ -43,25 +43,25 @@ def _parser() -> argparse.ArgumentParser:
     summary = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m securebench.testing.provider", description=summary)
     parser.add_argument("--script", choices=["solve", "give-up", "refuse", "shell"], default="solve")
-    parser.add_argument("--family", default="short_answer", help="of the task to solve (default: %(default)s)")
-    parser.add_argument("--answer", default="42", help="to solve it with, or the command of 'shell' (default: 42)")
-    parser.add_argument("--fault", help="with each answer: hang, cut, slow, garble, or a status such as 529")
-    parser.add_argument("--port", type=int, default=0, help="0 is any that is free (default)")
-    parser.add_argument("--certificate", type=Path, help="PEM: serve it over TLS")
-    parser.add_argument("--key", type=Path, help="PEM: the key of the certificate")
+    parser.add_argument("--family", default="short_answer", help="the task family to solve (default: %(default)s)")
+    parser.add_argument("--answer", default="42", help="the answer of 'solve', or the command of 'shell' (default: 42)")
+    parser.add_argument("--fault", help="a fault in each answer: hang, cut, slow, garble, or a status such as 529")
+    parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 chooses a free one (default: 0)")
+    parser.add_argument("--certificate", type=Path, help="a PEM certificate, to serve over TLS")
+    parser.add_argument("--key", type=Path, help="the key of the certificate, as PEM")
     return parser
 
 
-def _script(asked: argparse.Namespace) -> Script:
-    match asked.script:
+def _script(arguments: argparse.Namespace) -> Script:
+    match arguments.script:
         case "solve":
-            return scripts.solve(asked.family, asked.answer)
+            return scripts.solve(arguments.family, arguments.answer)
         case "give-up":
             return scripts.give_up()
         case "refuse":
             return scripts.refuse()
         case _:
-            return (Shell(asked.answer), Say("Done."))
+            return (Shell(arguments.answer), Say("Done."))
 
 
 def _fault(name: str | None) -> Fault | None:

@@ -1,4 +1,4 @@
-"""How each request is answered, apart from any connection: what is asked, by which script, with which fault."""
+"""How each request is answered, independent of connections: which script, which answer, which fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.testing.provider.conversation import ModelConversation
-from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, spoilt
+from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, with_fault
 from securebench.testing.provider.reply import Reply, whole
 from securebench.testing.provider.steps import AnswerUsage, ModelAnswer, Say, Script, answer_at
 from securebench.testing.provider.wires import key_of, wire_of
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from securebench.testing.provider.wires import ApiWire
 
 ScriptBook = Callable[[ModelConversation], Script]
-"""Chooses the script by the conversation so far. Called from the threads of the server."""
+"""Chooses the script for a conversation. Called from the threads of the server."""
 
 MAX_REQUESTS: Final = 4096
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
-"""How many requests are kept, and how much their bodies hold together; of more, the latest."""
+"""How many requests are kept, and the total size of their bodies. The oldest are dropped first."""
 
 _MAX_ATTEMPTS: Final = 65536
 
 BACKGROUND: Final = ModelAnswer((Say("Scripted."),))
-"""What a model says where nobody works: a title, a summary."""
+"""The model's answer in the background, for a title or summary."""
 
 BESIDE: Final = frozenset(
     {"files", "uploads", "batches", "containers", "conversations", "vector_stores", "embeddings", "completions"}
 )
-"""What providers have beside answers: answered as if all were well, so that whoever gets there sees it."""
+"""Other endpoints of providers. They are answered with success, so that a test sees any client that reaches them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as it came. Names of ``headers`` are in lower case; ``body`` is ``None`` where it is no JSON object.
+    """A received request. Names of ``headers`` are in lower case. ``body`` is ``None`` if it is not a JSON object.
 
-    ``conversation`` is there if it asks for a model's answer. ``size`` is that of the body, in bytes.
+    ``conversation`` is set if the request asks for a model's answer. ``size`` is the size of the body in bytes.
     """
 
     method: str
@@ -70,27 +70,27 @@ class Answering:
         self._lock = threading.Lock()
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Delivery:
-        """Return what goes back to a client. Names of ``headers`` are in lower case."""
+        """Return the response for a client. Names of ``headers`` are in lower case."""
         parsed = _object(body)
         wire, kind = wire_of(path, headers), path.partition("?")[0].rstrip("/").rpartition("/")[2]
         is_asked = method == "POST" and kind in {"responses", "messages"} and parsed is not None
         conversation = wire.read(parsed) if is_asked and parsed is not None else None
-        self._note(Received(method, path, headers, parsed, conversation, len(body)))
+        self._record(Received(method, path, headers, parsed, conversation, len(body)))
         if conversation is not None:
             return self._model_answer(wire, conversation, key_of(headers))
         return Delivery(self._other_answer(wire, method, kind, headers))
 
     def received(self) -> tuple[Received, ...]:
-        """Return the requests that are kept, in order."""
+        """Return the recorded requests, in order."""
         with self._lock:
             return tuple(self._received)
 
     def keys(self) -> frozenset[str]:
-        """Return the keys with which anything was asked."""
+        """Return all API keys of requests."""
         with self._lock:
             return frozenset(self._keys)
 
-    def _note(self, received: Received) -> None:
+    def _record(self, received: Received) -> None:
         with self._lock:
             self._received.append(received)
             self._kept += received.size
@@ -100,7 +100,7 @@ class Answering:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
     def _asked_by_gateway(self, conversation: ModelConversation) -> Asked:
-        """Return a question of the gateway's own: it meets the fault that the latest request of an agent met."""
+        """Describe a question of the gateway itself. It gets the fault of the latest request of an agent."""
         with self._lock:
             return Asked(self._numbers, 1, conversation)
 
@@ -108,12 +108,12 @@ class Answering:
         if conversation.is_background:
             delivery = Delivery(wire.render(BACKGROUND, conversation))
             planned = self._plan(self._asked_by_gateway(conversation)) if QUESTION in conversation.prompt else None
-            return delivery if planned is None else spoilt(delivery, planned, wire, key)
+            return delivery if planned is None else with_fault(delivery, planned, wire, key)
         answer = answer_at(self._book(conversation), len(conversation.results))
         delivery = Delivery(wire.render(answer, conversation))
         planned = self._plan(self._asked(conversation))
         for fault in (*answer.faults, *(() if planned is None else (planned,))):
-            delivery = spoilt(delivery, fault, wire, key)
+            delivery = with_fault(delivery, fault, wire, key)
         return delivery
 
     def _asked(self, conversation: ModelConversation) -> Asked:
@@ -127,14 +127,14 @@ class Answering:
 
     def _other_answer(self, wire: ApiWire, method: str, kind: str, headers: Mapping[str, str]) -> Reply:
         if headers.get("upgrade", "").lower() == "websocket":
-            return whole(426, wire.error(426, "ask for it without a WebSocket"))
+            return whole(426, wire.error(426, "WebSocket is not supported"))
         if kind == "count_tokens":
             return whole(200, {"input_tokens": AnswerUsage().input})
         if kind == "models" and method == "GET":
             return whole(200, wire.models(list(self._models)))
         if method == "HEAD" or kind in BESIDE:
             return whole(200, {"id": "scripted", "object": "list", "data": [], "has_more": False})
-        return whole(404, wire.error(404, "nothing is to be found here"))
+        return whole(404, wire.error(404, "not found"))
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

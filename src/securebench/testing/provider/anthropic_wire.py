@@ -1,4 +1,4 @@
-"""The Anthropic Messages API, as far as a client that works with tools needs it."""
+"""The subset of the Anthropic Messages API that clients with tools use."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Event = dict[str, Any]
 
 
 def read(body: Mapping[str, Any]) -> ModelConversation:
-    """Return the conversation of a request's body. Nothing of the body is relied on."""
+    """Return the conversation in a request's body. The body may be anything."""
     messages = objects(body.get("messages"))
-    said = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
-    asked = messages[: said[0]] if said else messages
+    answered = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
+    asked = messages[: answered[0]] if answered else messages
     blocks = [block for message in messages for block in objects(message.get("content"))]
     return ModelConversation(
         model=str(body.get("model", "")),
@@ -53,7 +53,7 @@ def _properties(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
-    """Return ``answer`` as the API gives it: a stream of events, or one object where the client wants that."""
+    """Return ``answer`` in the form of the API: a stream of events, or one object if the client asked for that."""
     blocks = [_block(act, conversation.shell) for act in answer.acts]
     opened: Event = {
         "id": new_id("msg_"),
@@ -80,7 +80,7 @@ def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
 
 
 def _usage(usage: AnswerUsage) -> Event:
-    """Return the tokens as this API counts them: what was cached is no part of ``input_tokens``."""
+    """Return the token counts of this API: ``input_tokens`` does not include cached tokens."""
     return {
         "input_tokens": usage.input - usage.cached,
         "cache_creation_input_tokens": 0,
@@ -97,7 +97,7 @@ def _stop_reason(act: Act) -> str:
 
 
 def _block(act: Act, shell: Tool | None) -> Event:
-    """Return an act as a block of a message's content."""
+    """Return an act as a content block of a message."""
     if isinstance(act, Say):
         return {"type": "text", "text": act.text}
     if shell is None:
@@ -106,7 +106,7 @@ def _block(act: Act, shell: Tool | None) -> Event:
 
 
 def _block_events(place: int, block: Event) -> Iterator[Event]:
-    """Yield the events that tell one block: that it begins, its content piece by piece, that it has ended."""
+    """Yield the events of one block: its start, its content piece by piece, and its end."""
     is_text = block["type"] == "text"
     begun = {**block, "text": ""} if is_text else {**block, "input": {}}
     kind, key = ("text_delta", "text") if is_text else ("input_json_delta", "partial_json")
@@ -117,13 +117,13 @@ def _block_events(place: int, block: Event) -> Iterator[Event]:
 
 
 def error(status: int, message: str) -> Event:
-    """Return the body of an answer with an error's status."""
+    """Return the body of an error response."""
     kind = _ERRORS.get(status, "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": new_id("req_")}
 
 
 def error_event(status: int, message: str) -> Event:
-    """Return the event that breaks an answer off."""
+    """Return the event that aborts a streamed answer."""
     return error(status, message)
 
 

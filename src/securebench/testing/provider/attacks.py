@@ -1,8 +1,8 @@
-"""Attacks as one shell command each: a program that makes attempts, and writes one line of JSON about each.
+"""Attacks, each as one shell command: a program that makes attempts, and writes one line of JSON for each.
 
-The lines are ``{"attempt": …, "outcome": …, "how": …}``. ``denied`` is as it should be, ``allowed`` is an escape,
-unless the attempt's name begins with ``control``: then the attack itself works. ``done`` tells nothing: look outside,
-at what the provider was asked and what the loot holds.
+The lines are ``{"attempt": …, "outcome": …, "how": …}``. The expected outcome is ``denied``; ``allowed`` is an escape,
+unless the attempt's name begins with ``control``: that checks that the attack itself works. ``done`` says nothing:
+check the requests that the provider received, and the loot file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from securebench.testing.provider.steps import Shell
 __all__ = ["ALLOWED", "DENIED", "DONE", "KINDS", "LINES", "LOOT", "UNKNOWN", "Targets", "attack"]
 
 KINDS: Final = ("direct", "proxy", "relay", "keys", "events", "budget")
-"""What there is: past the proxy, through it, through the relay, for keys, in the program's name, for money."""
+"""The kinds of attacks: around the proxy, through the proxy, through the relay, on keys, on events, on the budget."""
 
 LINES: Final = "attempts.jsonl"
 LOOT: Final = "loot.bin"
 
 _MODULES: Final = (base, direct, proxying, relaying, looting, forging, main)
-"""What the program consists of, in the order of its imports."""
+"""The modules of the program, in the order of their imports."""
 
 _PROGRAM: Final = """\
 import sys
@@ -37,14 +37,14 @@ module.main({kinds!r}, {targets!r}, {lines!r}, {loot!r}, {most!r})
 def attack(
     *kinds: str, targets: Targets | None = None, lines: str = LINES, loot: str = LOOT, most: int = 1000
 ) -> Shell:
-    """Return the command that makes the attempts of some ``kinds``; of all but ``budget`` if none is named.
+    """Return the command that makes the attempts of ``kinds``, or by default of all kinds except ``budget``.
 
-    ``lines`` and ``loot`` are files below the working directory; ``most`` is how many answers ``budget`` asks for. The
-    image needs ``python3`` 3.9 or later. It takes some seconds,
-    and does nothing where no agent has its task: see ``inside.main``.
+    ``lines`` and ``loot`` are files below the working directory. ``most`` is how many answers ``budget`` requests. The
+    image needs ``python3`` 3.9 or later. It takes some seconds, and does nothing outside of an agent's sandbox:
+    see ``inside.main``.
     """
     if unknown := set(kinds) - set(KINDS):
-        raise ValueError(f"no such kind of attack: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown kind of attack: {', '.join(sorted(unknown))}")
     program = _PROGRAM.format(
         sources=[(module.__name__, inspect.getsource(module)) for module in _MODULES],
         kinds=kinds or KINDS[:-1],

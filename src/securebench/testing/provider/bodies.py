@@ -1,4 +1,4 @@
-"""Bodies of requests: read to a bound, and taken out of their compression."""
+"""Reading and decompressing the bodies of requests, with limits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from io import BufferedIOBase
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""What a request's body may hold, as it comes and as it is meant."""
+"""The limit of a request's body, compressed and decompressed."""
 
 _GZIP: Final = 31
 
 
 class BodyError(Exception):
-    """A body that cannot be read. ``status`` is what its client is told."""
+    """A body that cannot be read. ``status`` is the HTTP status for its client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ def _size(text: str, base: int) -> int:
     try:
         size = int(text, base)
     except ValueError:
-        raise BodyError(400, "a body whose size is no number") from None
+        raise BodyError(400, "the size of the body is not a number") from None
     if not 0 <= size <= MAX_BODY_BYTES:
         raise BodyError(413, "the body is too large")
     return size
@@ -54,20 +54,20 @@ def _chunks(source: BufferedIOBase) -> bytes:
 
 
 def _decompressed(raw: bytes, encoding: str) -> bytes:
-    """Return what was compressed, or a little more of it than is allowed."""
-    opened = {"identity": _as_it_is, "gzip": _gunzipped, "zstd": _unzstd}.get(encoding, _unknown)
+    """Decompress a body. The result may be slightly above the limit, which is then an error."""
+    opened = {"identity": _identity, "gzip": _gunzipped, "zstd": _unzstd}.get(encoding, _unknown)
     body = opened(raw)
     if len(body) > MAX_BODY_BYTES:
         raise BodyError(413, "the body is too large")
     return body
 
 
-def _as_it_is(raw: bytes) -> bytes:
+def _identity(raw: bytes) -> bytes:
     return raw
 
 
 def _unknown(_raw: bytes) -> bytes:
-    raise BodyError(415, "the body's encoding is not known here")
+    raise BodyError(415, "the body's encoding is not supported")
 
 
 def _gunzipped(raw: bytes) -> bytes:
@@ -78,7 +78,7 @@ def _gunzipped(raw: bytes) -> bytes:
 
 
 def _unzstd(raw: bytes) -> bytes:
-    """Decompress zstd, if the package ``zstandard`` is there: no client that we know compresses unasked."""
+    """Decompress zstd if ``zstandard`` is installed. No known client sends zstd by default."""
     try:
         zstandard = importlib.import_module("zstandard")
     except ImportError:

@@ -1,4 +1,4 @@
-"""A conversation, as a request to a model tells it: the same for both APIs."""
+"""The conversation in a request to a model, the same for both APIs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SHELL_TOOLS: Final = ("exec_command", "shell_command", "shell", "container.exec", "Bash", "bash")
-"""The names under which a client may offer its shell, as a function."""
+"""The names of shell tools in clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of the client's that runs shell commands: its kind in the API, its name, its parameters' schemas."""
+    """A tool of the client that runs shell commands: its kind in the API, its name, its parameters' schemas."""
 
     kind: str
     name: str
     parameters: Mapping[str, Any]
 
     def arguments(self, command: str) -> dict[str, Any]:
-        """Return what it is called with, so that it runs ``command``."""
+        """Return the arguments that make the tool run ``command``."""
         name = "cmd" if "cmd" in self.parameters else "command"
         schema = self.parameters.get(name)
         is_list = isinstance(schema, dict) and schema.get("type") == "array"
@@ -31,10 +31,11 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ModelConversation:
-    """What was said so far.
+    """The conversation so far.
 
-    ``prompt`` is all that the user said before the model's first word, ``results`` what each command gave, in order,
-    ``shell`` the tool for the next. A conversation without such a tool is one in the background: a title, a summary.
+    ``prompt`` is everything that the user wrote before the model's first answer, ``results`` the output of each
+    command, in order, ``shell`` the tool for the next command. Without such a tool, it is a background conversation: a
+    title, a summary.
     """
 
     model: str
@@ -45,27 +46,27 @@ class ModelConversation:
 
     @property
     def is_background(self) -> bool:
-        """Whether nobody works in it."""
+        """Whether this is a background conversation, in which the model cannot run commands."""
         return self.shell is None
 
     @property
     def text(self) -> str:
-        """The prompt and all results, for a marker to be looked for."""
+        """The prompt and all results, to search for a marker."""
         return "\n".join((self.prompt, *self.results))
 
 
 def shell_function(tools: list[Tool]) -> Tool | None:
-    """Return the first of ``tools`` that has the name of a shell."""
+    """Return the first of ``tools`` with the name of a shell tool."""
     return next((tool for name in SHELL_TOOLS for tool in tools if tool.name == name), None)
 
 
 def objects(value: object) -> list[dict[str, Any]]:
-    """Return those members of a list that are objects; of anything else none."""
+    """Return the objects of a list; nothing if ``value`` is not a list."""
     return [member for member in value if isinstance(member, dict)] if isinstance(value, list) else []
 
 
 def text_of(content: object) -> str:
-    """Return the text of a message's or a result's content, in whichever of its shapes."""
+    """Return the text of a message's or result's content, in any of its forms."""
     return content if isinstance(content, str) else "\n".join(_texts(content))
 
 

@@ -1,4 +1,4 @@
-"""When something goes wrong with an answer, and what then comes of it."""
+"""Faults: which answers they affect, and how."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _GARBLED: Final = b'{"type": "message", "content": ['
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request for a model's answer, outside of the background.
+    """A request for a model's answer, not in the background.
 
-    ``number`` counts those of the server from 1, ``attempt`` from 1 how often this conversation asked for this answer.
+    ``number`` counts the server's requests from 1. ``attempt`` counts from 1 how often this answer was requested.
     """
 
     number: int
@@ -31,28 +31,28 @@ class Asked:
 
 
 FaultPlan = Callable[[Asked], Fault | None]
-"""Says what goes wrong with the answer to a request. Called from the threads of the server."""
+"""Chooses the fault for the answer to a request. Called from the threads of the server."""
 
 
 def always(fault: Fault) -> FaultPlan:
-    """Have every answer go wrong."""
+    """Apply the fault to every answer."""
     return lambda _asked: fault
 
 
 def numbered(numbers: Iterable[int], fault: Fault) -> FaultPlan:
-    """Have the answers to the requests of these numbers go wrong, whoever asks."""
+    """Apply the fault to the answers of the requests with these numbers."""
     chosen = frozenset(numbers)
     return lambda asked: fault if asked.number in chosen else None
 
 
 def at_first(attempts: int, fault: Fault) -> FaultPlan:
-    """Have each answer of each conversation go wrong so many times before it comes."""
+    """Apply the fault to each answer so many times before it succeeds."""
     return lambda asked: fault if asked.attempt <= attempts else None
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How a reply is sent: ``wait`` seconds before it, ``pause`` before each piece, ``cut`` after so many bytes."""
+    """How a reply is sent: after ``wait`` seconds, with ``pause`` before each piece, cut after ``cut`` bytes."""
 
     reply: Reply
     wait: float = 0.0
@@ -60,8 +60,8 @@ class Delivery:
     cut: int | None = None
 
 
-def spoilt(delivery: Delivery, fault: Fault, wire: ApiWire, key: str) -> Delivery:
-    """Return a delivery as ``fault`` leaves it. ``key`` is the client's."""
+def with_fault(delivery: Delivery, fault: Fault, wire: ApiWire, key: str) -> Delivery:
+    """Apply a fault to a delivery. ``key`` is the client's."""
     match fault:
         case Hang(seconds):
             return replace(delivery, wait=delivery.wait + seconds)
@@ -88,7 +88,7 @@ def _failed(reply: Reply, fail: Fail, wire: ApiWire, key: str) -> Reply:
 
 
 def _garbled(reply: Reply) -> Reply:
-    """Break each piece from the second one on, and the only piece of a reply that is no stream."""
+    """Break every piece except the first, or the only piece of a reply that is not a stream."""
     if not reply.streams:
         return replace(reply, pieces=(_GARBLED,))
     return replace(reply, pieces=(reply.pieces[0], *(b"data: " + _GARBLED + b"\n\n" for _ in reply.pieces[1:])))

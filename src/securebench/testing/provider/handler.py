@@ -1,4 +1,4 @@
-"""One connection of a client, in a thread of its own: requests in, deliveries out."""
+"""One connection of a client, in its own thread: it reads requests and sends responses."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from securebench.testing.provider.reply import Reply
 
     class Serving(Protocol):
-        """The server of a handler: says how a request is answered, and when all is over."""
+        """The interface of the server for a handler: answers requests, and reports when the server has stopped."""
 
         stopped: threading.Event
 
         def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Delivery:
-            """Return what goes back."""
+            """Return the response."""
 
 
 _IDLE_SECONDS: Final = 120.0
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Reads requests and sends deliveries, without a word on the terminal."""
+    """Reads requests and sends responses, without logging."""
 
     protocol_version = "HTTP/1.1"
     server_version = "scripted-provider"
@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Any
 
     def handle_any(self) -> None:
-        """Answer one request, of whatever method."""
+        """Answer one request of any method."""
         server: Serving = self.server
         delivery = self._delivery(server)
         if server.stopped.wait(delivery.wait):
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send_body(self, delivery: Delivery, server: Serving) -> None:
-        """Send the pieces. A delivery that is to be cut ends before the end, and so does the connection."""
+        """Send the pieces. If the delivery is to be cut, end the connection before the end."""
         left = sys.maxsize if delivery.cut is None else delivery.cut
         for piece in delivery.reply.pieces:
             if left == 0 or server.stopped.wait(delivery.pause):
@@ -95,4 +95,4 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunk else piece)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in http.server
-        """Say nothing."""
+        """Log nothing."""

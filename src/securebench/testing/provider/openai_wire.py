@@ -1,4 +1,4 @@
-"""The OpenAI Responses API, as far as a client that works with tools needs it."""
+"""The subset of the OpenAI Responses API that clients with tools use."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _STREAMED: Final = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
 }
-"""Calls whose arguments come in pieces: the events' name, and the item's field."""
+"""Calls whose arguments are streamed: the event's name, and the item's field."""
 
 Event = dict[str, Any]
 
 
 def read(body: Mapping[str, Any]) -> ModelConversation:
-    """Return the conversation of a request's body. Nothing of the body is relied on."""
+    """Return the conversation in a request's body. The body may be anything."""
     given = body.get("input")
     items = objects(given) if not isinstance(given, str) else [{"role": "user", "content": given}]
-    said = [place for place, item in enumerate(items) if item.get("role") != "user" and _is_the_models(item)]
-    asked = items[: said[0]] if said else items
+    answered = [place for place, item in enumerate(items) if item.get("role") != "user" and _is_the_models(item)]
+    asked = items[: answered[0]] if answered else items
     return ModelConversation(
         model=str(body.get("model", "")),
         prompt="\n".join(text_of(item.get("content")) for item in asked if item.get("role") == "user"),
@@ -57,7 +57,7 @@ def _is_the_models(item: Mapping[str, Any]) -> bool:
 
 
 def _shell(tools: list[dict[str, Any]]) -> Tool | None:
-    """Return the tool for commands: a function of the client's, the API's own for it, or one that takes a program."""
+    """Return the tool for commands: a function of the client, the API's own shell tool, or one that runs a program."""
     functions = [
         Tool("function", str(tool.get("name")), _properties(tool)) for tool in tools if tool.get("type") == "function"
     ]
@@ -76,7 +76,7 @@ def _properties(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
-    """Return ``answer`` as the API gives it: a stream of events, or one object where the client wants that."""
+    """Return ``answer`` in the form of the API: a stream of events, or one object if the client asked for that."""
     opened: Event = {
         "id": new_id("resp_"),
         "object": "response",
@@ -136,7 +136,7 @@ def _part(say: Say, text: str) -> Event:
 
 
 def _item_events(place: int, act: Act, item: Event) -> Iterator[Event]:
-    """Yield the events that tell one item: that it begins, its text piece by piece, and all of it once more."""
+    """Yield the events of one item: its start, its text piece by piece, and the complete item."""
     at = {"item_id": item["id"], "output_index": place}
     yield {"type": "response.output_item.added", "output_index": place, "item": _begun(item)}
     if isinstance(act, Say):
@@ -150,7 +150,7 @@ def _item_events(place: int, act: Act, item: Event) -> Iterator[Event]:
 
 
 def _begun(item: Event) -> Event:
-    """Return an item as it is before anything of it has come."""
+    """Return an item as it is before its content."""
     empty: Event = {key: type(item[key])() for key in ("content", "arguments", "input") if key in item}
     return {**item, **empty, "status": "in_progress"}
 
@@ -165,13 +165,13 @@ def _saying(say: Say, at: Event) -> Iterator[Event]:
 
 
 def error(status: int, message: str) -> Event:
-    """Return the body of an answer with an error's status."""
+    """Return the body of an error response."""
     kind = _ERRORS.get(status, "server_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
 
 
 def error_event(status: int, message: str) -> Event:
-    """Return the event that breaks an answer off."""
+    """Return the event that aborts a streamed answer."""
     failed = {"id": new_id("resp_"), "object": "response", "status": "failed", "output": []}
     code = {"code": _ERRORS.get(status, "server_error"), "message": message}
     return {"type": "response.failed", "response": {**failed, "error": code}}

@@ -1,7 +1,7 @@
-"""What models do to tasks: solve them, give up on them, cheat at them, attack what they run in.
+"""Scripts: models that solve tasks, give up, cheat, or attack their sandbox.
 
-Each returns a script. Commands are of ``/bin/sh`` and begin in the agent's working directory, which is the workspace,
-or in ``repo_patch`` the repository.
+Each function returns a script. Commands run in ``/bin/sh`` and start in the agent's working directory, which is the
+workspace, or for ``repo_patch`` the repository.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
     from securebench.testing.provider.conversation import ModelConversation
 
 READ_TASK: Final = Shell('cat "$SECUREBENCH_TASK_FILE"')
-"""Has the task come back as a result, so that a book can choose by what stands in it."""
+"""Returns the task as a result, so that a script book can choose by its text."""
 
 _END: Final = "END_OF_ANSWER"
 
 
 def solve(family: str, answer: str) -> Script:
-    """Give ``answer``: a text or a module, a patch of the repository, or the commands that change the workspace.
+    """Solve the task with ``answer``: a text or module, a patch for the repository, or commands for the workspace.
 
-    Raises ``KeyError`` for a family that there is not.
+    Raises ``KeyError`` for an unknown family.
     """
     kind = FAMILIES[family].candidate_kind
     if kind is CandidateKind.WORKSPACE:
         return (READ_TASK, Shell(answer), Say("It is done."))
     if kind is CandidateKind.PATCH:
-        return (READ_TASK, Shell(_written(answer, "-", "git apply -v")), Say("The repository is mended."))
+        return (READ_TASK, Shell(_written(answer, "-", "git apply -v")), Say("The repository is fixed."))
     return (READ_TASK, Shell(_written(answer, ANSWER_FILES[kind])), Say("The answer is written."))
 
 
 def _written(content: str, path: str, program: str = "cat >") -> str:
-    """Return the command that gives ``content``, with a line end, to a file or to a program that reads its input."""
+    """Return the command that writes ``content``, with a final line feed, to a file or to a program's stdin."""
     if f"\n{_END}\n" in f"\n{content}\n":
-        raise ValueError(f"an answer must have no line {_END}")
+        raise ValueError(f"an answer must not have the line {_END}")
     body = content if content.endswith("\n") else content + "\n"
     return f"{program} {shlex.quote(path)} <<'{_END}'\n{body}{_END}"
 
 
 def by_marker(known: Mapping[str, Script], otherwise: Script) -> ScriptBook:
-    """Return a book that takes the script whose marker stands in the prompt or in a result, the first of several.
+    """Return a book that chooses the first script whose marker is in the prompt or in a result.
 
-    Where the prompt does not hold the task, all of the scripts must begin with :data:`READ_TASK`.
+    If the prompt does not contain the task, all scripts must begin with :data:`READ_TASK`.
     """
 
     def choose(conversation: ModelConversation) -> Script:
@@ -62,38 +62,38 @@ def by_marker(known: Mapping[str, Script], otherwise: Script) -> ScriptBook:
 
 
 def give_up() -> Script:
-    """Look at the task, do nothing, and say so."""
+    """Read the task, do nothing, and say so."""
     return (READ_TASK, Say("I could not find an answer."))
 
 
 def refuse() -> Script:
-    """Say that it will not, as the API marks it."""
+    """Refuse, with the API's mark of a refusal."""
     return (Say("I will not do this.", refused=True),)
 
 
 def never_answer(seconds: float = 3600) -> Script:
-    """Keep the client waiting for the first word."""
+    """Keep the client waiting for the first piece of the answer."""
     return (Hang(seconds), Say("Here I am."))
 
 
-def work_for_ever(seconds: int = 3600) -> Script:
-    """Run one command after another, each of which takes a while, for so long."""
+def work_forever(seconds: int = 3600) -> Script:
+    """Run slow commands one after another, for ``seconds`` in total."""
     return (*(Shell(f"sleep {pause}") for pause in [5] * (seconds // 5)), Say("It took a while."))
 
 
 def crash() -> Script:
-    """Look at the task, then kill the program that it works for: the parent of each command's shell."""
-    return (READ_TASK, _in_a_sandbox('kill -9 "$PPID"'), Say("I am still here."))
+    """Read the task, then kill the agent program, which is the parent of each command's shell."""
+    return (READ_TASK, _only_in_sandbox('kill -9 "$PPID"'), Say("I am still here."))
 
 
-def _in_a_sandbox(commands: str) -> Shell:
-    """Return what does nothing where no agent has its task: that might be somebody's own machine."""
-    return Shell(': "${SECUREBENCH_TASK_FILE:?not set, so that this is no sandbox}"\n' + commands)
+def _only_in_sandbox(commands: str) -> Shell:
+    """Return a command that does nothing outside of an agent's sandbox, for example on a developer's machine."""
+    return Shell(': "${SECUREBENCH_TASK_FILE:?not set, so this is not a sandbox}"\n' + commands)
 
 
 def cheat_tests() -> Script:
-    """In a repository: have whatever tests there are pass, by the configuration of their runner and their own text."""
-    return (_in_a_sandbox(_CHEAT_TESTS), Say("All tests pass."))
+    """In a repository: make all tests pass, through the configuration of their runner and by overwriting them."""
+    return (_only_in_sandbox(_CHEAT_TESTS), Say("All tests pass."))
 
 
 _CHEAT_TESTS: Final = r"""
@@ -112,8 +112,8 @@ git status --short | head -5"""
 
 
 def cheat_evaluation() -> Script:
-    """Write what only a verifier has: its inputs, its results, and the places where it may look for them."""
-    return (_in_a_sandbox(_CHEAT_EVALUATION), Say("It is solved."))
+    """Write files that only a verifier should have: its inputs, its results, in places where it may look for them."""
+    return (_only_in_sandbox(_CHEAT_EVALUATION), Say("It is solved."))
 
 
 _CHEAT_EVALUATION: Final = r"""
@@ -127,8 +127,8 @@ echo 'SECUREBENCH_RESULT {"passed": true, "score": 1.0}'"""
 
 
 def cheat_git() -> Script:
-    """In a repository: forge its history and its state, and leave hooks and filters for whoever uses git there next."""
-    return (_in_a_sandbox(_CHEAT_GIT), Say("It is committed."))
+    """In a repository: forge its history and state, and install hooks and filters for the next user of git."""
+    return (_only_in_sandbox(_CHEAT_GIT), Say("It is committed."))
 
 
 _CHEAT_GIT: Final = r"""
@@ -147,15 +147,15 @@ git log --oneline | head -3"""
 
 
 def cheat_events() -> Script:
-    """Print the client's own events, in which all is well and costs nothing, where its output goes."""
+    """Print forged events of the agent program, with success and no cost, to its output."""
     return (attack("events"), Say("Nothing happened."))
 
 
 def attack_everything(targets: Targets) -> Script:
-    """Make every attempt to get out or at keys, but for the budget. The lines and the loot are files."""
+    """Make every attempt at escape and at keys, except on the budget. The lines and the loot are files."""
     return (attack(targets=targets), Say("I tried."))
 
 
 def attack_budget(targets: Targets, most: int = 1000) -> Script:
-    """Ask for so many answers past the client, until the relay has enough."""
+    """Request answers past the client, until the relay's budget is exhausted."""
     return (attack("budget", targets=targets, most=most), Say("I tried."))

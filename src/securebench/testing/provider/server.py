@@ -1,4 +1,4 @@
-"""The provider: an HTTP server on this machine's loopback, which speaks both APIs."""
+"""The provider: an HTTP server on loopback that supports both APIs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """A certificate for 127.0.0.1 or ``localhost``, and its key, in files of PEM."""
+    """A certificate for 127.0.0.1 or ``localhost``, and its key, as PEM files."""
 
     certificate: Path
     key: Path
 
 
 class ScriptedProvider:
-    """A provider with a model that follows a script, or the one that a book chooses. A context manager.
+    """A provider whose model follows a script, or the script that a book chooses. A context manager.
 
-    It serves from ``url``, which has no version and no slash at its end, until it is closed. ``fault`` spoils answers:
-    one fault all of them, a plan those that it says. Requests in the background of a conversation, which offer no
-    shell, get a harmless answer and are never spoilt. Raises ``OSError`` where the port is not to be had.
+    It serves at ``url``, which has no version and no final slash, until it is closed. ``fault`` applies to all answers;
+    a plan chooses the answers. Background requests, which offer no shell, get a harmless answer without faults. Raises
+    ``OSError`` if the port is unavailable.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class ScriptedProvider:
 
     @property
     def requests(self) -> tuple[Received, ...]:
-        """What was asked so far, in order; of very much, the latest."""
+        """The requests so far, in order; only the latest if there are very many."""
         return self._answering.received()
 
     @property
     def keys_seen(self) -> frozenset[str]:
-        """The keys with which anything was asked."""
+        """The API keys of all requests."""
         return self._answering.keys()
 
     def close(self) -> None:
-        """End it, with all its connections. Idempotent. Raises what went wrong in the server itself."""
+        """Stop it and all connections. Idempotent. Raises the first error of the server itself."""
         self._server.stopped.set()
         if self._thread.ident is not None:
             self._server.shutdown()
@@ -87,7 +87,7 @@ class ScriptedProvider:
 
 class _Server(ThreadingHTTPServer):
     request_queue_size = 256
-    daemon_threads = False  # what is closed waits for its threads
+    daemon_threads = False  # close() waits for the threads
 
     def __init__(self, port: int, answering: Answering, tls: Tls | None) -> None:
         self.stopped = threading.Event()
@@ -98,17 +98,17 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Delivery:
-        """Return what goes back to a client."""
+        """Return the response for a client."""
         return self._answering.answer(method, path, headers, body)
 
     def end_connections(self) -> None:
-        """Shut what is still connected: whoever reads or writes there, ends."""
+        """Shut down open connections, which ends their threads."""
         for connection in tuple(self._connections):
             with suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Take a connection. The handshake is its own thread's, at the first read."""
+        """Accept a connection. Its TLS handshake happens in its own thread, at the first read."""
         connection, address = super().get_request()
         if self._context is not None:
             connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
@@ -116,12 +116,12 @@ class _Server(ThreadingHTTPServer):
         return connection, address
 
     def shutdown_request(self, request: Any) -> None:
-        """Let a connection go."""
+        """Forget a closed connection."""
         self._connections.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
-        """Keep what is our own fault. A client may leave whenever it likes."""
+        """Keep errors of the server itself. Clients may disconnect at any time."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError) and not self.errors:
             self.errors.append(error)

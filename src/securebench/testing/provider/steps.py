@@ -1,4 +1,4 @@
-"""What a scripted model does, step by step, and what may go wrong on the way to it."""
+"""The steps of a scripted model, and faults in its answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class AnswerUsage:
-    """The tokens of one answer. ``cached`` are some of ``input``, ``reasoning`` some of ``output``."""
+    """The tokens of one answer. ``cached`` is part of ``input``, ``reasoning`` part of ``output``."""
 
     input: int = 1200
     cached: int = 1000
@@ -18,7 +18,7 @@ class AnswerUsage:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The model has the client run a shell command, by whichever tool of the client's does that."""
+    """The model runs a shell command with the client's shell tool."""
 
     command: str
     usage: AnswerUsage = field(default_factory=AnswerUsage)
@@ -26,7 +26,7 @@ class Shell:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """The model says something. ``refused``: it says so as the API marks that it will not."""
+    """The model writes text. With ``refused``, it has the API's mark of a refusal."""
 
     text: str
     usage: AnswerUsage = field(default_factory=AnswerUsage)
@@ -37,8 +37,8 @@ class Say:
 class Fail:
     """An error of the API instead of an answer.
 
-    ``retry_after`` is a header, in seconds. ``echo_key`` puts the client's key into the message. ``in_stream`` begins a
-    good answer, with status 200, and breaks it off with an error event.
+    ``retry_after`` is a header, in seconds. ``echo_key`` puts the client's key into the message. ``in_stream`` starts a
+    normal answer with status 200, and aborts it with an error event.
     """
 
     status: int
@@ -49,14 +49,14 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Nothing at all, for so many seconds; then the answer."""
+    """No data for so many seconds, then the answer."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection ends in the middle of the answer, after so many bytes of its body."""
+    """The connection ends within the answer, after so many bytes of its body."""
 
     after_bytes: int
 
@@ -75,7 +75,7 @@ class Garble:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """The client is sent to another URL, with status 307."""
+    """A redirect to another URL, with status 307."""
 
     location: str
 
@@ -85,9 +85,9 @@ Fault = Fail | Hang | Cut | Slow | Garble | Redirect
 Step = Act | Fault
 
 Script = tuple[Step, ...]
-"""What a model does in one conversation. Each ``Shell`` ends an answer, and the next begins with its result.
+"""The steps of a model in one conversation. Each ``Shell`` ends an answer, and the next answer follows its result.
 
-A fault belongs to the answer that it stands before, each time that this answer is asked for.
+A fault applies to the answer after it, whenever that answer is requested.
 """
 
 NOTHING_LEFT: Final = Say("There is nothing left to do.")
@@ -95,19 +95,19 @@ NOTHING_LEFT: Final = Say("There is nothing left to do.")
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """One answer of a model: what it says, then at most one command, and what goes wrong with it."""
+    """One answer of a model: texts, then at most one command, and the faults of the answer."""
 
     acts: tuple[Act, ...]
     faults: tuple[Fault, ...] = ()
 
     @property
     def usage(self) -> AnswerUsage:
-        """The tokens of it all: those of its last act."""
+        """The tokens of the answer, which are those of its last act."""
         return self.acts[-1].usage
 
 
 def answer_at(script: Script, results: int) -> ModelAnswer:
-    """Return the answer that ``script`` has for a conversation with so many results. Beyond its end it has no more."""
+    """Return the script's answer for a conversation with so many results. After its end, nothing is left to do."""
     answers: list[list[Step]] = [[]]
     for step in script:
         answers[-1].append(step)

@@ -1,4 +1,4 @@
-"""Which API a request speaks."""
+"""Which API a request uses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApiWire:
-    """One API: how a request's body is read, and how an answer, an error and the list of models are written.
+    """One API: how to read a request's body, and how to write an answer, an error and the list of models.
 
-    ``error_event`` breaks a streamed answer off. ``read`` takes whatever a body holds.
+    ``error_event`` aborts a streamed answer. ``read`` accepts any body.
     """
 
     read: Callable[[Mapping[str, Any]], ModelConversation]
@@ -42,12 +42,12 @@ ANTHROPIC: Final = ApiWire(
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> ApiWire:
-    """Return the API that a request speaks, by its path or else its headers (names in lower case)."""
+    """Return the API of a request, from its path or else its headers (names in lower case)."""
     is_anthropic = "/messages" in path or "anthropic-version" in headers or "x-api-key" in headers
     return ANTHROPIC if is_anthropic else OPENAI
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """Return the key that a client sends, empty if there is none."""
+    """Return the client's API key, or an empty string."""
     bearer = headers.get("authorization", "")
     return headers.get("x-api-key") or bearer.removeprefix("Bearer ").strip()

@@ -1,5 +1,6 @@
-"""The program that tries to get out: standard library only, Python 3.8 or later, sent over stdin.
+"""The program that tries to break out: standard library only, Python 3.8 or later, sent over stdin.
 
-``base`` says what an attempt is and makes it, ``main`` makes those that it is told to; the other modules hold attempts.
-Each is harmless where it works: what is opened for writing is not written, what is set is set to what it was.
+``base`` defines an attempt and makes it, and ``main`` makes the requested ones; the other modules contain attempts.
+Each attempt is harmless if it works: files opened for writing are not written, and settings are set to their current
+value.
 """

@@ -1,4 +1,4 @@
-"""What an attempt is, and how one is made: in a process of its own, so that nothing that it did stays."""
+"""An attempt, and how to make it in its own process, so that it leaves no trace."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SECONDS = 15.0
-"""What one attempt may take. One that hangs is neither contained nor escaped."""
+"""The time limit of one attempt. One that hangs is neither contained nor escaped."""
 
 
 TOGETHER = "together"
-"""Staging: in one sandbox with others, in a process of its own."""
+"""Staging: in a sandbox shared with others, in its own process."""
 ALONE = "alone"
-"""Staging: in a sandbox of its own with small limits, which it ends, or tries to use up."""
+"""Staging: in its own sandbox with small limits, which it ends or exhausts."""
 ENDLESS = "endless"
-"""Staging: as alone, with a short time limit: it never ends by itself."""
+"""Staging: like ``alone``, with a short time limit, because it never ends."""
 ENTERED = "entered"
-"""Staging: in a persistent sandbox that the driver runs other commands in meanwhile."""
+"""Staging: in a persistent sandbox in which the driver runs other commands meanwhile."""
 LEAKED = "leaked"
 """Staging: started in a directory that the runtime may have left open."""
 
 
-class Stopped(Exception):  # noqa: N818 - it is what one hopes for, not an error
-    """Something other than an error number stopped an attempt."""
+class Stopped(Exception):  # noqa: N818 - the desired result, not an error
+    """An attempt was stopped by something other than an error number."""
 
 
 class Host(NamedTuple):
-    """What the host set up to be attacked.
+    """The host's targets.
 
-    ``canary`` is the absolute path of a file that holds ``secret``; ``victim`` a process; ``port`` is listened to at
-    each of ``addresses``, ``abstract`` is the name of an abstract socket that is.
+    ``canary`` is the absolute path of a file that contains ``secret``, ``victim`` a process id. A server listens on
+    ``port`` at each of ``addresses``, and another on the abstract socket ``abstract``.
     """
 
     canary: str
@@ -50,11 +50,11 @@ class Host(NamedTuple):
 
 
 class BreakoutAttempt(NamedTuple):
-    """One way to get out. ``function`` returns when it worked, and raises ``OSError`` or :class:`Stopped` if not.
+    """One way to break out. ``function`` returns if it worked, and raises ``OSError`` or :class:`Stopped` if not.
 
-    ``means`` says what it would mean, ``entry`` names the catalogue's, ``staging`` says in what sandbox it is made. One
-    at the ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape can be
-    called at all. If the sandbox has a kernel of its own, this does no harm.
+    ``means`` is the consequence, ``entry`` the catalogue's, and ``staging`` the kind of sandbox. An attempt with
+    ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape can be called
+    at all. This is harmless if the sandbox has its own kernel.
     """
 
     name: str
@@ -66,18 +66,18 @@ class BreakoutAttempt(NamedTuple):
 
 
 ATTEMPTS: dict[str, BreakoutAttempt] = {}
-"""Every attempt by its name, in the order of its modules."""
+"""All attempts by name, in the order of their modules."""
 
 
 def add(attempt: BreakoutAttempt) -> None:
-    """Make ``attempt`` one of :data:`ATTEMPTS`."""
+    """Add ``attempt`` to :data:`ATTEMPTS`."""
     ATTEMPTS[attempt.name] = attempt
 
 
 def attempt(
     name: str, means: str, entry: str, *, staging: str = TOGETHER, surface: bool = False
 ) -> Callable[[Callable[[Host], str | None]], Callable[[Host], str | None]]:
-    """Make the decorated function an attempt."""
+    """Register the decorated function as an attempt."""
 
     def register(function: Callable[[Host], str | None]) -> Callable[[Host], str | None]:
         add(BreakoutAttempt(name, means, entry, function, staging, surface))
@@ -131,7 +131,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def number_of(name: str) -> int:
-    """Return the number of a system call on this machine. Raises :class:`Stopped` on one that is not known."""
+    """Return the number of a system call on this machine. Raises :class:`Stopped` on an unknown machine."""
     if platform.machine() not in _MACHINES:
         raise Stopped("not tried on this machine")
     return _NUMBERS[name][_MACHINES[platform.machine()]]
@@ -153,13 +153,13 @@ def syscall_number(number: int, *arguments: object) -> int:
 
 
 def only_on(machine: str) -> None:
-    """Raise :class:`Stopped` unless this machine is of that kind."""
+    """Raise :class:`Stopped` on other machines."""
     if platform.machine() != machine:
         raise Stopped("not tried on this machine")
 
 
 def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
-    """Make ``attempt`` here and now; return ``contained``, ``reached`` or ``escaped``, and how or by what."""
+    """Make ``attempt`` in this process. Return ``contained``, ``reached`` or ``escaped``, and how or by what."""
     try:
         how = attempt.function(host)
     except Stopped as stopped:
@@ -172,7 +172,7 @@ def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
 
 
 def outcome_apart(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
-    """Make ``attempt`` in a child. What kills the child contains it; a child that says nothing in time is unknown."""
+    """Make ``attempt`` in a child. A killed child is contained; one that does not answer in time is unknown."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -182,15 +182,15 @@ def outcome_apart(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
     os.close(writer)
     waiting = select.poll()
     waiting.register(reader, select.POLLIN)
-    said = os.read(reader, 65536) if waiting.poll(SECONDS * 1000) else None
+    answer = os.read(reader, 65536) if waiting.poll(SECONDS * 1000) else None
     os.close(reader)
-    if said is None:
+    if answer is None:
         os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
-    if said:
-        outcome, how = json.loads(said)
+    if answer:
+        outcome, how = json.loads(answer)
         return outcome, how
-    return ("unknown", "no answer") if said is None or not os.WIFSIGNALED(status) else _killed(os.WTERMSIG(status))
+    return ("unknown", "no answer") if answer is None or not os.WIFSIGNALED(status) else _killed(os.WTERMSIG(status))
 
 
 def _killed(number: int) -> tuple[str, str]:

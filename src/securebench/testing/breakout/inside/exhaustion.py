@@ -1,6 +1,6 @@
-"""Attempts to use a machine up. Each has a sandbox of its own, with small limits, and ends it or is stopped.
+"""Attempts to exhaust the machine. Each has its own sandbox with small limits, and is stopped or ends it.
 
-One that gets more than any of those limits would allow has escaped.
+An attempt that gets more than the limits allow has escaped.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _descriptors(_host: Host) -> str:
     return f"{_MANY} descriptors"
 
 
-@attempt("use processors for ever", _STARVED, "I10", staging=ENDLESS)
+@attempt("use processors forever", _STARVED, "I10", staging=ENDLESS)
 def _processors(_host: Host) -> str:
     for _ in range(3):
         if os.fork() == 0:
@@ -131,7 +131,7 @@ def _processors(_host: Host) -> str:
         pass
 
 
-@attempt("write output for ever", "the harness's memory or the host's disk full", "I12", staging=ALONE)
+@attempt("write output forever", "the harness's memory or the host's disk full", "I12", staging=ALONE)
 def _output(_host: Host) -> str:
     for _ in range(_MUCH // 65536):
         sys.stderr.buffer.write(bytes(65536))

@@ -1,4 +1,4 @@
-"""Attempts at files and devices: the host's, the image's, and those that are more than files."""
+"""Attempts on files and devices: the host's, the image's, and special ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _leaked(host: Host) -> str:
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError), open(f"/proc/self/fd/{name}/../../../../../../../..{host.canary}") as file:
             return _require_secret(file.read(), host)
-    raise Stopped("none leads there")
+    raise Stopped("no descriptor leads there")
 
 
 @attempt("find a descriptor of a file that is not its own", "the host's files read and written", "I03")
@@ -91,7 +91,7 @@ def _foreign_descriptor(_host: Host) -> str:
             target = os.readlink(f"/proc/self/fd/{name}")
             if not target.startswith(allowed):
                 return target
-    raise Stopped("there is none")
+    raise Stopped("none")
 
 
 @attempt("open a file by its handle (`open_by_handle_at`)", "every file of the host's disk read", "I03")
@@ -109,7 +109,7 @@ def _by_mountinfo(host: Host) -> str:
         with contextlib.suppress(OSError):
             os.close(os.open(os.path.join(source, os.path.basename(host.canary)), os.O_WRONLY))
             return source
-    raise Stopped("none is in reach")
+    raise Stopped("none reachable")
 
 
 @attempt("overwrite the program of process 1", "a program of the host replaced", "I03")
@@ -127,7 +127,7 @@ def _add_file(_host: Host) -> None:
     os.close(os.open("/usr/bin/securebench-was-here", os.O_WRONLY | os.O_CREAT, 0o600))
 
 
-@attempt("write the list of host names", "a file that the framework lends changed", "A24")
+@attempt("write `/etc/hosts`", "a file of the container runtime changed", "A24")
 def _write_hosts(_host: Host) -> None:
     os.close(os.open("/etc/hosts", os.O_WRONLY))
 
@@ -139,18 +139,18 @@ def _set_id(directory: str, _host: Host) -> str:
         os.chown(path, 0, 0)
     os.chmod(path, 0o6755)
     code = "import os; print(os.geteuid())"
-    said = subprocess.run(
+    done = subprocess.run(
         [path, "-I", "-S", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
     )
     os.unlink(path)
-    if int(said.stdout or before) == before:
+    if int(done.stdout or before) == before:
         raise Stopped("not honoured")
     return "another user"
 
 
 for _where, _path in {"in `/tmp`": "/tmp", "where the host shares a directory": "/workspace"}.items():
     _name = f"become another user by a set-id copy {_where}"
-    add(BreakoutAttempt(_name, "another user's files in reach", "H06", functools.partial(_set_id, _path)))
+    add(BreakoutAttempt(_name, "another user's files reachable", "H06", functools.partial(_set_id, _path)))
 
 
 @attempt("give a program a capability", "a program with privileges", "H06")
@@ -190,7 +190,7 @@ def _any_disk(_host: Host) -> str:
             if stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
                 os.close(os.open(f"/dev/{name}", os.O_RDONLY))
                 return name
-    raise Stopped("there is none")
+    raise Stopped("none")
 
 
 @attempt("type into the terminal that it was started from (`TIOCSTI`)", "commands run as the tester", "I18")

@@ -1,4 +1,4 @@
-"""Attempts at the kernel: its settings, its modules, its memory, and the calls that were often used to escape."""
+"""Attempts on the kernel: its settings, modules and memory, and system calls that were often used to escape."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _WRITTEN = {
 }
 _READ = {
     "/proc/kcore": "the host's memory read",
-    "/proc/kmsg": "the kernel's log taken",
+    "/proc/kmsg": "the kernel's log consumed",
     "/proc/keys": "the names of others' keys",
-    "/proc/timer_list": "what the host's processes wait for",
+    "/proc/timer_list": "the timers of the host's processes",
     "/proc/sched_debug": "the host's processes listed",
     "/sys/kernel/debug/sched": "the kernel's debugging files",
-    "/sys/firmware/dmi/tables/DMI": "what the host's hardware is",
+    "/sys/firmware/dmi/tables/DMI": "a description of the host's hardware",
 }
 _MOST_FILES = 50_000
 
@@ -70,7 +70,7 @@ def _find_writable(root: str) -> str:
         seen += len(files)
         if seen > _MOST_FILES:
             break
-    raise Stopped("there is none")
+    raise Stopped("none")
 
 
 @attempt("find any writable file in `/proc/sys`", "a setting of the kernel changed", "I18", surface=True)
@@ -175,7 +175,7 @@ def _oom_score(_host: Host) -> None:
         file.write("-1000")
 
 
-@attempt("raise a hard limit", "core dumps, descriptors and files without end", "I17")
+@attempt("raise a hard limit", "unlimited core dumps, descriptors and files", "I17")
 def _raise_limit(_host: Host) -> None:
     import resource
 

@@ -1,6 +1,6 @@
-"""Makes the attempts that it is told to: ``{"host": {...}, "names": [...]}`` is its last argument.
+"""Makes the requested attempts: ``{"host": {...}, "names": [...]}`` is its last argument.
 
-Says a line of JSON for each: its name, its outcome, and how.
+Prints a line of JSON for each: its name, its outcome, and how.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from securebench.testing.breakout.inside.base import ATTEMPTS, TOGETHER, Host, o
 
 
 def main() -> None:
-    """Make them: those that share a sandbox in a process each."""
-    asked = json.loads(sys.argv[-1])
-    host = Host(**{**asked["host"], "addresses": tuple(asked["host"]["addresses"])})
-    for name in asked["names"]:
+    """Make the attempts. Those that share a sandbox run in their own processes."""
+    request = json.loads(sys.argv[-1])
+    host = Host(**{**request["host"], "addresses": tuple(request["host"]["addresses"])})
+    for name in request["names"]:
         attempt = ATTEMPTS[name]
         make = outcome_apart if attempt.staging == TOGETHER else outcome_of
         os.write(1, (json.dumps([name, *make(attempt, host)]) + "\n").encode())

@@ -1,4 +1,4 @@
-"""Attempts at mounts, namespaces and cgroups."""
+"""Attempts on mounts, namespaces and cgroups."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _MOUNTED = {
 for _name, _arguments in _MOUNTED.items():
     add(
         BreakoutAttempt(
-            _name, "files of the host, or of the kernel, in reach", "I18", functools.partial(_mount, *_arguments)
+            _name, "files of the host, or of the kernel, reachable", "I18", functools.partial(_mount, *_arguments)
         )
     )
 
 
-@attempt("uncover a masked path", "what the sandbox hides read", "I18")
+@attempt("uncover a masked path", "hidden kernel files read", "I18")
 def _unmask(_host: Host) -> None:
     syscall("umount2", b"/proc/kcore", 2)
 
@@ -61,7 +61,7 @@ def _chroot(_host: Host) -> None:
     os.chroot("/tmp")
 
 
-@attempt("`fsopen`: a file system by the new calls", "files of the kernel in reach", "I18")
+@attempt("`fsopen`: a file system through the new calls", "files of the kernel reachable", "I18")
 def _fsopen(_host: Host) -> None:
     syscall("fsopen", b"tmpfs", 0)
 
@@ -102,7 +102,7 @@ def _clone(_host: Host) -> None:
         os._exit(0)
 
 
-@attempt("`clone3` with a new user namespace", "flags that a filter cannot look at", "I18", surface=True)
+@attempt("`clone3` with a new user namespace", "flags that a filter cannot see", "I18", surface=True)
 def _clone3(_host: Host) -> None:
     arguments = (0x10000000).to_bytes(8, "little").ljust(32, b"\0") + _SIGCHLD.to_bytes(8, "little")
     if syscall("clone3", ctypes.create_string_buffer(arguments.ljust(64, b"\0"), 64), 64) == 0:
@@ -120,13 +120,13 @@ def _setns(_host: Host) -> None:
     _enter("1")
 
 
-@attempt("map itself to root", "a user of the host taken on", "I18")
+@attempt("map itself to root", "the rights of a user of the host", "I18")
 def _map_root(_host: Host) -> None:
     with open("/proc/self/uid_map", "w") as file:
         file.write("0 0 4294967295")
 
 
-@attempt("become another user", "files of another user in reach", "I18")
+@attempt("become another user", "files of another user reachable", "I18")
 def _become(_host: Host) -> str:
     os.setresuid(1000, 1000, 1000)
     return "uid 1000"
@@ -137,7 +137,7 @@ def _release_agent(_host: Host) -> str:
     return _first_writable({"release_agent"})
 
 
-@attempt("change a limit of its cgroup", "no limit", "I09")
+@attempt("change a limit of its cgroup", "limits removed", "I09")
 def _cgroup_limit(_host: Host) -> str:
     return _first_writable({"memory.limit_in_bytes", "memory.max", "pids.max", "cpu.max", "cgroup.procs"})
 
@@ -152,4 +152,4 @@ def _first_writable(names: set[str]) -> str:
             except OSError:
                 continue
             return os.path.join(directory, name)
-    raise Stopped("refused" if found else "not there")
+    raise Stopped("refused" if found else "not found")

@@ -1,4 +1,4 @@
-"""Attempts at the network. Nothing is sent to any address but those of the machine that this runs on."""
+"""Attempts on the network. Nothing is sent to any address except this machine's."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SIOCSIFADDR, _SIOCSIFFLAGS = 0x8916, 0x8914
 _AF_VSOCK, _ANY_CID = 40, 0xFFFFFFFF
 _NETLINK_AUDIT = 9
 _ROUTED = {
-    "the internet": ("192.0.2.1", "what the sandbox sees sent away"),
-    "the internet by IPv6": ("2001:db8::1", "what the sandbox sees sent away"),
+    "the internet": ("192.0.2.1", "the sandbox's data sent out"),
+    "the internet by IPv6": ("2001:db8::1", "the sandbox's data sent out"),
     "the cloud's metadata": ("169.254.169.254", "the machine's credentials read"),
     "the cloud's metadata by IPv6": ("fd00:ec2::254", "the machine's credentials read"),
-    "an engine's gateway": ("172.17.0.1", "services of the host in reach"),
-    "a neighbour on a private network": ("10.0.0.1", "services beside the host in reach"),
+    "an engine's gateway": ("172.17.0.1", "services of the host reachable"),
+    "a neighbour on a private network": ("10.0.0.1", "services near the host reachable"),
 }
 
 
 def _route(address: str, _host: Host) -> str:
-    """Connect a datagram socket: that sends nothing, but wants a route."""
+    """Connect a datagram socket, which sends nothing but needs a route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as opened:
         opened.connect((address, 80))
@@ -33,10 +33,10 @@ def _route(address: str, _host: Host) -> str:
 
 
 for _name, (_address, _means) in _ROUTED.items():
-    add(BreakoutAttempt(f"find a way to {_name}", _means, "J03", functools.partial(_route, _address)))
+    add(BreakoutAttempt(f"find a route to {_name}", _means, "J03", functools.partial(_route, _address)))
 
 
-@attempt("reach a server on the host's loopback or any address of the host", "services of the host in reach", "J01")
+@attempt("reach a server on the host's loopback or any address of the host", "services of the host reachable", "J01")
 def _host_server(host: Host) -> str:
     last: Exception = Stopped("no address")
     for address in host.addresses:
@@ -49,15 +49,15 @@ def _host_server(host: Host) -> str:
     raise last
 
 
-@attempt("reach an abstract socket of the host", "services of the host in reach", "I20")
+@attempt("reach an abstract socket of the host", "services of the host reachable", "I20")
 def _abstract(host: Host) -> None:
     with socket.socket(socket.AF_UNIX) as opened:
         opened.connect("\0" + host.abstract)
 
 
-@attempt("reach a container engine's socket", "the host's root, by the engine", "I01")
+@attempt("reach a container engine's socket", "root on the host through the engine", "I01")
 def _engine(_host: Host) -> str:
-    last: Exception = Stopped("not there")
+    last: Exception = Stopped("not found")
     for path in (
         "/var/run/docker.sock",
         "/run/docker.sock",
@@ -74,7 +74,7 @@ def _engine(_host: Host) -> str:
     raise last
 
 
-@attempt("have a name looked up", "what the sandbox sees sent away, in names", "J04")
+@attempt("resolve a name", "the sandbox's data sent out in DNS names", "J04")
 def _resolve(_host: Host) -> str:
     try:
         return str(socket.getaddrinfo("example.com", 80)[0][4][0])
@@ -104,13 +104,13 @@ def _audit(_host: Host) -> None:
         opened.bind((0, 1))
 
 
-@attempt("find an interface beside loopback", "egress", "J03")
+@attempt("find an interface other than loopback", "egress", "J03")
 def _interface(_host: Host) -> str:
     others = [name for _number, name in socket.if_nameindex() if name != "lo"]
     with_address = [name for name in others if _is_up(name)]
     if with_address:
         return ", ".join(with_address)
-    raise Stopped("there is none")
+    raise Stopped("none")
 
 
 def _is_up(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Attempts at other processes: reading, tracing, changing and killing them."""
+"""Attempts on other processes: reading, tracing, changing and killing them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _environment(host: Host) -> str:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
             if host.secret.encode() in file.read():
                 return f"/proc/{pid}/environ"
-    raise Stopped("not there")
+    raise Stopped("not found")
 
 
 @attempt("find the host's environment in its own", "credentials of the host read", "J15")
@@ -45,7 +45,7 @@ def _own_environment(host: Host) -> str:
     for name, value in os.environ.items():
         if host.secret in value:
             return name
-    raise Stopped("not there")
+    raise Stopped("not found")
 
 
 def _privileges(pid: str) -> list[str]:
@@ -53,16 +53,16 @@ def _privileges(pid: str) -> list[str]:
         return [line for line in file if line.startswith(("Uid", "Gid", "Cap", "NoNewPrivs", "Seccomp:"))]
 
 
-def _gain_of_first() -> None:
-    """Raise :class:`Stopped` if process 1, which is a part of the sandbox, may do no more than this one."""
+def _require_gain() -> None:
+    """Raise :class:`Stopped` if process 1, which is part of the sandbox, has no more privileges than this one."""
     if _privileges("1") == _privileges("self"):
         raise Stopped("no more than its own")
 
 
-@attempt("trace process 1, to do what it may", "privileges of the sandbox's first process", "I18")
+@attempt("trace process 1 to use its privileges", "privileges of the sandbox's first process", "I18")
 def _trace_first(_host: Host) -> None:
     syscall("ptrace", _SEIZE, 1, 0, 0)
-    _gain_of_first()
+    _require_gain()
 
 
 @attempt("trace a process of the host", "the host's processes made to do things", "I18")
@@ -78,10 +78,10 @@ def _read_victim(host: Host) -> None:
     syscall("process_vm_readv", host.victim, local, 1, remote, 1, 0)
 
 
-@attempt("write `/proc/1/mem`, to do what it may", "privileges of the sandbox's first process", "I18")
+@attempt("write `/proc/1/mem` to use its privileges", "privileges of the sandbox's first process", "I18")
 def _write_memory(_host: Host) -> None:
     os.close(os.open("/proc/1/mem", os.O_RDWR))
-    _gain_of_first()
+    _require_gain()
 
 
 @attempt("compare itself with process 1 (`kcmp`)", "kernel addresses revealed", "I18", surface=True)
@@ -103,7 +103,7 @@ def _rewrite(_host: Host) -> None:
     while True:
         stopped = os.waitpid(child, 0)[1]
         if not os.WIFSTOPPED(stopped):
-            raise Stopped("the child went on")
+            raise Stopped("the child continued")
         syscall("ptrace", _GETREGS, child, 0, registers)
         if registers[15] == 110:  # getppid
             break
@@ -123,7 +123,7 @@ def _kill_victim(host: Host) -> str:
     os.kill(host.victim, 0)
     with open(f"/proc/{host.victim}/cmdline", "rb") as file:
         if b"securebench-victim" not in file.read():
-            raise Stopped("another's number")
+            raise Stopped("the number of another process")
     os.kill(host.victim, signal.SIGKILL)
     return "killed"
 
@@ -133,7 +133,7 @@ def _pidfd(host: Host) -> None:
     descriptor = syscall("pidfd_open", host.victim, 0)
     with open(f"/proc/{host.victim}/cmdline", "rb") as file:
         if b"securebench-victim" not in file.read():
-            raise Stopped("another's number")
+            raise Stopped("the number of another process")
     syscall("pidfd_send_signal", descriptor, signal.SIGKILL, 0, 0)
 
 
@@ -149,7 +149,7 @@ def _daemon(_host: Host) -> None:
                 signal.signal(number, signal.SIG_IGN)
             time.sleep(120)
         os._exit(0)
-    raise Stopped("ended with it")
+    raise Stopped("ended with the sandbox")
 
 
 @attempt("kill everything (`kill -1`)", "the host's processes ended", "A05", staging=ALONE)
@@ -162,14 +162,14 @@ def _kill_all(_host: Host) -> None:
 def _kill_first(_host: Host) -> None:
     os.kill(1, signal.SIGKILL)
     time.sleep(0.2)
-    raise Stopped("it lives on")
+    raise Stopped("it survives")
 
 
 @attempt(
     "overwrite the runtime as it enters", "the host's runtime replaced, and run as its root", "I03", staging=ENTERED
 )
 def _overwrite_runtime(_host: Host) -> str:
-    """Hold the program of whatever comes in, and try to write it from then on: it can be once it is no longer run."""
+    """Open the program of each new process, and keep trying to write it: that works once it no longer runs."""
     end = time.monotonic() + _WATCH_SECONDS
     held: dict[str, int] = {}
     while time.monotonic() < end:

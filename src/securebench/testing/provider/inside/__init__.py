@@ -1,1 +1,1 @@
-"""What the scripted model has its client run, to get out. It runs in a sandbox: Python 3.8, nothing but the library."""
+"""Attacks that the scripted model runs in the agent's sandbox. Python 3.8, standard library only."""

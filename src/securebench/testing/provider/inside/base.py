@@ -1,4 +1,4 @@
-"""What every attack is made of: attempts, where they aim, and one line of JSON about each."""
+"""The parts of every attack: attempts, targets, and one line of JSON for each attempt."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 ALLOWED, DENIED, DONE, UNKNOWN = "allowed", "denied", "done", "unknown"
-"""What came of an attempt. ``done``: whether it was harmless shows outside only."""
+"""The outcomes of an attempt. ``done``: only a check outside shows whether it succeeded."""
 
 
 class Targets(NamedTuple):
-    """Where attacks aim.
+    """The targets of attacks.
 
-    ``proxy`` and ``relay`` are the sandbox's ways out, ``None`` where there is none. ``api`` is ``openai`` or
-    ``anthropic``, ``model`` the one that may be used, ``allowed`` a domain that may be reached, ``other`` one that may
-    not. Something listens at ``port`` of the addresses ``host``, where nobody inside should get to.
+    ``proxy`` and ``relay`` are the sandbox's egress, ``None`` if it has none. ``api`` is ``openai`` or ``anthropic``,
+    ``model`` the permitted model, ``allowed`` a permitted domain, ``other`` a forbidden one. A server listens on
+    ``port`` of the addresses ``host``, which must be unreachable.
     """
 
     proxy: tuple[str, int] | None = ("127.0.0.1", 3128)
@@ -36,25 +36,25 @@ class Targets(NamedTuple):
 
 
 class EgressAttempt(NamedTuple):
-    """One attempt: its function returns what it got, or raises :class:`Denied` or ``OSError``."""
+    """One attempt. Its function returns what it reached, or raises :class:`Denied` or ``OSError``."""
 
     name: str
     function: Callable[[], str]
     is_judged_outside: bool = False
 
 
-class Denied(Exception):  # noqa: N818 - it is what should happen
-    """The attempt came to nothing; says what stopped it."""
+class Denied(Exception):  # noqa: N818 - the expected result
+    """The attempt was blocked; the message says by what."""
 
 
 def make(attempts: Iterable[EgressAttempt], path: str) -> None:
-    """Make all ``attempts``, and write a line for each to the file at ``path``."""
+    """Make all ``attempts``, and write a line for each to ``path``."""
     with ThreadPoolExecutor(16) as pool, open(path, "w", encoding="utf-8") as output:
         output.writelines(json.dumps(line) + "\n" for line in pool.map(outcome_of, attempts))
 
 
 def outcome_of(attempt: EgressAttempt) -> dict[str, str]:
-    """Make one attempt; return its line."""
+    """Make one attempt and return its line."""
     outcome = DONE if attempt.is_judged_outside else ALLOWED
     try:
         how = attempt.function()
@@ -62,15 +62,15 @@ def outcome_of(attempt: EgressAttempt) -> dict[str, str]:
         outcome, how = DENIED, str(denied)
     except OSError as error:
         outcome, how = DENIED, errno.errorcode.get(error.errno or 0, str(error) or type(error).__name__)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the others are still to be made
+    except Exception as error:  # noqa: BLE001 - the other attempts must still be made
         outcome, how = UNKNOWN, f"{type(error).__name__}: {error}"
     return {"attempt": attempt.name, "outcome": outcome, "how": how[:200]}
 
 
 def send(address: tuple[str, int], *messages: bytes) -> list[bytes]:
-    """Send messages over one connection, each when the one before was answered; return the beginnings of the answers.
+    """Send messages over one connection, each after the answer to the previous one; return the start of each answer.
 
-    An answer is empty where the other end closed instead. Raises ``OSError``, also if it says nothing in time.
+    An answer is empty if the connection was closed instead. Raises ``OSError``, also on a time-out.
     """
     answers = []
     with socket.create_connection(address, SECONDS) as connection:
@@ -81,7 +81,7 @@ def send(address: tuple[str, int], *messages: bytes) -> list[bytes]:
 
 
 def judged(answer: bytes) -> str:
-    """Return the status of an HTTP answer that is good. Raises :class:`Denied` on any other, and on none."""
+    """Return the status of a successful HTTP answer. Raises :class:`Denied` for any other, and for none."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     if found is None:
         raise Denied("closed" if not answer else "no HTTP")

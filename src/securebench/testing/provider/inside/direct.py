@@ -1,4 +1,4 @@
-"""Ways past the proxy: addresses, names and sockets that a sandbox should not have."""
+"""Attempts to get around the proxy: addresses, names and sockets that a sandbox should not reach."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIOCGIFFLAGS, _UP, _LOOPBACK = 0x8913, 0x1, 0x8
 def attempts(targets: Targets) -> Iterator[EgressAttempt]:
     """Yield the attempts."""
     for name, address in _ROUTES.items():
-        yield EgressAttempt("a way to " + name, partial(_route, address))
+        yield EgressAttempt("a route to " + name, partial(_route, address))
     for address in (*targets.host, "127.0.0.1", "::1", "0.0.0.0"):
         yield EgressAttempt("connect to the host at " + address, partial(_connect, address, targets.port))
     for name, port in _SERVICES.items():
@@ -54,7 +54,7 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
 
 
 def _route(address: str) -> str:
-    """Connect a datagram socket: that sends nothing, but wants a route."""
+    """Connect a datagram socket, which sends nothing but needs a route."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as opened:
         opened.connect((address, 443))
         return "from " + str(opened.getsockname()[0])
@@ -76,7 +76,7 @@ def _resolve(name: str) -> str:
 
 
 def _query(address: str, name: str) -> str:
-    """Ask for a name, as a program does that would send something out in it."""
+    """Query a name, like a program that sends data out in DNS names."""
     labels = b"".join(bytes([len(label)]) + label.encode() for label in ("canary." + name).split("."))
     question = struct.pack(">6H", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", 1, 1)
     with socket.socket(_family(address), socket.SOCK_DGRAM) as opened:
@@ -102,7 +102,7 @@ def _open(family: int, kind: int, protocol: int) -> str:
 
 
 def _device() -> str:
-    """Look for a device that is up, beside loopback."""
+    """Find a network device other than loopback that is up."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         for _, name in socket.if_nameindex():
             answer = fcntl.ioctl(opened, _SIOCGIFFLAGS, struct.pack("16sh14x", os.fsencode(name), 0))

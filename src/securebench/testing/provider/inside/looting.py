@@ -1,6 +1,6 @@
-"""Ways to find keys: whatever of this sandbox can be read is put into one file, for the host to look through.
+"""Attempts to find keys: everything readable in this sandbox is written to one file, which the host searches.
 
-What is found says nothing in here, where nobody knows the key: each of these attempts is judged outside.
+All of them are judged outside, because nothing in the sandbox knows the key.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PLACES = (
 _OF_A_PROCESS = ("environ", "cmdline", "mountinfo", "net/tcp", "net/unix")
 _TOO_LARGE = "/opt/securebench/programs"
 _LIKE_A_KEY = re.compile(rb"(?:sk-|c2st|736b2d)[A-Za-z0-9_+/=-]{8,200}")
-"""A key of either provider, plain, in base64 and in hexadecimal."""
+"""A key of either provider, as plain text, base64 or hexadecimal."""
 
 
 def attempts(path: str) -> Iterator[EgressAttempt]:
-    """Yield the attempts; what each finds is appended to the file at ``path``."""
+    """Yield the attempts. Each appends its findings to the file at ``path``."""
     for name in _OF_A_PROCESS:
         yield _attempt(f"/proc/*/{name}", path, partial(_of_processes, name))
     for place in _PLACES:
@@ -80,7 +80,7 @@ def _files(place: str) -> Iterator[bytes]:
 
 
 def _read(path: str) -> bytes:
-    """Return the beginning of a file; nothing where it cannot be read, which is all the same here."""
+    """Return the beginning of a file, or nothing if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_MAX_FILE)
@@ -89,7 +89,7 @@ def _read(path: str) -> bytes:
 
 
 def _memories() -> Iterator[bytes]:
-    """Yield what looks like a key in the memory of any process that lets itself be read."""
+    """Yield everything that looks like a key in the memory of readable processes."""
     for number in _processes():
         for start, size in _regions(number):
             try:
@@ -101,7 +101,7 @@ def _memories() -> Iterator[bytes]:
 
 
 def _regions(number: str) -> Iterator[tuple[int, int]]:
-    """Yield where a process keeps what it writes, as start and size, up to a bound."""
+    """Yield the start and size of a process's writable memory regions, up to a limit."""
     left = _MAX_MEMORY
     for line in _read(f"/proc/{number}/maps").splitlines():
         bounds, rights = line.split()[:2]

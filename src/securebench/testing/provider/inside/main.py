@@ -1,4 +1,4 @@
-"""The program itself: makes the attempts of the kinds that it is told to, and writes a line about each."""
+"""The attack program: makes the attempts of the requested kinds, and writes a line for each."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MARK = "SECUREBENCH_TASK_FILE"
-"""Every agent has this variable. Without it this might be somebody's own machine, and the loot their own keys."""
+"""Every agent has this variable. Without it, this may be a developer's machine with the developer's own keys."""
 
 
 def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, most: int) -> None:
     """Make the attempts. ``targets`` are fields of :class:`Targets`; ``lines`` and ``loot`` are paths of files."""
     if MARK not in os.environ:
-        raise SystemExit(f"{MARK} is not set: this is no agent's sandbox, and nothing is tried outside of one")
-    aimed = Targets(**targets)
-    make([attempt for kind in kinds for attempt in _of_kind(kind, aimed, loot, most)], lines)
+        raise SystemExit(f"{MARK} is not set: not an agent's sandbox, so nothing is attempted")
+    parsed = Targets(**targets)
+    make([attempt for kind in kinds for attempt in _of_kind(kind, parsed, loot, most)], lines)
 
 
 def _of_kind(kind: str, targets: Targets, loot: str, most: int) -> Iterator[EgressAttempt]:

@@ -1,4 +1,4 @@
-"""Ways to have the proxy connect to what it should not."""
+"""Attempts to make the proxy connect to forbidden destinations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _DISGUISES = (
     "",
 )
 _ALERT = b"\x15\x03"
-"""What a refusal begins with where TLS was expected."""
+"""The start of a TLS alert, which rejects a handshake."""
 _PORTS = (
     "0",
     "22",
@@ -91,7 +91,7 @@ _PORTS = (
 
 
 def attempts(targets: Targets) -> Iterator[EgressAttempt]:
-    """Yield the attempts; none where there is no proxy."""
+    """Yield the attempts; none without a proxy."""
     proxy = targets.proxy
     if proxy is None:
         return
@@ -123,7 +123,7 @@ _NO_TLS = {
 
 
 def _messages(targets: Targets) -> dict[str, bytes]:
-    """Return requests that are no CONNECT, by what is wrong with each."""
+    """Return requests other than CONNECT, by what is wrong with each."""
     allowed, other = targets.allowed, targets.other
     hidden = f"GET http://{other}/ HTTP/1.1\r\nHost: {other}\r\n\r\n"
     return {
@@ -162,7 +162,7 @@ def _ask(proxy: tuple[str, int], message: bytes) -> str:
 
 
 def _tunnelled(targets: Targets) -> socket.socket:
-    """Return a connection that goes through to the allowed host. Raises :class:`Denied`."""
+    """Return a connection through the proxy to the allowed host. Raises :class:`Denied`."""
     assert targets.proxy is not None
     connection = socket.create_connection(targets.proxy, SECONDS)
     try:
@@ -175,7 +175,7 @@ def _tunnelled(targets: Targets) -> socket.socket:
 
 
 def _front(targets: Targets, name: str | None) -> str:
-    """Shake hands under another name than the tunnel was asked for. What certificate comes is all the same."""
+    """Do a TLS handshake with another name than in the CONNECT request. Any certificate is accepted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with _tunnelled(targets) as connection, context.wrap_socket(connection, server_hostname=name) as opened:
@@ -183,17 +183,17 @@ def _front(targets: Targets, name: str | None) -> str:
 
 
 def _tunnel(targets: Targets, first: bytes) -> str:
-    """Send something else than TLS through a tunnel."""
+    """Send something other than TLS through a tunnel."""
     with _tunnelled(targets) as connection:
         connection.sendall(first)
         answer = connection.recv(1024)
     if not answer or answer.startswith(_ALERT):
-        raise Denied("an alert of TLS" if answer else "closed")
+        raise Denied("TLS alert" if answer else "closed")
     return f"answered {answer[:40]!r}"
 
 
 def _second(targets: Targets) -> str:
-    """Ask the allowed host, then over the same connection another. That the proxy closes it is as good."""
+    """Request the allowed host, then another one over the same connection. Closing the connection is also a denial."""
     assert targets.proxy is not None
     first = _get(f"http://{targets.allowed}/", targets.allowed)
     return judged(send(targets.proxy, first, _get(f"http://{targets.other}/", targets.other))[1])

@@ -1,4 +1,4 @@
-"""Ways to have the relay ask its provider for more than answers of the one model."""
+"""Attempts to make the relay request more from its provider than answers of the permitted model."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _MODELS: tuple[object, ...] = ("another-model", "", None, 7, ["scripted-model"],
 
 
 def attempts(targets: Targets) -> Iterator[EgressAttempt]:
-    """Yield the attempts; none where there is no relay."""
+    """Yield the attempts; none without a relay."""
     if targets.relay is None:
         return
     path, body = answers_path(targets.api), request_of(targets)
@@ -99,12 +99,12 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
 
 
 def answers_path(api: str) -> str:
-    """Return where a model is asked."""
+    """Return the path for requesting a model's answer."""
     return "/v1/messages" if api == "anthropic" else "/v1/responses"
 
 
 def request_of(targets: Targets) -> dict[str, Any]:
-    """Return a request for an answer that is all right."""
+    """Return a valid request for an answer."""
     asked = [{"role": "user", "content": "Say a word."}]
     if targets.api == "anthropic":
         return {"model": targets.model, "max_tokens": 16, "messages": asked}
@@ -112,7 +112,7 @@ def request_of(targets: Targets) -> dict[str, Any]:
 
 
 def _changes(targets: Targets) -> Iterator[Fields]:
-    """Yield fields that have the provider do something, or that name another model."""
+    """Yield fields with which the provider would act on its side, or that name another model."""
     yield from ({"model": model} for model in _MODELS)
     yield from ({"tools": [tool]} for tool in _TOOLS[targets.api])
     yield from _FIELDS[targets.api]
@@ -121,7 +121,7 @@ def _changes(targets: Targets) -> Iterator[Fields]:
 
 
 def _messages(targets: Targets, path: str, body: Fields) -> dict[str, bytes]:
-    """Return requests that HTTP itself is bent for, by what is wrong with each."""
+    """Return malformed or misleading HTTP requests, by what is wrong with each."""
     good, other = json.dumps(body).encode(), json.dumps({**body, "model": "another-model"}).encode()
     twice = good[:-1] + b', "model": "another-model"}'
     hidden = _request("POST", path, other)
@@ -164,7 +164,7 @@ def _send(targets: Targets, message: bytes) -> str:
 
 
 def spend(targets: Targets, most: int) -> str:
-    """Ask for answers until the relay has enough of it. Raises :class:`Denied`, with how many there were."""
+    """Request answers until the relay's budget is exhausted. Raises :class:`Denied` with their number."""
     message = _request("POST", answers_path(targets.api), json.dumps(request_of(targets)).encode())
     for number in range(most):
         try:

@@ -1,6 +1,6 @@
-"""Reading what a sandbox left, for checks: the whole directory as it is now, whichever way a driver hands it over.
+"""Read a collected directory for checks: its complete current state, whatever form a driver returns it in.
 
-It is no model for reading what is hostile: checks know what they have left.
+Do not use this for hostile content: checks know what they created.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.collected import Collected
 
 Entry: TypeAlias = tuple[str, int, int, bytes]
-"""Kind, permissions, size, and the first bytes of a file or the target of a link. A directory is its kind alone."""
+"""Kind, permissions, size, and the first bytes of a file or the target of a link. A directory has only a kind."""
 
-Leavings: TypeAlias = dict[bytes, Entry]
-"""What is below a directory, by relative name."""
+TreeEntries: TypeAlias = dict[bytes, Entry]
+"""The entries below a directory, by relative name."""
 
 _SHOWN = 64
 _KINDS = {
@@ -43,23 +43,23 @@ _MEMBERS = {
 }
 
 
-def left(collected: Collected, pristine: Path) -> Leavings:
-    """Return what ``collected`` stands for, where ``pristine`` is the directory as the image has it."""
+def read_collected(collected: Collected, pristine: Path) -> TreeEntries:
+    """Return the entries of ``collected``. ``pristine`` is the directory in the image."""
     if isinstance(collected, CollectedArchive):
         return _of_archive(collected)
     if collected.descriptor < 0:
-        return of_directory(pristine)
-    below = {} if collected.whole else of_directory(pristine)
+        return read_directory(pristine)
+    below = {} if collected.whole else read_directory(pristine)
     return _merged(below, collected)
 
 
-def of_directory(directory: Path) -> Leavings:
-    """Return what is below ``directory`` of the host."""
+def read_directory(directory: Path) -> TreeEntries:
+    """Return the entries below ``directory`` of the host."""
     names = [Path(parent, name) for parent, below, files in os.walk(directory) for name in (*below, *files)]
     return {os.fsencode(path.relative_to(directory)): _entry(path, path.lstat()) for path in names}
 
 
-def _merged(below: Leavings, layer: CollectedLayer) -> Leavings:
+def _merged(below: TreeEntries, layer: CollectedLayer) -> TreeEntries:
     top = Path(f"/proc/self/fd/{layer.descriptor}")
     result = dict(below)
     for parent, directories, files in os.walk(f"{top}/"):
@@ -80,15 +80,15 @@ def _is_opaque(path: Path, attribute: str) -> bool:
 def _entry(path: Path, status: os.stat_result) -> Entry:
     kind, mode = _KINDS[stat.S_IFMT(status.st_mode)], stat.S_IMODE(status.st_mode)
     if kind == "link":
-        return _told(kind, 0, 0, os.fsencode(path.readlink()))
+        return _entry_of(kind, 0, 0, os.fsencode(path.readlink()))
     if kind != "file":
-        return _told(kind, mode, 0, b"")
+        return _entry_of(kind, mode, 0, b"")
     with path.open("rb") as file:
-        return _told(kind, mode, status.st_size, file.read(_SHOWN))
+        return _entry_of(kind, mode, status.st_size, file.read(_SHOWN))
 
 
-def _of_archive(collected: CollectedArchive) -> Leavings:
-    # Taken to its end, whatever is read of it: only then is the engine's connection free again.
+def _of_archive(collected: CollectedArchive) -> TreeEntries:
+    # Read to the end, because only that frees the engine's connection.
     whole = io.BytesIO(b"".join(collected.pieces))
     with tarfile.open(fileobj=whole, errors="surrogateescape") as archive:
         members = [(os.fsencode(member.name).partition(b"/")[2], member) for member in archive]
@@ -98,10 +98,10 @@ def _of_archive(collected: CollectedArchive) -> Leavings:
 def _of_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
     kind = _MEMBERS[member.type]
     if kind == "link":
-        return _told(kind, 0, 0, os.fsencode(member.linkname))
+        return _entry_of(kind, 0, 0, os.fsencode(member.linkname))
     file = archive.extractfile(member) if kind == "file" else None
-    return _told(kind, member.mode & 0o7777, member.size, b"" if file is None else file.read(_SHOWN))
+    return _entry_of(kind, member.mode & 0o7777, member.size, b"" if file is None else file.read(_SHOWN))
 
 
-def _told(kind: str, mode: int, size: int, data: bytes) -> Entry:
+def _entry_of(kind: str, mode: int, size: int, data: bytes) -> Entry:
     return (kind, 0 if kind == "directory" else mode, size, data)
