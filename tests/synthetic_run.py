@@ -70,6 +70,7 @@ def header(
         "config_digest": _DIGEST,
         "planned": planned,
         "planned_tasks": planned // trials,
+        "planned_families": dict(Counter(FAMILIES[number % len(FAMILIES)] for number in range(planned // trials))),
         "planned_digest": _DIGEST,
         "workers": 2,
         "engine": {"version": "1.8.1", "enforced": ["network", "capabilities", "seccomp"]},

@@ -98,7 +98,9 @@ def test_a_failure_without_a_message_is_its_reason() -> None:
 def test_failures_are_bounded() -> None:
     """More failures than are named are counted."""
     counts = Counts(100, 0, 100)
-    assert "and 99 more; see the records" in shown(failures=(entry(),), total=counts, families={"a": counts})
+    assert "and 99 more: securebench show /out --failed --errors" in shown(
+        failures=(entry(),), total=counts, families={"a": counts}
+    )
 
 
 LONG = f"slow-pack/a-task-with-a-rather-long-name-{'x' * 30}-number-007"
@@ -131,7 +133,7 @@ def test_a_pipe_gets_whole_lines() -> None:
         "Verification: complete",
         "Results: /out/candidates.jsonl",
     ]
-    assert "  and 6 more; see the records" in plain(failures=(entry(),), total=Counts(7, 0, 7))
+    assert "  and 6 more: securebench show /out --failed --errors" in plain(failures=(entry(),), total=Counts(7, 0, 7))
 
 
 def test_a_failure_shows_the_last_line_of_its_agents_stderr() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
     "compare": "Compare runs of the same benchmark task by task.",
+    "show": "Show the results of a run, or one task in detail.",
     "validate": "Check a benchmark pack and report errors with locations.",
     "doctor": "Check what this machine supports and how to fix the rest.",
     "images": "Build and list sandbox images.",

@@ -173,13 +173,9 @@ def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
     if flags["as_json"]:
         click.echo(json.dumps(summary.to_json(), indent=2))
     else:
-        from securebench.cli.summary_table import summary_lines, summary_table
+        from securebench.cli.summary_table import print_summary
 
-        console = _console(stderr=False)
-        if console.is_terminal:
-            console.print(summary_table(summary))
-        else:
-            click.echo("\n".join(summary_lines(summary)))
+        print_summary(_console(stderr=False), summary)
     if left := summary.total.not_run + summary.errors:
         noun = "trial" if summary.total.trials > 1 else "task"
         have = f"1 {noun} has" if left == 1 else f"{left} {noun}s have"

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
+import click
 from rich.box import SIMPLE
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.plain import WEAK
-from securebench.printable import printable
+from securebench.printable import printable, printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from securebench.results.record import RecordEntry
     from securebench.results.summary import Counts, TesterRunSummary
     from securebench.results.usage import Usage
 
 _COLUMNS = ("tasks", "trials", "passed", "failed", "errors", "pending", "not run", "pass rate")
+
+
+def print_summary(console: Console, summary: TesterRunSummary) -> None:
+    """Print a table on a terminal, plain lines elsewhere."""
+    if console.is_terminal:
+        console.print(summary_table(summary))
+    else:
+        click.echo("\n".join(summary_lines(summary)))
 
 
 def summary_table(summary: TesterRunSummary) -> RenderableType:
@@ -31,11 +41,11 @@ def summary_table(summary: TesterRunSummary) -> RenderableType:
     for name in _columns(summary):
         table.add_column(name, justify="right", no_wrap=True)
     for family, counts in summary.families.items():
-        table.add_row(family, *_cells(counts))
+        table.add_row(Text(printable_line(family)), *_cells(counts))
     if len(summary.families) > 1:
         table.add_section()
         table.add_row("all", *_cells(summary.total), style="bold")
-    weak = [Text(f"{family}: {text}", style="yellow") for family, text in _weak_families(summary)]
+    weak = [Text(f"{printable_line(family)}: {text}", style="yellow") for family, text in _weak_families(summary)]
     return Group("", table, *weak, *_failures(summary), *(Text(line, overflow="fold") for line in _footer(summary)))
 
 
@@ -46,7 +56,8 @@ def summary_lines(summary: TesterRunSummary) -> list[str]:
     for family, counts in {**summary.families, **totals}.items():
         *numbers, rate = _cells(counts)
         parts = ", ".join(_counted(number, name) for number, name in zip(numbers, _columns(summary), strict=False))
-        lines.append(f"{family}: {parts}, pass rate {rate}{f' ({weak})' if (weak := weak_passes(counts)) else ''}")
+        weak = f" ({found})" if (found := weak_passes(counts)) else ""
+        lines.append(f"{printable_line(family)}: {parts}, pass rate {rate}{weak}")
     if summary.failures:
         lines.append("Did not pass:")
         for entry in summary.failures:
@@ -112,18 +123,20 @@ def _counted(number: str, name: str) -> str:
 
 def _more(summary: TesterRunSummary) -> str:
     more = summary.failed + summary.errors - len(summary.failures)
-    return f"and {more} more; see the records" if more else ""
+    command = printable(f"securebench show {shlex.quote(str(summary.output_dir))} --failed --errors")
+    return f"and {more} more: {command}" if more else ""
 
 
 def _footer(summary: TesterRunSummary) -> list[str]:
     return [
         f"Verification: {summary.verification_status}",
-        *([_usage(summary.usage)] if summary.usage else []),
+        *([usage_line(summary.usage)] if summary.usage else []),
         f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",
     ]
 
 
-def _usage(usage: Usage) -> str:
+def usage_line(usage: Usage) -> str:
+    """Return tokens, turns and cost in words."""
     cost = "" if usage.cost_usd is None else f", about ${usage.cost_usd:,.2f}"
     turns = "1 turn" if usage.turns == 1 else f"{usage.turns:,} turns"
     return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {turns}{cost}"

@@ -19,12 +19,14 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.printable import printable_line
 from securebench.results.journal import JOURNAL, SUPERSEDED, damaged, next_sequence
 from securebench.results.lock import is_locked
-from securebench.results.record import require_shallow
+from securebench.results.record import entry_of, require_shallow
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.run_files import numbered_lines, opened_run_file
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.sealed import read_sealed
+from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, total
 from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
+from securebench.results.usage import read_usage
 from securebench.strict_input.faults import shown
 from securebench.strict_input.files import open_regular
 
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from securebench.resources import JsonValue
+    from securebench.results.record import RecordEntry
     from securebench.results.run_header import RunHeader
     from securebench.results.sealed import SealedCandidate
+    from securebench.trials import TrialId
 
 _SUGGESTED: Final = 5
 _SHOWN: Final = 200
@@ -102,6 +106,11 @@ class RecordedRun:
         return self._number(self.header.information, "information", "planned")
 
     @property
+    def trials(self) -> int:
+        """The number of trials of each task."""
+        return self._number(self.header.decisive, "trials") if "trials" in self.header.decisive else 1
+
+    @property
     def selection(self) -> PartOfPack | None:
         """The selected part of the pack, or ``None`` if it is the whole."""
         tasks = self._number(self._section("pack"), "pack", "tasks")
@@ -126,12 +135,12 @@ class RecordedRun:
             journal = self._opened(JOURNAL, stack)
             superseded = self._opened(SUPERSEDED, stack)
             numbers: list[int] = []
-            seen: set[tuple[str, int]] = set()
+            seen: set[TrialId] = set()
             for line, record in self._parsed(JOURNAL, journal):
-                if record.key in seen:
+                if record.id in seen:
                     location = SourceLocation(str(self.directory / JOURNAL), line)
                     raise damaged(f"task {shown(record.task_id)} has more than one record", location)
-                seen.add(record.key)
+                seen.add(record.id)
                 numbers.append(record.sequence)
                 yield record
             next_sequence(self.directory, numbers, [item.sequence for _, item in self._parsed(SUPERSEDED, superseded)])
@@ -142,12 +151,35 @@ class RecordedRun:
             for _, record in self._parsed(SUPERSEDED, self._opened(SUPERSEDED, stack)):
                 yield record
 
+    def summary(self) -> TesterRunSummary:
+        """Count the records, as at the end of a run. The tasks of a run that is not complete count as not run."""
+        seen: set[TrialId] = set()
+        families, failures, usage = count({}, self._entries(seen), self.trials, self._planned_families())
+        unknown = self.planned // max(1, self.trials) - total(families.values()).tasks
+        if unknown > 0:  # version 2 has no number of planned tasks by family
+            families["unknown"] = Counts(unknown, trials=self.trials)
+        counts = total(families.values())
+        aside = {record.id: record.spent for record in self.superseded() if record.id not in seen}
+        checks = map(read_usage, self.header.provider_checks)
+        left = RunEnd.INTERRUPTED if counts.not_run else RunEnd.FINISHED
+        return TesterRunSummary(
+            run_id=self.run_id,
+            benchmark_id=self.benchmark_id,
+            output_dir=self.directory,
+            total=counts,
+            families=families,
+            failures=failures,
+            usage=sum(filter(None, [*checks, *aside.values()]), usage),
+            ending=RunEnd.RUNNING if self.is_active else left,
+            problems=self.header.problems,
+        )
+
     def find(self, task_id: str, trial: int = 1) -> RecordedTask:
         """Return the record of a trial. Raises :class:`ConfigError` (``task-unknown``) with similar ids."""
         ids: set[str] = set()
         trials: list[int] = []
         for record in self.records():
-            if record.key == (task_id, trial):
+            if record.id == (task_id, trial):
                 return record
             ids.add(record.task_id)
             if record.task_id == task_id:
@@ -197,6 +229,17 @@ class RecordedRun:
         for number, line in enumerate(lines, start=1):
             if line:
                 yield self._step(path, number, line)
+
+    def _entries(self, seen: set[TrialId]) -> Iterator[RecordEntry]:
+        for record in self.records():
+            seen.add(record.id)
+            yield entry_of(record.raw)
+
+    def _planned_families(self) -> dict[str, int]:
+        sizes = self.header.information.get("planned_families", {})
+        if not isinstance(sizes, dict):
+            raise self._header_damaged("'information.planned_families' is not an object")
+        return {name: self._number(sizes, "information", "planned_families", name) for name in sizes}
 
     @cached_property
     def _identity(self) -> tuple[str, str]:

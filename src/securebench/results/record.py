@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import INFRASTRUCTURE_REASONS, FailurePhase, FailureReason
@@ -71,6 +72,17 @@ class Assurance(StrEnum):
     """Only the exit code of a command that runs the candidate's code."""
     SHARED = "shared"
     """The tests ran in the candidate's own process."""
+
+
+ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
+    {
+        Assurance.FULL: "The candidate never shared a process with the code that judged it.",
+        Assurance.TEST_BY_TEST: "The repository's tests reported one by one, and tests that must fail did fail.",
+        Assurance.EXIT_CODE: "Only the exit code of a command that runs the candidate's code, which could forge it.",
+        Assurance.SHARED: "Tests and candidate ran in one process; the candidate could forge the verdict.",
+    }
+)
+"""What a verdict rests on, in a sentence each."""
 
 
 def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
@@ -342,7 +354,7 @@ def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> N
 
 def require_shallow(value: Any) -> None:
     """Raise ``ValueError`` if lists and objects are nested in ``value`` deeper than ``MAX_DEPTH``."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
         level = [
             child

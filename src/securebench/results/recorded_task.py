@@ -19,6 +19,7 @@ from securebench.results.record import (
 )
 from securebench.results.usage import Usage, read_usage
 from securebench.tasks import CandidateKind
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +90,9 @@ class RecordedTask:
         return self.raw.get("passed")
 
     @property
-    def key(self) -> tuple[str, int]:
-        """The task's id and the trial: one record of a run has them."""
-        return self.task_id, self.trial
+    def id(self) -> TrialId:
+        """The task and the number of its trial: unique in a run."""
+        return TrialId(self.task_id, self.trial)
 
 
 def parse_recorded_task(line: bytes) -> RecordedTask:

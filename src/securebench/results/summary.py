@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from securebench.results.record import Assurance, VerificationStatus
@@ -32,6 +33,8 @@ class RunStatus(StrEnum):
 class RunEnd(StrEnum):
     """How a run ended."""
 
+    RUNNING = "running"
+    """It has not ended yet."""
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
@@ -176,10 +179,16 @@ class Counted(NamedTuple):
     usage: Usage
 
 
-def count(planned: Mapping[str, str], entries: Iterable[RecordEntry], trials: int = 1) -> Counted:
+def count(
+    planned: Mapping[str, str],
+    entries: Iterable[RecordEntry],
+    trials: int = 1,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Counted:
     """Count records. ``planned`` maps task ids to families; there are ``trials`` of each task.
 
-    Tasks that have a record but are not planned (a resumed run with a smaller ``--limit``) count as planned.
+    Tasks that have a record but are not planned (a resumed run with a smaller ``--limit``) count as planned. If the ids
+    of planned tasks are unknown, ``sizes`` has their number by family.
     """
     tasks = dict(planned)
     seen: Counter[tuple[str, VerificationStatus]] = Counter()
@@ -194,10 +203,10 @@ def count(planned: Mapping[str, str], entries: Iterable[RecordEntry], trials: in
         if entry.status in {VerificationStatus.FAILED, VerificationStatus.ERROR} and len(failures) < SHOWN_FAILURES:
             failures.append(entry)
         usage += entry.usage or Usage()
-    sizes = Counter(tasks.values())
+    all_sizes = Counter(tasks.values()) | Counter(sizes)  # the larger number of each family
     families = {
-        family: replace(_counts(sizes[family], family, seen, rests_on.get(family, Counter())), trials=trials)
-        for family in sorted(sizes)
+        family: replace(_counts(size, family, seen, rests_on.get(family, Counter())), trials=trials)
+        for family, size in sorted(all_sizes.items())
     }
     return Counted(families, tuple(failures), usage)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -123,6 +124,7 @@ class Plan:
             "config_digest": self.config.digest,
             "planned": len(self.tasks) * self.trials,
             "planned_tasks": len(self.tasks),
+            "planned_families": dict(Counter(task.task_type for task in self.tasks)),
             "planned_digest": json_digest([[task.id, commitment.to(task.row_digest)] for task in self.tasks]),
             "workers": self.workers,
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},

@@ -1,0 +1,77 @@
+"""Parts of long untrusted texts and values, made safe for a terminal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from securebench.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_MAX_VALUES: Final = 60
+_MAX_VALUE: Final = 200
+_MAX_HIGHLIGHTED: Final = 5_000
+"""Lines that are coloured: more take seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much of a text is shown: lines, and characters of each."""
+
+    lines: int
+    columns: int
+
+
+BRIEF: Final = Room(lines=30, columns=400)
+WHOLE: Final = Room(lines=10_000_000, columns=10_000_000)
+
+
+def excerpt(text: str, room: Room, *, tail: bool = False) -> tuple[list[str], int]:
+    """Return the first lines of ``text``, or the last ones, escaped, and the number of lines left out."""
+    text = text.rstrip("\n")
+    if not text:
+        return [], 0
+    parts = text.rsplit("\n", room.lines) if tail else text.split("\n", room.lines)
+    left_out = parts.pop(0 if tail else -1).count("\n") + 1 if len(parts) > room.lines else 0
+    return [_clipped(part, room.columns) for part in parts], left_out
+
+
+def highlighted(lines: Iterable[str], lexer: str = "") -> Iterator[Text]:
+    """Yield the lines, coloured by Pygments' ``lexer`` if one is given."""
+    lines = list(lines)
+    if lexer and lines:
+        from rich.syntax import Syntax
+
+        syntax = Syntax("", lexer, theme="ansi_dark", background_color="default")
+        coloured = syntax.highlight("\n".join(lines[:_MAX_HIGHLIGHTED]))
+        yield from coloured.split("\n", allow_blank=True)[: len(lines[:_MAX_HIGHLIGHTED])]
+        lines = lines[_MAX_HIGHLIGHTED:]
+    yield from map(Text, lines)
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested metadata with their dotted names; what is empty is left out, and most are bounded."""
+    return islice(_leaves(values, prefix), _MAX_VALUES)
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif value not in (None, "", [], False):
+            text = ", ".join(map(_scalar, value)) if isinstance(value, list) else _scalar(value)
+            yield f"{prefix}{name}", _clipped(text, _MAX_VALUE)
+
+
+def _scalar(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _clipped(text: str, length: int) -> str:
+    return printable(text[:length]) + ("…" if len(text) > length else "")

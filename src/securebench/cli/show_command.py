@@ -1,0 +1,188 @@
+"""``securebench show``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from securebench.cli import complain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from securebench.results.read import RecordedRun
+    from securebench.results.recorded_task import RecordedTask
+
+EXIT_DAMAGED = 1
+
+EXAMPLES = """\b
+Examples:
+  securebench show results
+  securebench show results --failed
+  securebench show results arithmetic/sum-17 --full
+"""
+
+_OF_A_TASK = ("trial", "full")
+_OF_A_LIST = ("every", "failed", "errors", "reason")
+
+
+@click.command(name="show", epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("task_id", metavar="[TASK]", required=False)
+@click.option("--trial", type=click.IntRange(min=1), help="Which trial of TASK.  [default: 1]")
+@click.option("--full", is_flag=True, help="Show all of a task's steps and texts, not only their beginnings.")
+@click.option("--all", "every", is_flag=True, help="List all tasks.")
+@click.option("--failed", is_flag=True, help="List the tasks that failed.")
+@click.option("--errors", is_flag=True, help="List the tasks that ended in an infrastructure error.")
+@click.option("--reason", metavar="REASON", help="List the tasks with this failure reason.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@click.pass_context
+def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_json: bool, **flags: Any) -> None:
+    """Show the results of a run, or one task in detail.
+
+    DIR is the output directory of a run, which may still be in progress. Without TASK, the summary is shown.
+
+    Exit codes: 0 shown, 1 the directory is not a run or is damaged, or there is no such task, 2 wrong usage.
+    """
+    from securebench.results.read import read_run
+
+    wants_list = any(flags[name] for name in _OF_A_LIST)
+    if task_id is not None and wants_list:
+        raise click.UsageError("--all, --failed, --errors and --reason list tasks: give them without TASK")
+    if task_id is None and any(flags[name] for name in _OF_A_TASK):
+        raise click.UsageError("--trial and --full are about one task: give TASK, too")
+    reason = _known_reason(flags["reason"])
+    run = read_run(directory)
+    if task_id is not None:
+        ctx.exit(_show_task(run, run.find(task_id, flags["trial"] or 1), full=flags["full"], as_json=as_json))
+    found = _matching(run, failed=flags["failed"], errors=flags["errors"], reason=reason)
+    if as_json:
+        listed = {"records": [_brief(record) for record in found]} if wants_list else {}
+        click.echo(json.dumps({**_about(run), **listed}, indent=2))
+    elif wants_list:
+        _list(found)
+    else:
+        _show_summary(run)
+
+
+def _known_reason(name: str | None) -> str | None:
+    """Return the failure reason. Raises ``click.BadParameter`` with similar names."""
+    from securebench.errors import FailureReason
+    from securebench.strict_input.faults import did_you_mean
+
+    known = {reason.value for reason in FailureReason}
+    if name is not None and name not in known:
+        raise click.BadParameter(
+            f"{name!r} is not a failure reason; {did_you_mean(name, known)}", param_hint="--reason"
+        )
+    return name
+
+
+def _matching(run: RecordedRun, *, failed: bool, errors: bool, reason: str | None) -> Iterator[RecordedTask]:
+    """Yield the records with one of the wanted statuses, if any is wanted, and with the reason."""
+    wanted = {name for name, is_wanted in (("failed", failed), ("error", errors)) if is_wanted}
+    for record in run.records():
+        if (not wanted or record.status in wanted) and (reason is None or record.reason == reason):
+            yield record
+
+
+def _list(records: Iterator[RecordedTask]) -> None:
+    """Print a line for each record: in colour on a terminal, with tabs between the columns elsewhere."""
+    from rich.text import Text
+
+    from securebench.cli.live import STYLES
+    from securebench.printable import printable_line
+
+    console = _console()
+    for record in records:
+        status, reason = record.status.value, record.reason.value if record.reason else ""
+        name, message = printable_line(record.task_id), printable_line(record.message)
+        if not console.is_terminal:
+            click.echo("\t".join((status, name, str(record.trial), reason, message)))
+            continue
+        line = Text(f"{status:<7} ", style=STYLES.get(status, ""), no_wrap=True, overflow="ellipsis")
+        line.append(f"{name}{record.id.suffix(record.trial)}", style="default")
+        line.append(f"  {reason}{': ' if message else ''}{message}" if reason else "", style="dim")
+        console.print(line)
+
+
+def _show_summary(run: RecordedRun) -> None:
+    from securebench.cli.summary_table import print_summary
+
+    summary = run.summary()
+    for problem in summary.problems:
+        complain(problem)
+    print_summary(_console(), summary)
+
+
+def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: bool) -> int:
+    """Show one record. Return the exit code."""
+    from securebench.cli.task_view import WIDE, TaskView
+
+    if as_json:
+        click.echo(json.dumps(_whole(run, record), indent=2))
+        return 0
+    console = _console()
+    view = TaskView(run, record, full=full, columns=console.width if console.is_terminal else WIDE)
+    for line in view.lines():
+        console.print(line, soft_wrap=True)
+    for problem in view.damage:
+        complain(problem)
+    return EXIT_DAMAGED if view.damage else 0
+
+
+def _about(run: RecordedRun) -> dict[str, Any]:
+    """Return the summary of the run, and what was run, as JSON."""
+    selection = run.selection
+    return {
+        **run.summary().to_json(),
+        "agent": run.label,
+        "models": list(run.models),
+        "selection": selection.describe() if selection else None,
+    }
+
+
+def _brief(record: RecordedTask) -> dict[str, Any]:
+    """Return what a list says about a record as JSON."""
+    return {
+        "task_id": record.task_id,
+        "trial": record.trial,
+        "family": record.family,
+        "tags": list(record.tags),
+        "status": record.status.value,
+        "assurance": record.assurance.value if record.assurance else None,
+        "reason": record.reason.value if record.reason else None,
+        "message": record.message or None,
+        "duration_seconds": record.duration_seconds,
+    }
+
+
+def _whole(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
+    """Return a record with its steps and its sealed candidate as JSON. What is not in the directory is ``null``."""
+    from securebench.cli.task_view import ABSENT
+    from securebench.errors import ConfigError
+
+    whole: dict[str, Any] = {"record": dict(record.raw), "steps": None, "candidate": None}
+    try:
+        whole["steps"] = list(run.trajectory(record))
+    except ConfigError as error:
+        if error.code not in ABSENT:
+            raise
+    try:
+        whole["candidate"] = asdict(run.candidate(record))
+    except ConfigError as error:
+        if error.code not in ABSENT:
+            raise
+    return whole
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)

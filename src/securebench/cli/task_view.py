@@ -1,0 +1,248 @@
+"""One task in detail: what the agent saw and did, its candidate, the verdict and its evidence, and its sandbox.
+
+Everything shown comes from a record, so that an agent wrote much of it: every text is escaped and none is markup.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from securebench.cli.excerpt import BRIEF, WHOLE, excerpt, flattened, highlighted
+from securebench.cli.images_view import human_size
+from securebench.cli.live import STYLES
+from securebench.cli.summary_table import usage_line
+from securebench.errors import ConfigError
+from securebench.printable import printable_line
+from securebench.resources import ResourceKind, Visibility
+from securebench.results.record import ASSURANCE_MEANING
+from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from securebench.resources import JsonValue
+    from securebench.results.read import RecordedRun
+    from securebench.results.recorded_task import RecordedTask
+    from securebench.results.sealed import SealedFile
+
+ABSENT: Final = frozenset({"file-missing", "candidate-not-stored"})
+"""Codes of files that a published run may lack. Other codes mean that a file was altered."""
+
+WIDE: Final = 200
+"""Columns of a step where the output is not a terminal."""
+
+_STEP_TEXTS: Final = ("text", "command", "output", "message", "content")
+_KIND_WIDTH: Final = 8
+_SIZE_WIDTH: Final = 8
+_SHOWN_ELSEWHERE: Final = frozenset({"verifier", "version", "reason"})
+
+
+@dataclass(slots=True)
+class TaskView:
+    """Describes one record as lines. ``damage`` then has a message for each file that was altered.
+
+    ``columns`` is the width of the terminal for lines that are cut to it. ``full`` shows everything that is recorded.
+    """
+
+    run: RecordedRun
+    record: RecordedTask
+    full: bool = False
+    columns: int = WIDE
+    damage: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[Text]:
+        """Yield all sections. A section without content is left out."""
+        yield self._title()
+        sections = {
+            "What the agent saw": self._inputs,
+            "What it did": self._steps,
+            "What it printed": self._output,
+            "Its candidate": self._candidate,
+            "Verdict": self._verdict,
+            "Sandbox": self._sandbox,
+            "Work": self._work,
+        }
+        for heading, section in sections.items():
+            began = False
+            for line in self._guarded(section()):
+                if not began:
+                    yield Text()
+                    yield Text(heading, style="bold")
+                    began = True
+                yield Text("  ").append_text(line)
+
+    def _guarded(self, section: Iterator[Text]) -> Iterator[Text]:
+        """Yield a section until a file cannot be read, and then why."""
+        try:
+            yield from section
+        except ConfigError as error:
+            if error.code not in ABSENT:
+                self.damage.append(error.message)
+            is_absent = error.code in ABSENT
+            yield Text(printable_line(error.message), style="dim" if is_absent else "bold red")
+
+    def _title(self) -> Text:
+        record = self.record
+        name = record.task_id + (f" (trial {record.trial})" if record.trial > 1 else "")
+        title = Text.assemble((printable_line(name), "bold"), f"  {printable_line(record.family)}  ")
+        title.append(record.status.value.upper(), style=STYLES.get(record.status.value, ""))
+        return title.append(f": {record.reason.value}" if record.reason else "")
+
+    def _inputs(self) -> Iterator[Text]:
+        summary: Any = self.record.raw.get("resource_summary")
+        items = [item for item in summary if isinstance(item, dict)] if isinstance(summary, list) else []
+        public = [item for item in items if item.get("visibility") == Visibility.PUBLIC.value]
+        for item in public:
+            yield Text(f"{_word(item.get('name'))}:", style="cyan")
+            yield from self._block(_as_text(item.get("value")))
+        if any(item.get("kind") == ResourceKind.ASSETS.value for item in public):
+            yield Text("The files are in the pack, not in the run directory.", style="dim")
+        if hidden := [_word(item.get("name")) for item in items if item not in public]:
+            yield Text(f"not shown to the agent: {', '.join(hidden)}", style="dim")
+
+    def _steps(self) -> Iterator[Text]:
+        for number, step in enumerate(self.run.trajectory(self.record), start=1):
+            yield from self._step(number, step)
+
+    def _step(self, number: int, step: JsonValue) -> Iterator[Text]:
+        if isinstance(step, dict) and isinstance(step.get("left_out"), int):
+            yield Text(f"{step['left_out']} more steps were not kept", style="dim")
+            return
+        fields = dict(step) if isinstance(step, dict) else {"text": _as_text(step)}
+        kind = _word(fields.pop("kind", "step"))[:_KIND_WIDTH]
+        fields.pop("step", None)
+        text = next((fields.pop(name) for name in _STEP_TEXTS if isinstance(fields.get(name), str)), "")
+        rest = ", ".join(f"{_word(name)} {_word(value)}" for name, value in fields.items() if value not in (None, ""))
+        line = Text(f"{number:>4} {kind:<{_KIND_WIDTH}}  ", style=_STEP_STYLES.get(kind, ""))
+        first, *more = str(text).strip("\n").split("\n", 1)
+        head = " ".join(filter(None, (printable_line(first[: self.columns]), f"({rest})" if rest else "")))
+        if self.full:
+            yield line.append(head)
+            yield from (Text(" " * 15).append_text(part) for part in self._block("".join(more)) if more)
+            return
+        count = f" (+{more[0].count(chr(10)) + 1} lines)" if more else ""
+        room = max(20, self.columns - line.cell_len - len(count) - 2)
+        yield line.append(head if len(head) <= room else f"{head[: room - 1]}…").append(count, style="dim")
+
+    def _output(self) -> Iterator[Text]:
+        producer = self.record.producer
+        for name, text in (("stdout", producer.stdout), ("stderr", producer.stderr)):
+            if text.strip():
+                yield Text(f"{name}:", style="cyan")
+                yield from self._block(text, tail=True)
+        yield from _described(producer.metadata)
+
+    def _candidate(self) -> Iterator[Text]:
+        record = self.record
+        if record.candidate_kind is None or record.candidate_digest is None:
+            yield Text("none", style="dim")
+            return
+        yield Text(f"{record.candidate_kind.value}, sha256 {record.candidate_digest}")
+        if record.candidate_redacted:
+            note = "The record's text is redacted or truncated; the sealed candidate is complete."
+            yield Text(note, style="dim")
+        if record.candidate_text is not None:
+            lexer = "diff" if record.candidate_kind is CandidateKind.PATCH else ""
+            yield from self._block(record.candidate_text, lexer=lexer)
+        sealed = self.run.candidate(record)  # this also verifies the digest
+        if sealed.kind is CandidateKind.WORKSPACE:
+            room = WHOLE if self.full else BRIEF
+            yield from (_file(entry) for entry in sealed.files[: room.lines])
+            yield from _left_out(len(sealed.files) - room.lines, "files")
+        yield Text(f"sealed: {human_size(sealed.size)}, digest verified", style="dim")
+
+    def _verdict(self) -> Iterator[Text]:
+        record = self.record
+        yield Text(record.status.value, style=STYLES.get(record.status.value, ""))
+        if record.reason and record.phase:
+            yield Text(f"{record.reason.value} in the phase {record.phase.value}")
+            yield from self._block(record.message)
+        if record.assurance:
+            yield Text(f"rests on: {record.assurance.value}. {ASSURANCE_MEANING[record.assurance]}")
+        if record.verifier:
+            metadata = record.verifier.metadata
+            yield Text(f"verifier: {_word(metadata.get('verifier'))}, version {_word(metadata.get('version'))}")
+            yield from _described({name: value for name, value in metadata.items() if name not in _SHOWN_ELSEWHERE})
+            yield from self._block(f"{record.verifier.stdout}{record.verifier.stderr}".strip("\n"), tail=True)
+
+    def _sandbox(self) -> Iterator[Text]:
+        provenance = self.record.provenance
+        driver, image = _object(provenance.get("driver")), _object(provenance.get("image"))
+        yield Text(f"driver: {_word(driver.get('name'))} {_word(driver.get('runtime'))} {_word(driver.get('version'))}")
+        yield Text(f"image: {_word(image.get('reference'))} {_word(image.get('id'))}")
+        yield Text(f"enforced: {_controls(driver.get('enforced'))}")
+        if weaker := _controls(driver.get("weaker")):
+            yield Text(f"not enforced: {weaker}", style="yellow")
+        limits = _object(self.run.header.decisive.get("limits"))
+        yield Text("limits: " + ", ".join(f"{_word(name)} {_word(value)}" for name, value in limits.items()))
+        yield from _described({"egress": _object(provenance.get("usage")).get("egress")})
+
+    def _work(self) -> Iterator[Text]:
+        record, provenance = self.record, self.record.provenance
+        began = f", started {record.started_at:%Y-%m-%d %H:%M:%S} UTC" if record.started_at else ""
+        yield Text(f"attempt {record.attempt}{began}")
+        yield from _described({"seconds": provenance.get("durations"), "tries": provenance.get("tries")})
+        if record.models:
+            yield Text(f"models: {', '.join(map(_word, record.models))}")
+        if record.spent:
+            yield Text(usage_line(record.spent))
+        failed: Any = provenance.get("failed_tries")
+        for number, item in enumerate(failed if isinstance(failed, list) else (), start=1):
+            what = _object(item)
+            yield Text(f"failed try {number}: {_word(what.get('error'))}: {_word(what.get('message'))}", style="yellow")
+
+    def _block(self, text: str, *, lexer: str = "", tail: bool = False) -> Iterator[Text]:
+        """Yield the lines of a text that somebody else wrote, indented: its beginning or its end unless ``full``."""
+        lines, left_out = excerpt(text, WHOLE if self.full else BRIEF, tail=tail)
+        if left_out and tail:
+            yield from _left_out(left_out, "lines")
+        yield from (Text("  ").append_text(line) for line in highlighted(lines, lexer))
+        if left_out and not tail:
+            yield from _left_out(left_out, "lines")
+
+
+_STEP_STYLES: Final = {"command": "cyan", "error": "red", "thought": "dim", "usage": "dim"}
+
+
+def _file(entry: SealedFile) -> Text:
+    """Return a line of the listing of a workspace."""
+    size = "" if entry.is_directory or entry.link is not None else human_size(entry.size)
+    line = Text(f"{size:>{_SIZE_WIDTH}}  {printable_line(entry.path)}{'/' if entry.is_directory else ''}")
+    if entry.link is not None:
+        line.append(f" -> {printable_line(entry.link)}", style="cyan")
+    return line.append("*" if entry.executable else "", style="green")
+
+
+def _left_out(number: int, what: str) -> Iterable[Text]:
+    return [Text(f"  … {number:,} more {what} (--full shows them)", style="dim")] if number > 0 else []
+
+
+def _described(values: Mapping[str, Any]) -> Iterator[Text]:
+    """Yield values of metadata as ``name: value``, with nested ones as ``outer.inner: value``."""
+    for name, value in flattened(values):
+        yield Text(f"{printable_line(name)}: ", style="cyan").append(printable_line(value), style="default")
+
+
+def _controls(names: Any) -> str:
+    """Return restrictions of a sandbox in words."""
+    return ", ".join(ENFORCEABLE.get(name, name) for name in map(_word, names if isinstance(names, list) else ()))
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _word(value: Any) -> str:
+    """Return a short value on one line; nothing for a missing one."""
+    if value is None:
+        return ""
+    return printable_line(value if isinstance(value, str) else json.dumps(value))[:200]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

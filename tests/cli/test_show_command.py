@@ -1,0 +1,389 @@
+"""``securebench show``: the summary again, lists, and one task in detail."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import synthetic_run as synthetic
+from securebench import read_run
+from securebench.candidates.store import CANDIDATES
+from securebench.cli.show_command import command
+from securebench.cli.summary_table import summary_lines
+from securebench.cli.task_view import TaskView
+from securebench.errors import ConfigError
+from securebench.results.journal import JOURNAL
+from securebench.results.record import Assurance, Output, VerificationStatus, candidate_fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from securebench.resources import JsonValue
+    from securebench.results.record import TaskRecord
+
+STATUS = VerificationStatus
+TASK = "made-up/task-00000"
+HOSTILE = (
+    "\x1b[2J\x1b]8;;https://evil.example\x07click\x1b]8;;\x07 \u202egnp.exe\u2069 "
+    "[link=https://evil.example]go[/link] \r\x00\x9b1A"
+)
+RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal obeys: control characters but newline and tab, and characters that change the direction."""
+
+
+def invoke(*arguments: object) -> Result:
+    """Run the command; what it raises comes through."""
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def written(directory: Path, *given: TaskRecord) -> Path:
+    """Write a run with these records."""
+    return synthetic.write_run(directory, given)
+
+
+def detail(directory: Path, task_id: str = TASK, **options: Any) -> str:
+    """Return the detail of a task as it is on a terminal without colours."""
+    run = read_run(directory)
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100)
+    for line in TaskView(run, run.find(task_id), **options).lines():
+        console.print(line, soft_wrap=True)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+class TestSummaries:
+    """Without a task."""
+
+    def test_the_summary_is_that_of_the_run(self, tmp_path: Path) -> None:
+        """The lines are those that the run itself printed."""
+        synthetic.write_run(tmp_path, 30)
+        done = invoke(tmp_path)
+        assert done.exit_code == 0
+        assert done.stdout.splitlines() == summary_lines(read_run(tmp_path).summary())
+        assert "short_answer: 10 tasks, " in done.stdout
+
+    def test_tasks_that_did_not_run_are_counted(self, tmp_path: Path) -> None:
+        """An interrupted run says by family what is left, though no record has it."""
+        synthetic.write_run(tmp_path, [synthetic.record(0)], synthetic.header(6))
+        lines = invoke(tmp_path).stdout.splitlines()
+        assert "code_completion: 2 tasks, 0 passed, 0 failed, 0 errors, 0 pending, 2 not run, pass rate none" in lines
+        assert json.loads(invoke(tmp_path, "--json").stdout)["ending"] == "interrupted"
+
+    def test_several_trials(self, tmp_path: Path) -> None:
+        """Tasks and trials are counted apart."""
+        given = [synthetic.record(task, trial=trial) for trial in (1, 2) for task in (0, 3)]
+        synthetic.write_run(tmp_path, given, synthetic.header(8, trials=2))
+        counts = json.loads(invoke(tmp_path, "--json").stdout)
+        assert (counts["tasks"], counts["trials"], counts["passed"], counts["not_run"]) == (4, 2, 4, 4)
+
+    def test_json(self, tmp_path: Path) -> None:
+        """The keys of the summary, and what was run."""
+        synthetic.write_run(tmp_path, 3, synthetic.header(3, pack_tasks=164))
+        shown = json.loads(invoke(tmp_path, "--json").stdout)
+        assert (shown["tasks"], shown["ending"], shown["agent"]) == (3, "finished", "command")
+        assert shown["selection"] == "3 of 164 tasks, not the whole benchmark"
+        assert "records" not in shown
+
+    def test_problems_of_the_run_are_repeated(self, tmp_path: Path) -> None:
+        """A pack that changed during the run is still said, and cannot imitate output."""
+        synthetic.write_run(tmp_path, 1, synthetic.header(1).with_problem(f"changed {HOSTILE}"))
+        done = invoke(tmp_path)
+        assert "error: changed " in done.stderr
+        assert not RAW.search(done.stderr)
+
+
+class TestLists:
+    """The tasks of a run."""
+
+    @pytest.fixture
+    def run(self, tmp_path: Path) -> Path:
+        """Give a run with each status."""
+        given = [synthetic.record(n, status) for n, status in enumerate((STATUS.PASSED, STATUS.FAILED, STATUS.ERROR))]
+        return written(tmp_path, *given, synthetic.record(3, STATUS.FAILED, task_id=f"made-up/{HOSTILE}", trial=2))
+
+    @pytest.mark.parametrize(
+        ("options", "statuses"),
+        [
+            (("--all",), ["passed", "failed", "error", "failed"]),
+            (("--failed",), ["failed", "failed"]),
+            (("--errors",), ["error"]),
+            (("--failed", "--errors"), ["failed", "error", "failed"]),
+            (("--reason", "engine_unavailable"), ["error"]),
+            (("--failed", "--reason", "engine_unavailable"), []),
+        ],
+    )
+    def test_filters(self, run: Path, options: tuple[str, ...], statuses: list[str]) -> None:
+        """On a pipe, a line for each record, with tabs between its columns; the same records with ``--json``."""
+        done = invoke(run, *options)
+        lines = [line.split("\t") for line in done.stdout.splitlines()]
+        assert [line[0] for line in lines] == statuses
+        assert all(len(line) == 5 for line in lines)
+        assert not RAW.search(done.stdout)
+        records = json.loads(invoke(run, *options, "--json").stdout)["records"]
+        assert [record["status"] for record in records] == statuses
+
+    def test_columns(self, run: Path) -> None:
+        """Status, task, trial, reason and message."""
+        assert invoke(run, "--errors").stdout == (
+            "error\tmade-up/task-00002\t1\tengine_unavailable\tthe engine does not answer\n"
+        )
+
+    def test_a_reason_that_does_not_exist(self, run: Path) -> None:
+        """A mistyped reason names the one that was meant."""
+        done = invoke(run, "--reason", "wrong_anser")
+        assert done.exit_code == 2
+        assert "did you mean 'wrong_answer'?" in done.stderr
+
+    @pytest.mark.parametrize("options", [(TASK, "--failed"), ("--full",), ("--trial", "2"), (TASK, "--trial", "0")])
+    def test_options_that_do_not_go_together(self, run: Path, options: tuple[str, ...]) -> None:
+        """Options of a list and of a task are told apart."""
+        assert invoke(run, *options).exit_code == 2
+
+
+class TestDetail:
+    """One task."""
+
+    def test_all_sections(self, tmp_path: Path) -> None:
+        """What the agent saw and did, its candidate, the verdict with its evidence, the sandbox and the work."""
+        steps: list[JsonValue] = [
+            {"step": 1, "kind": "message", "text": "I will look.\nThen I answer."},
+            {"step": 2, "kind": "command", "tool": "Bash", "command": "ls -la"},
+            {"step": 3, "kind": "result", "output": "a\nb\nc", "exit_code": 0},
+            {"left_out": 7},
+        ]
+        provenance: Any = {
+            **synthetic.trajectory(tmp_path, TASK, *steps),
+            "failed_tries": [{"error": "engine-unavailable", "message": "gone"}],
+        }
+        evidence: JsonValue = {
+            "kind": "test_by_test",
+            "controls": 8,
+            "outcomes": {"passed": 14},
+            "styles": ["plain", "raises"],
+        }
+        verifier = Output(
+            metadata={"verifier": "short_answer", "version": "1", "phase": "verdict", "evidence": evidence}
+        )
+        given = synthetic.record(
+            candidate=synthetic.sealed_text(tmp_path, "Answer: 42\n"),
+            provenance=provenance,
+            verifier=verifier,
+            assurance=Assurance.TEST_BY_TEST,
+        )
+        done = invoke(written(tmp_path, given), TASK)
+        assert done.exit_code == 0
+        for line in (
+            "made-up/task-00000  short_answer  PASSED",
+            "    What is 0 times nothing?",
+            "  not shown to the agent: answer",
+            "     1 message   I will look. (+1 lines)",
+            "     2 command   ls -la (tool Bash)",
+            "     3 result    a (exit_code 0) (+2 lines)",
+            "  7 more steps were not kept",
+            "    Answer: 42",
+            "  sealed: 11 B, digest verified",
+            "  rests on: test_by_test. The repository's tests reported one by one, and tests that must fail did fail.",
+            "  evidence.controls: 8",
+            "  evidence.outcomes.passed: 14",
+            "  evidence.styles: plain, raises",
+            "  driver: oci crun 1.8.1",
+            "  not enforced: memory limit",
+            "  failed try 1: engine-unavailable: gone",
+            "  Usage: 1,000 tokens in, 100 out, 3 turns, about $0.01",
+        ):
+            assert line in done.stdout.splitlines()
+
+    def test_full_shows_every_line(self, tmp_path: Path) -> None:
+        """Without ``--full``, texts are cut with a count of what is left."""
+        output = Output(stdout="".join(f"line {number}\n" for number in range(100)))
+        steps: JsonValue = {"step": 1, "kind": "result", "output": "\n".join(f"out {number}" for number in range(50))}
+        provenance: Any = synthetic.trajectory(tmp_path, TASK, steps)
+        written(tmp_path, synthetic.record(producer=output, provenance=provenance))
+        brief, full = invoke(tmp_path, TASK).stdout, invoke(tmp_path, TASK, "--full").stdout
+        assert "    … 70 more lines (--full shows them)\n    line 70\n" in brief
+        assert "line 69\n" not in brief
+        assert "out 0 (+49 lines)" in brief
+        assert all(f"line {number}\n" in full for number in range(100))
+        assert all(f"out {number}\n" in full for number in range(50))
+
+    def test_a_failure(self, tmp_path: Path) -> None:
+        """The reason is in the title, and the message in the verdict."""
+        written(tmp_path, synthetic.record(0, STATUS.FAILED))
+        shown = invoke(tmp_path, TASK).stdout
+        assert shown.startswith("made-up/task-00000  short_answer  FAILED: wrong_answer\n")
+        assert "  wrong_answer in the phase verify\n    expected another answer\n" in shown
+
+    def test_a_patch_is_a_coloured_diff(self, tmp_path: Path) -> None:
+        """Added and removed lines differ in colour on a terminal; on a pipe there are no colours."""
+        diff = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old [bold]\n+new\n"
+        fields = {**candidate_fields(None, None), "candidate_patch": diff, "candidate_digest": "0" * 64}
+        run = read_run(written(tmp_path, synthetic.record(candidate=fields)))
+        styles = {
+            line.plain.strip(): {str(span.style) for span in line.spans}
+            for line in TaskView(run, run.find(TASK)).lines()
+            if line.plain.strip() in {"-old [bold]", "+new"}
+        }
+        assert styles.keys() == {"-old [bold]", "+new"}
+        assert styles["-old [bold]"] != styles["+new"]
+        plain = invoke(tmp_path, TASK).stdout
+        assert "".join(f"    {line}\n" for line in diff.splitlines()) in plain
+        assert "\x1b" not in plain
+
+    def test_a_workspace_is_listed(self, tmp_path: Path) -> None:
+        """Names, sizes and links, with hostile names escaped."""
+        tree = tmp_path / "tree"
+        (tree / "sub").mkdir(parents=True)
+        (tree / "sub" / "run.sh").write_text("exit\n")
+        (tree / "sub" / "run.sh").chmod(0o755)
+        (tree / "a\x1b[2Jb\n").write_text("")
+        (tree / "out").symlink_to("/etc/passwd")
+        directory = tmp_path / "run"
+        written(directory, synthetic.record(candidate=synthetic.sealed_tree(directory, tree)))
+        lines = invoke(directory, TASK).stdout.splitlines()
+        assert "       5 B  sub/run.sh*" in lines
+        assert "            out -> /etc/passwd" in [line.rstrip() for line in lines]
+        assert r"       0 B  a\x1b[2Jb\n" in lines
+
+    def test_damage_is_said_and_the_rest_is_shown(self, tmp_path: Path) -> None:
+        """An altered candidate is an error; all other sections are still shown."""
+        written(tmp_path, synthetic.record(candidate=synthetic.sealed_text(tmp_path, "answer")))
+        (sealed,) = (tmp_path / CANDIDATES).iterdir()
+        sealed.chmod(0o644)
+        sealed.write_text("another")
+        done = invoke(tmp_path, TASK)
+        assert done.exit_code == 1
+        assert "error: the sealed candidate was altered" in done.stderr
+        assert "Sandbox" in done.stdout
+        with pytest.raises(ConfigError, match="altered"):
+            invoke(tmp_path, TASK, "--json")
+
+    def test_a_published_run_may_lack_files(self, tmp_path: Path) -> None:
+        """Records without candidates and trajectories are shown; what is missing is said."""
+        described: Any = {"trajectory": {"path": "trajectories/a.jsonl", "sha256": "0" * 64}}
+        written(tmp_path, synthetic.record(provenance=described))
+        done = invoke(tmp_path, TASK)
+        assert done.exit_code == 0
+        assert "  the sealed candidate is missing" in done.stdout
+        whole = json.loads(invoke(tmp_path, TASK, "--json").stdout)
+        assert (whole["steps"], whole["candidate"]) == (None, None)
+        assert whole["record"]["task_id"] == TASK
+
+    def test_json(self, tmp_path: Path) -> None:
+        """The whole record, the steps and the sealed candidate."""
+        provenance: Any = synthetic.trajectory(tmp_path, TASK, {"kind": "message", "text": HOSTILE})
+        candidate = synthetic.sealed_text(tmp_path, "answer")
+        written(tmp_path, synthetic.record(candidate=candidate, provenance=provenance))
+        done = invoke(tmp_path, TASK, "--json")
+        assert not RAW.search(done.stdout)
+        whole = json.loads(done.stdout)
+        assert whole["steps"] == [{"kind": "message", "text": HOSTILE}]
+        assert (whole["candidate"]["text"], whole["candidate"]["kind"]) == ("answer", "text")
+
+    def test_a_trial(self, tmp_path: Path) -> None:
+        """Later trials are chosen by their number."""
+        written(tmp_path, synthetic.record(), synthetic.record(0, STATUS.FAILED, trial=2))
+        assert invoke(tmp_path, TASK).stdout.startswith("made-up/task-00000  short_answer  PASSED")
+        assert "(trial 2)  short_answer  FAILED" in invoke(tmp_path, TASK, "--trial", "2").stdout
+
+    def test_a_task_that_does_not_exist(self, tmp_path: Path) -> None:
+        """Ids that are alike are suggested."""
+        written(tmp_path, synthetic.record())
+        with pytest.raises(ConfigError, match="did you mean 'made-up/task-00000'"):
+            invoke(tmp_path, "task-00000")
+
+
+class TestHostileRecords:
+    """Records in which an agent, or a stranger, wrote what it could."""
+
+    def test_nothing_reaches_the_terminal(self, tmp_path: Path) -> None:
+        """Escapes, control and direction characters and markup are text, in every field."""
+        steps: list[JsonValue] = [
+            {"kind": HOSTILE, "text": HOSTILE},
+            {"kind": "result", HOSTILE: HOSTILE},
+            HOSTILE,
+            [HOSTILE],
+            7,
+            None,
+        ]
+        provenance: Any = {
+            **synthetic.trajectory(tmp_path, TASK, *steps),
+            "driver": {"name": HOSTILE, "enforced": [HOSTILE, 7], "weaker": HOSTILE},
+            "image": HOSTILE,
+            "usage": {"relay": {"models": {HOSTILE: 1}}, "egress": {HOSTILE: HOSTILE}},
+            "failed_tries": [HOSTILE, {"error": HOSTILE}],
+            "durations": {HOSTILE: HOSTILE},
+        }
+        output = Output(stdout=HOSTILE, stderr=HOSTILE, metadata={HOSTILE: {HOSTILE: [HOSTILE]}})
+        given = synthetic.record(
+            0,
+            task_type=HOSTILE,
+            candidate=synthetic.sealed_text(tmp_path, HOSTILE),
+            producer=output,
+            verifier=output,
+            resource_summary=[{"name": HOSTILE, "visibility": "public", "value": HOSTILE}, HOSTILE],
+            provenance=provenance,
+        )
+        written(tmp_path, given)
+        for text in (detail(tmp_path), detail(tmp_path, full=True), invoke(tmp_path, TASK).stdout):
+            assert not RAW.search(text)
+            assert "[link=https://evil.example]go[/link]" in text
+        for options in ((), ("--all",), ("--json",), (TASK, "--json")):
+            assert not RAW.search(invoke(tmp_path, *options).stdout)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"resource_summary": "x"},
+            {"resource_summary": [[], 7, {"visibility": "public"}]},
+            {"verifier_metadata": {"verifier": [], "evidence": {"kind": "full", "a": [{"b": [[]]}]}}},
+            {"producer_metadata": {str(number): number for number in range(10_000)}},
+        ],
+    )
+    def test_odd_values_are_shown(self, tmp_path: Path, changes: dict[str, Any]) -> None:
+        """Values of other types than ours do not break the output, and it stays short."""
+        written(tmp_path, synthetic.record())
+        line = json.loads((tmp_path / JOURNAL).read_text())
+        (tmp_path / JOURNAL).write_text(json.dumps({**line, **changes}) + "\n")
+        done = invoke(tmp_path, TASK)
+        assert done.exit_code == 0
+        assert done.stdout.count("\n") < 150
+
+    @pytest.mark.parametrize("text", ["x" * 40_000_000, "\n" * 6_000_000, "\x1b" * 6_000_000, "ab\n" * 6_000_000])
+    def test_megabytes_take_no_time(self, tmp_path: Path, text: str) -> None:
+        """However much a text has, only its beginning or its end is worked on."""
+        fields = {**candidate_fields(None, None), "candidate_patch": text, "candidate_digest": "0" * 64}
+        written(tmp_path, synthetic.record(candidate=fields))
+        start = time.process_time()
+        done = invoke(tmp_path, TASK)
+        assert time.process_time() - start < 3
+        assert len(done.stdout) < 50_000
+
+    def test_steps_that_a_stranger_wrote(self, tmp_path: Path) -> None:
+        """A trajectory with the right digest and odd steps is shown in a line each."""
+        data = b'{"left_out": "many"}\n{"kind": null, "text": {"a": 1}}\n"' + b"y" * 100_000 + b'"\n'
+        (tmp_path / "trajectories").mkdir()
+        (tmp_path / "trajectories" / "a.jsonl").write_bytes(data)
+        described: Any = {"path": "trajectories/a.jsonl", "sha256": hashlib.sha256(data).hexdigest()}
+        written(tmp_path, synthetic.record(provenance={"trajectory": described}))
+        done = invoke(tmp_path, TASK)
+        assert done.exit_code == 0
+        assert max(map(len, done.stdout.splitlines())) < 500
+
+
+def test_ten_thousand_records(tmp_path: Path) -> None:
+    """The summary and the lists of a long run take a moment."""
+    synthetic.write_run(tmp_path, 10_000)
+    for options in ((), ("--failed",), ("made-up/task-09999",)):
+        start = time.process_time()
+        assert invoke(tmp_path, *options).exit_code == 0
+        assert time.process_time() - start < 3
