@@ -52,5 +52,5 @@ def _exact(text: str) -> str:
     except UnicodeEncodeError:
         raise ConfigError(f"{text!r} is not valid text, so it cannot be passed on", code="command-not-text") from None
     if "\0" in text:
-        raise ConfigError(f"{text!r} holds a NUL byte, which no argument can", code="command-not-text")
+        raise ConfigError(f"{text!r} contains a NUL byte, so it cannot be passed on", code="command-not-text")
     return text

@@ -1,14 +1,14 @@
 """The interface of sandboxes: the operations of every driver, and its guarantees.
 
-A :class:`SandboxDriver` makes sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. The conformance
-suite, ``securebench.testing.conformance``, checks every driver against this page.
+A :class:`SandboxDriver` creates sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. The
+conformance suite, ``securebench.testing.conformance``, checks that every driver keeps these promises.
 
 Guarantees of every driver:
 
 * a process has exactly the environment of its spec and command;
 * a time limit stops the whole sandbox with all its processes; output captured until then is kept;
 * captured output is bounded, however much the process writes;
-* a closed sandbox leaves nothing behind, and the next run removes the remains of a killed run.
+* a closed sandbox leaves nothing behind, and the next run removes what a killed run left.
 """
 
 from __future__ import annotations
@@ -55,15 +55,16 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """Everything that hardens and shapes one sandbox. Built in one place, compiled by each driver.
+    """The complete configuration of one sandbox. Built in one place, compiled by each driver.
 
-    The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
-    ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
-    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``forwarded_ports`` are ports
-    of its
-    loopback that are served from outside, with network ``none`` only. ``collect`` is a directory of the image of which
-    an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and nothing is mounted
-    there.
+    The defaults are the strictest settings; a harness or verifier has to ask for anything weaker by name.
+
+    * ``environment`` is complete: unless ``inherit_image_environment`` is set, the image's own variables are removed.
+    * ``user`` is (uid, gid).
+    * ``network`` is ``none`` or the name of one of the driver's networks.
+    * ``forwarded_ports`` are ports on its loopback interface that are served from outside. Requires network ``none``.
+    * ``collect`` is a directory of the image. An ephemeral sandbox keeps the changes that its one command made there.
+      Requires a writable root and no mount at, above or below the directory.
     """
 
     image: ResolvedImage
@@ -90,15 +91,15 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
     "LANG": "C.UTF-8",
     "LC_ALL": "C.UTF-8",
 }
-"""The whole environment of a sandboxed process, unless its spec or command adds to it."""
+"""The complete environment of a sandboxed process, unless its spec or command adds to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command: an argv, never a shell string. ``capture`` bounds what is kept of each stream, in bytes.
+    """One command: an argv, never a shell string. At most ``capture`` bytes of each output stream are kept.
 
-    ``stdin`` is fed to it while it runs. ``Sandbox.run`` then ends its stdin; who opened it does that himself.
-    ``waits``: it does nothing before it is sent something, so a driver may have started it before it was asked to.
+    ``stdin`` is sent to it while it runs. ``Sandbox.run`` then closes its stdin; callers of ``Sandbox.open`` have to do
+    that themselves. With ``waits``, the command does nothing until it receives input, so a driver may start it early.
     """
 
     argv: tuple[str, ...]
@@ -122,7 +123,7 @@ Chunk: TypeAlias = tuple[Stream, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitState:
-    """How a process ended. At most one of the three flags says why it was ended from outside."""
+    """How a process ended. At most one of the three flags is set: why it was killed from outside."""
 
     exit_code: int
     timed_out: bool = False
@@ -132,7 +133,7 @@ class ExitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """A finished command: how it ended, and its captured, bounded output."""
+    """A finished command: how it ended, and its captured output, up to its limit."""
 
     exit_code: int
     stdout: bytes = b""
@@ -150,7 +151,7 @@ class SandboxProcess(ABC):
 
     @abstractmethod
     def send(self, data: bytes) -> None:
-        """Write all of ``data`` to its stdin. Raises ``BrokenPipeError`` if it no longer reads."""
+        """Write all of ``data`` to its stdin. Raises ``BrokenPipeError`` if its stdin is closed."""
 
     @abstractmethod
     def close_stdin(self) -> None:
@@ -170,9 +171,9 @@ class SandboxProcess(ABC):
 
 
 class Sandbox(ABC):
-    """One sandbox. Ephemeral: each command has a container of its own. Persistent: all share one.
+    """One sandbox. Ephemeral: each command gets its own container. Persistent: all commands share one container.
 
-    A context manager; closing is idempotent, never blocks on a living process and leaves nothing behind.
+    A context manager. Closing is idempotent, does not wait for running processes and leaves nothing behind.
     """
 
     @abstractmethod
@@ -181,11 +182,11 @@ class Sandbox(ABC):
 
     @abstractmethod
     def collected(self) -> Collected:
-        """Return what the one command, which has ended, left of the directory ``collect`` of the spec.
+        """Return the changes that the one command made in the spec's ``collect`` directory, after the command exited.
 
-        No process of the sandbox lives any more, and nothing of what is returned has been looked at: it is hostile.
-        Good until the sandbox is closed. Raises :class:`InfrastructureError`, and :class:`DirectoryReplacedError`, a
-        fault of the candidate, where the directory, or one above it, is none any more.
+        No process of the sandbox is running any more. The changes are not validated: treat them as hostile. They are
+        valid until the sandbox is closed. Raises :class:`InfrastructureError`; and :class:`DirectoryReplacedError`,
+        which counts as a failure of the candidate, if the directory or one of its parents is no longer a directory.
         """
 
     @abstractmethod
@@ -198,10 +199,10 @@ class Sandbox(ABC):
         on_output: Callable[[Chunk], None] | None = None,
         reply: Callable[[Chunk], bytes | None] | None = None,
     ) -> CommandResult:
-        """Run ``command`` to its end and return what it left. Raises :class:`InfrastructureError`.
+        """Run ``command`` until it exits and return its result. Raises :class:`InfrastructureError`.
 
-        ``on_output`` sees every chunk as it comes, also what capture leaves out. With ``reply`` stdin stays open until
-        that returns bytes for a chunk, which are sent, once.
+        ``on_output`` is called with every chunk as it arrives, including output beyond the capture limit. With
+        ``reply``, stdin stays open until ``reply`` returns bytes for a chunk; they are sent once, and stdin is closed.
         """
         started = time.monotonic()
         process = self.open(command)
@@ -214,7 +215,7 @@ class Sandbox(ABC):
             if on_output is not None:
                 on_output(chunk)
             if reply is not None and (answer := reply(chunk)) is not None:
-                with suppress(BrokenPipeError):  # it no longer reads: what it does not say then is what counts
+                with suppress(BrokenPipeError):  # it no longer reads stdin: the caller judges it by its output
                     process.send(answer)
                     process.close_stdin()
                 reply = None
@@ -249,7 +250,8 @@ class SandboxDriver(Extension, ABC):
     def from_settings(cls, settings: WireModel, run_id: str) -> Self:
         """Return a driver for the run ``run_id`` with these settings, an instance of ``settings_model``.
 
-        Drivers of installed packages are made so. ``run_id`` labels what a run leaves if it is killed.
+        This is how drivers of installed packages are created. ``run_id`` labels everything that a driver creates, so
+        that the remains of a killed run can be found.
         """
         del run_id
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
@@ -258,15 +260,15 @@ class SandboxDriver(Extension, ABC):
     def open_for_run(
         cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
     ) -> Self:
-        """Return a driver that a user named, with ``settings``, by default its own defaults.
+        """Return a driver that the user selected by name, with ``settings`` or its default settings.
 
-        A driver that runs on several runtimes overrides this; ``runtime`` is the one that was named, if any. ``notify``
-        is given what users should know about the driver on this machine. Raises :class:`ConfigError`
-        (``runtime-unavailable``), and what :meth:`from_settings` raises.
+        A driver that supports several runtimes overrides this. ``runtime`` is the name of the selected runtime, if any.
+        ``notify`` receives messages that users should see about the driver on this machine. Raises
+        :class:`ConfigError` (``runtime-unavailable``), and the errors of :meth:`from_settings`.
         """
         del notify
         if runtime:
-            raise ConfigError("this driver has no choice of runtimes", code="runtime-unavailable")
+            raise ConfigError("this driver does not support choosing a runtime", code="runtime-unavailable")
         from securebench.strict_input.models import WireModel
 
         return cls.from_settings(settings or (cls.settings_model or WireModel)(), run_id)
@@ -277,69 +279,67 @@ class SandboxDriver(Extension, ABC):
 
     @abstractmethod
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Return the image that ``reference`` means now, pulled if it is missing. Raises :class:`ImageError`.
+        """Resolve ``reference`` to an image and pull it if it is missing. Raises :class:`ImageError`.
 
-        The first answer for a reference holds for the driver's life: a tag that moves does not move a run.
+        A driver resolves each reference once: if a tag moves during a run, the run keeps the first image.
         """
 
     @abstractmethod
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the unpacked files of ``image`` on this host, read-only, to be closed by the caller.
+        """Return a lease on the unpacked, read-only files of ``image`` on this host. The caller closes it.
 
         Raises :class:`ImageError` and :class:`DiskFullError`.
         """
 
     @abstractmethod
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Look, from inside a sandbox of ``image``, whether what every sandbox relies on holds on this machine.
+        """Check, from inside a sandbox of ``image``, that the isolation of sandboxes works on this machine.
 
-        ``forwarded_ports``: also whether a sandbox with a forwarded port has that, and nothing beside it, within its
-        reach.
+        With ``forwarded_ports``, also check that a sandbox with a forwarded port can reach that port and nothing else.
 
-        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or cannot be told; with
-        ``forwarded_ports`` also
-        :class:`EgressError` (``egress-unavailable``).
+        Raises :class:`EngineError` (``sandbox-not-isolated``) if the isolation does not work or cannot be checked; with
+        ``forwarded_ports`` also :class:`EgressError` (``egress-unavailable``).
         """
 
     @abstractmethod
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Make a sandbox. Raises :class:`InfrastructureError`.
+        """Create a sandbox. Raises :class:`InfrastructureError`.
 
-        Raises :class:`ConfigError` for what this driver cannot give, and :class:`EgressError`
-        (``egress-unavailable``) where it cannot give forwarded ports.
+        Raises :class:`ConfigError` for settings that this driver does not support, and :class:`EgressError`
+        (``egress-unavailable``) if it does not support forwarded ports.
         """
 
     @abstractmethod
     def reap(self) -> int:
-        """Remove what runs that are no longer alive have left. Returns how many things were removed."""
+        """Remove what killed runs left behind. Returns the number of removed items."""
 
     @abstractmethod
     def close(self) -> None:
         """Finish pending removals and disconnect from the engine."""
 
     def kill_all(self) -> None:
-        """End and remove every sandbox of this driver at once, and make no more: the run is stopping.
+        """Kill and remove all sandboxes of this driver immediately and create no more, because the run is stopping.
 
-        From any thread, and idempotent. Afterwards ``create`` and ``open`` raise :class:`EngineError`
-        (``run-stopped``); what a sandbox that was ended this way reports means nothing.
+        Idempotent, and may be called from any thread. Afterwards ``create`` and ``open`` raise :class:`EngineError`
+        (``run-stopped``). The results of sandboxes that were killed this way are meaningless.
         """
         self.close()
 
 
 def workspace_user() -> tuple[int, int]:
-    """Return who runs in a sandbox that has a host directory to write: this user, or ``nobody`` for root.
+    """Return the user of a sandbox that writes to a host directory: the current user, or ``nobody`` if that is root.
 
-    A container's root without capabilities may not write into an ordinary user's directory, and files that it
-    made could not be removed by that user; as root the directory is handed to ``nobody``.
+    Root in a container without capabilities cannot write to an ordinary user's directory, and that user could not
+    remove files that it creates. If the current user is root, the directory belongs to ``nobody``.
     """
     uid, gid = os.getuid(), os.getgid()
     return UNPRIVILEGED_USER if uid == 0 else (uid, gid)
 
 
 def resolve_sandbox_host_path(root: Path, path: str | PurePosixPath) -> Path:
-    """Return the host path of ``path`` below ``root``. Raises :class:`PathPolicyError` if it would leave it.
+    """Return the host path of ``path`` below ``root``. Raises :class:`PathPolicyError` if it leads out of ``root``.
 
-    Refused: absolute paths, ``..``, backslashes, NUL, and any link on the way that leads out of ``root``.
+    Rejected: absolute paths, ``..``, backslashes, NUL, and links that lead out of ``root``.
     """
     text = str(path)
     parts = PurePosixPath(text).parts

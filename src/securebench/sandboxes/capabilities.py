@@ -9,7 +9,7 @@ from securebench.errors import ConfigError
 if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxSpec
 
-_OF_DOCKER: Final = frozenset(
+_DOCKER_DEFAULTS: Final = frozenset(
     {
         *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
         *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
@@ -29,10 +29,10 @@ def granted_capabilities(spec: SandboxSpec) -> list[str]:
         raise ConfigError(
             "a sandbox was asked to have all capabilities",
             code="sandbox-unsupported",
-            hint="name those that are needed in cap_add",
+            hint="list the needed ones in cap_add",
         )
     dropped = {_full_name(name) for name in spec.cap_drop}
-    kept = frozenset[str]() if "CAP_ALL" in dropped else _OF_DOCKER - dropped
+    kept = frozenset[str]() if "CAP_ALL" in dropped else _DOCKER_DEFAULTS - dropped
     return sorted(kept | added)
 
 

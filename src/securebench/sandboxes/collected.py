@@ -1,4 +1,4 @@
-"""The changes that a sandbox made in a directory of its image: raw, hostile and not validated.
+"""The changes that a sandbox made in a directory of its image: raw, unvalidated and hostile.
 
 :mod:`securebench.workspaces` reads them.
 """

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
-    """Raise :class:`ConfigError` (``collect-unsupported``) unless what ``spec`` asks to collect is the image's alone.
+    """Raise :class:`ConfigError` (``collect-unsupported``) unless the directory to collect belongs to the image alone.
 
-    Nothing is mounted above or below it: what lies on a mount is not the image's, and not in its layer. Who asks for
-    all, ``/``, as the building of images does, leaves out what is mounted.
+    Nothing may be mounted at, above or below it, because files on a mount are not in the container's layer. Collecting
+    ``/``, as image builds do, is allowed and leaves mounts out.
     """
     if spec.collect is None:
         return
@@ -28,7 +28,7 @@ def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
     if str(path) != spec.collect or not path.is_absolute() or ".." in path.parts:
         raise _unsupported(spec.collect, "it is not a plain absolute path below the root")
     if persistent or spec.read_only:
-        raise _unsupported(spec.collect, "only an ephemeral sandbox with a writable root keeps what was changed")
+        raise _unsupported(spec.collect, "only an ephemeral sandbox with a writable root keeps its changes")
     if not path.name:
         return
     mounted = (*KERNEL_TREES, *spec.tmpfs, *(mount.target for mount in binds(spec)))
@@ -48,24 +48,24 @@ def require_directory(tree: Path, path: str) -> None:
             os.close(descriptor)
             descriptor = below
     except OSError as error:
-        raise _unsupported(path, f"it is not a directory of the image ({error.strerror})") from None
+        raise _unsupported(path, f"it is not a directory in the image ({error.strerror})") from None
     finally:
         os.close(descriptor)
 
 
 def nothing_to_collect() -> InfrastructureError:
     """Return the error for a caller that collects too early, or from a sandbox that collects nothing."""
-    return InfrastructureError("nothing was collected: no command of a sandbox that collects has ended")
+    return InfrastructureError("nothing to collect: no command of a sandbox that collects changes has exited")
 
 
 def one_command_only() -> InfrastructureError:
-    """Return the error for a second command, because its changes could not be told from those of the first."""
-    return InfrastructureError("a sandbox that collects runs one command")
+    """Return the error for a second command: its changes could not be distinguished from those of the first."""
+    return InfrastructureError("a sandbox that collects changes runs only one command")
 
 
 def _unsupported(path: str, why: str) -> ConfigError:
     return ConfigError(
-        f"what is changed in {path} cannot be collected: {why}",
+        f"cannot collect changes in {path}: {why}",
         code="collect-unsupported",
-        hint="name a directory of the image's own, such as that of its repository, and mount nothing in it",
+        hint="use a directory of the image, such as its repository, in which nothing is mounted",
     )

@@ -43,19 +43,19 @@ def check_forwarded_ports(spec: SandboxSpec, runtime: str = "", *, possible: boo
     """
     ports = [forwarded_port.port for forwarded_port in spec.forwarded_ports]
     if ports and spec.network != "none":
-        raise _unsupported(f"forwarded ports beside the network {spec.network!r}")
+        raise _unsupported(f"forwarded ports together with the network {spec.network!r}")
     if len(ports) > MAX_FORWARDED_PORTS or len(set(ports)) < len(ports) or any(port not in _PORTS for port in ports):
-        raise _unsupported(f"forwarded ports at the ports {ports}")
+        raise _unsupported(f"the forwarded ports {ports}")
     if ports and not possible:
-        raise no_forwarded_ports(f"with {runtime} nothing outside of a sandbox can be reached from it")
+        raise no_forwarded_ports(f"{runtime} does not support forwarded ports")
 
 
 def no_forwarded_ports(why: str) -> EgressError:
     """Return the error for a machine on which sandboxes cannot have forwarded ports."""
     return EgressError(
-        f"agents cannot be given a way to a provider here: {why}",
+        f"agents cannot reach a model provider on this machine: {why}",
         code="egress-unavailable",
-        hint="install crun and leave sandbox.runtime out, or use the docker driver with its default runtime",
+        hint="install crun and remove sandbox.runtime, or use the docker driver with its default runtime",
     )
 
 
@@ -74,5 +74,6 @@ def _unsupported(what: str) -> ConfigError:
     return ConfigError(
         f"{what} are not supported",
         code="sandbox-unsupported",
-        hint=f"a sandbox without a network may have {MAX_FORWARDED_PORTS} forwarded ports, each at a port of its own",
+        hint=f"a sandbox without a network can have up to {MAX_FORWARDED_PORTS} forwarded ports, each with a different "
+        "number from 1 to 65535",
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 RUNSC: Final = "runsc"
-"""The name of its runtime. Processes on it see a kernel of their own, the sentry, which runs in a sandbox itself."""
+"""The name of its runtime. Processes run on the sentry, gVisor's kernel in user space, which is sandboxed itself."""
 
 SENTRY_THREADS: Final = 96
-"""More threads than that program was seen to have at once, on machines of a few cores. They are counted with those of
-the sandbox, so a limit of processes has to leave room for them."""
+"""More threads than the sentry was observed to use on machines with a few cores. They count against the sandbox's
+process limit, so the limit is raised by this number."""

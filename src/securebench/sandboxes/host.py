@@ -24,7 +24,7 @@ READ_LIMIT = 64 * MIB
 """The default limit of :meth:`HostSandbox.read` in bytes."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A FIFO or device in the place of a file must not block whoever opens it.
+# Opening a FIFO or device that replaced a file must not block.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = MIB
@@ -113,7 +113,7 @@ class HostSandbox:
         resolve_sandbox_host_path(self.root, path)
         parts = PurePosixPath(path).parts
         if not parts:
-            raise PathPolicyError("an empty path names nothing in the sandbox root")
+            raise PathPolicyError("the path is empty")
         current = os.dup(self._root)
         try:
             for part in parts[:-1]:

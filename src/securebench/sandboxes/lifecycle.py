@@ -1,16 +1,16 @@
-"""The life of a sandbox on a real driver: created, commands started, closed; and the stop of the whole run meanwhile.
+"""The life cycle of a sandbox on a real driver: it is created, runs commands and is closed, or the run is stopped.
 
-Several threads meet here: the one of the task, which starts commands and closes; the one that stops the run; and with
-Docker those that remove things in the background. Starting and ending a container takes long and calls back, so no lock
-is held meanwhile. Each race has two sides, of which at least one sees the other:
+Several threads are involved: the task's thread, which starts commands and closes the sandbox; the thread that stops the
+run; and with Docker, threads that remove containers in the background. Starting and killing a container is slow and
+calls back into this code, so no lock is held meanwhile. In each race, at least one side sees the other:
 
-* *Creating against stopping.* The creator adds its sandbox to the open ones, then looks whether the run was stopped.
-  Stopping sets that first, then lists the open ones. So either the list has the sandbox, or its creator closes it.
-* *Starting a command against closing.* The starter adds the command to the running ones, then looks whether the sandbox
-  was closed. Closing sets that first, then lists the running ones. If both see each other the command ends twice,
-  which is harmless.
-* *Ending against ending.* What may be ended once only is claimed first (:func:`claim`). A persistent container has a
-  descriptor to close: a second close would hit whatever has the same number by then.
+* *Creating while the run stops.* The creator adds its sandbox to the open ones, then checks the stop flag. Stopping
+  sets the flag, then lists the open ones. So either the list includes the sandbox, or its creator closes it.
+* *Starting a command while closing.* The starter adds the command to the running ones, then checks the closed flag.
+  Closing sets the flag, then lists the running ones. If both see each other, the command is killed twice, which is
+  harmless.
+* *Two threads end the same thing.* Anything that must be ended only once is claimed first (:func:`claim`). A persistent
+  container has a descriptor to close, and a second close could hit an unrelated descriptor with the same number.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SandboxT = TypeVar("SandboxT", bound=Sandbox)
 ProcessT = TypeVar("ProcessT", bound=SandboxProcess)
 
 
-def claim(held: set[T], item: T) -> bool:
-    """Remove ``item`` from ``held``. Return whether it was present: of many competing threads, one gets ``True``."""
+def claim(items: set[T], item: T) -> bool:
+    """Remove ``item`` from ``items``. Return whether it was present: of several threads, exactly one gets ``True``."""
     try:
-        held.remove(item)  # atomic: the interpreter does not switch threads within it
+        items.remove(item)  # atomic: the interpreter does not switch threads within it
     except KeyError:
         return False
     return True
@@ -55,7 +55,7 @@ class OpenSandboxes(Generic[SandboxT]):
     def raise_if_stopped(self) -> None:
         """Raise :class:`EngineError` (``run-stopped``) if the run is stopping."""
         if self.is_stopped:
-            raise EngineError("the run is being stopped: no more sandboxes are started", code="run-stopped")
+            raise EngineError("the run is stopping: no more sandboxes are started", code="run-stopped")
 
     def add(self, sandbox: SandboxT) -> None:
         """Add ``sandbox`` to the open ones."""
@@ -78,7 +78,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
     """
 
     def __init__(self, siblings: OpenSandboxes[Any], spec: SandboxSpec) -> None:
-        """Prepare it. Raises :class:`InfrastructureError` after cleaning up."""
+        """Prepare the sandbox. Raises :class:`InfrastructureError`, after cleaning up."""
         self._siblings = siblings
         self._spec = spec
         self._running: set[ProcessT] = set()

@@ -24,7 +24,7 @@ KERNEL_TREES = ("/proc", "/sys", "/dev")
 def binds(spec: SandboxSpec) -> list[Mount]:
     """Return the mounts of ``spec`` and, without a network, the files for name resolution.
 
-    With these, ``localhost`` resolves, and no name is looked up outside. Raises :class:`MaterializationError`
+    With these files, ``localhost`` resolves, and no other name is looked up. Raises :class:`MaterializationError`
     (``mount-unsafe``).
     """
     for mount in spec.mounts:
@@ -50,7 +50,7 @@ def check_mount(mount: Mount) -> None:
     target = PurePosixPath(mount.target)
     plain = str(target) == mount.target and target.is_absolute() and ".." not in target.parts
     if not plain or target.name == "" or any(target.is_relative_to(tree) for tree in KERNEL_TREES):
-        raise _unsafe(mount, f"goes to {mount.target!r}, where nothing may be mounted")
+        raise _unsafe(mount, f"has the target {mount.target!r}, where nothing may be mounted")
 
 
 def _check_source(mount: Mount) -> None:
@@ -69,7 +69,7 @@ def _mode(mount: Mount, path: Path) -> int:
     try:
         return path.lstat().st_mode
     except OSError as error:
-        raise _unsafe(mount, f"cannot be looked at: {error.strerror}") from error
+        raise _unsafe(mount, f"cannot be inspected: {error.strerror}") from error
 
 
 def _unsafe(mount: Mount, why: str) -> MaterializationError:

@@ -1,4 +1,4 @@
-"""The owning process of a resource of a run, as a label that outlives the process, and whether it still runs."""
+"""The process that owns a resource of a run: stored in a label, so that a later run can tell if it is still running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _START_TIME_FIELD = 19
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process. Because pids are reused, it includes the start time, the pid namespace and the boot id."""
+    """A process. As pids are reused, it also has the process's start time, its pid namespace and the boot id."""
 
     boot: str
     namespace: str
@@ -40,15 +40,15 @@ class Owner:
         return f"{self.boot}/{self.namespace}/{self.pid}/{self.start}"
 
     def is_of_this_boot(self) -> bool:
-        """Whether it started since this machine booted. No earlier process is alive."""
+        """Whether it started since this machine booted. No process of an earlier boot is running."""
         return self.boot == _boot_id()
 
     def can_be_judged(self) -> bool:
-        """Whether this process can tell if it is alive: both have the same boot and pid namespace."""
+        """Whether this process can tell if it is running: both have the same boot and pid namespace."""
         return (self.boot, self.namespace) == (_boot_id(), _pid_namespace())
 
     def is_alive(self) -> bool:
-        """Whether it still runs. Call it only if :meth:`can_be_judged`. Returns ``True`` when in doubt."""
+        """Whether it is still running. Call it only if :meth:`can_be_judged`. Returns ``True`` when in doubt."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -64,7 +64,7 @@ def _start_time(pid: int) -> str | None:
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
-    # A zombie keeps its pid until its parent waits for it, but it does not run any more.
+    # A zombie keeps its pid until its parent waits for it, but it is no longer running.
     return "" if fields[0] in {"Z", "X"} else fields[_START_TIME_FIELD]
 
 

@@ -53,9 +53,9 @@ class CommandPolicy:
         if EVERYTHING in self.deny or name in self.deny:
             return f"{name!r} is denied"
         if self.allow and name not in self.allow:
-            return f"{name!r} is not among the allowed commands"
+            return f"{name!r} is not an allowed command"
         if is_shell_string(argv) and name not in self.allow:
-            return f"{name!r} is given a shell string, in which no command can be judged"
+            return f"{name!r} would run a script string, whose commands the policy cannot check"
         return None
 
 
@@ -90,7 +90,7 @@ class PolicySandbox(WrappedSandbox):
         with self._lock:
             self._attempts.append(CommandAttempt(command.argv, name, refusal))
         if refusal is not None:
-            raise CommandDeniedError(f"the command policy refused a command: {refusal}")
+            raise CommandDeniedError(f"the command policy rejected a command: {refusal}")
         return super().open(command)
 
 
