@@ -94,7 +94,7 @@ def test_no_engine_is_missing() -> None:
 def test_what_auto_takes_is_told_with_the_reason() -> None:
     """The choice is the one of a run, and so are its words."""
     assert chosen_driver(FakeMachine()).found == "oci (crun 1.14)"
-    instead = chosen_driver(FakeMachine(auto=(DOCKER, "using Docker, not the oci driver: no crun")))
+    instead = chosen_driver(FakeMachine(auto=(DOCKER, "using Docker instead of the oci driver: no crun")))
     assert instead.found == "docker (runc 27.0.3)"
     assert "no crun" in instead.meaning
 

@@ -1,4 +1,4 @@
-"""What a process sees of its sandbox: the kernel's files, read as they come."""
+"""Parsing the kernel's files that a process reads in its sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from securebench.sandboxes.self_test import weaknesses
 
 
 def test_this_process_is_read() -> None:
-    """The files of a real process, shown one after the other, are told apart, and those that are missing left out."""
+    """The concatenated files of a real process are parsed; missing files are left out."""
     files = [Path(name) for name in FILES]
     view = View.parse("".join(file.read_text(errors="replace") for file in files if file.exists()))
     assert "lo" in view.interfaces
@@ -38,7 +38,7 @@ def test_this_process_is_read() -> None:
     ],
 )
 def test_the_last_mount_counts(line: str, expected: dict[str, Mounted]) -> None:
-    """A mount that lies upon another is what a process sees."""
+    """A mount hides an earlier mount at the same target."""
     assert View.parse(line + "\nName:\tcat\n").mounts == expected
 
 
@@ -84,13 +84,13 @@ def test_sockets_of_this_process_are_seen() -> None:
         ("Num       RefCount Protocol Flags    Type St Inode Path", 0, 0),
     ],
 )
-def test_what_could_be_spoken_to_is_told(line: str, others: int, routes: int) -> None:
-    """Each kind of socket and route counts, and no heading does."""
+def test_sockets_and_routes_are_found(line: str, others: int, routes: int) -> None:
+    """Every type of socket and route counts; headings do not."""
     seen = Sockets.parse(line + "\n")
     assert (len(seen.listening), len(seen.others), len(seen.routes)) == (0, others, routes)
 
 
 @given(st.text())
-def test_any_text_can_be_looked_at_for_sockets(text: str) -> None:
-    """Whatever is shown is read without an error."""
+def test_any_text_can_be_parsed_for_sockets(text: str) -> None:
+    """Parsing never fails."""
     assert isinstance(Sockets.parse(text), Sockets)

@@ -1,4 +1,4 @@
-"""Choosing a driver: what is asked for by name is taken, ``auto`` takes the strongest, and says why."""
+"""Selecting a driver: a named one is used; ``auto`` selects the strongest and says why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_ENGINE = EngineError("no Docker Engine answers", hint="install one")
 
 
 class Machine:
-    """A machine on which each driver can be had, or not. Lists what was opened, closed and told."""
+    """A machine on which each driver works or does not. Records opened and closed drivers, and messages."""
 
     def __init__(self) -> None:
         self.weaker: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Machine:
         self.no_docker: EngineError | None = None
         self.opened: list[str] = []
         self.closed: list[str] = []
-        self.told: list[str] = []
+        self.messages: list[str] = []
 
     def oci(self) -> type[OciDriver]:
         """Return a class that stands in for the oci driver."""
@@ -66,7 +66,7 @@ class Machine:
 
     def open(self, driver: str, runtime: str | None = None) -> Any:
         """Open a driver."""
-        return open_driver(driver, runtime, "run", self.told.append)
+        return open_driver(driver, runtime, "run", self.messages.append)
 
     def _prove(self) -> Any:
         if self.unproven:
@@ -84,49 +84,49 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.mark.parametrize("name", ["docker", "oci"])
-def test_what_is_named_is_taken(machine: Machine, name: str) -> None:
-    """The driver of that name is opened with the runtime, Docker's also with the run's id to label by, and no other."""
+def test_a_named_driver_is_used(machine: Machine, name: str) -> None:
+    """Only that driver is opened, with the runtime; Docker's also with the run id, for its labels."""
     assert machine.open(name, "runsc").name == name
     assert machine.opened == [{"docker": "docker runsc run", "oci": "oci runsc"}[name]]
-    assert machine.told == []
+    assert machine.messages == []
 
 
-def test_auto_takes_oci_where_nothing_is_weaker(machine: Machine) -> None:
-    """The faster and stronger driver is the default; no engine is asked for anything."""
+def test_auto_selects_oci_if_nothing_is_weaker(machine: Machine) -> None:
+    """The faster and stronger driver is the default, and no engine is contacted."""
     assert machine.open("auto").name == "oci"
     assert machine.opened == ["oci None"]
-    assert machine.told == []
+    assert machine.messages == []
 
 
-def test_auto_takes_docker_where_oci_would_be_weaker(machine: Machine) -> None:
-    """An ordinary user's sandboxes without limits are not what auto means: Docker's are, and the reason is told."""
+def test_auto_selects_docker_if_oci_is_weaker(machine: Machine) -> None:
+    """``auto`` never selects an ordinary user's sandboxes without limits. It selects Docker and gives the reason."""
     machine.weaker = ("memory", "pids")
     assert machine.open("auto").name == "docker"
     assert machine.closed == ["oci"]
-    assert "using Docker" in machine.told[0]
-    assert "Not enforced: memory limit, process limit" in machine.told[0]
+    assert "using Docker" in machine.messages[0]
+    assert "Not enforced: memory limit, process limit" in machine.messages[0]
 
 
-def test_auto_takes_docker_where_the_probe_could_not_be_made(machine: Machine) -> None:
-    """Whatever kept the first sandbox from being made would keep the others."""
+def test_auto_selects_docker_if_the_probe_fails(machine: Machine) -> None:
+    """If the first sandbox cannot be created, neither can others."""
     machine.unproven = InfrastructureError("a sandbox could not be made: no overlay")
     assert machine.open("auto").name == "docker"
-    assert "no overlay" in machine.told[0]
+    assert "no overlay" in machine.messages[0]
     assert machine.closed == ["oci"]
 
 
-@pytest.mark.parametrize("trouble", ["no_oci", "unproven"])
-def test_auto_takes_docker_where_oci_cannot_be_had(machine: Machine, trouble: str) -> None:
-    """No runtime, or a probe that fails: Docker, and the reason is told."""
-    setattr(machine, trouble, NO_CRUN)
+@pytest.mark.parametrize("problem", ["no_oci", "unproven"])
+def test_auto_selects_docker_if_oci_is_unavailable(machine: Machine, problem: str) -> None:
+    """Without a runtime, or after a failed probe, Docker is used and the reason given."""
+    setattr(machine, problem, NO_CRUN)
     assert machine.open("auto").name == "docker"
-    assert "crun is not installed" in machine.told[0]
-    assert machine.closed == (["oci"] if trouble == "unproven" else [])
+    assert "crun is not installed" in machine.messages[0]
+    assert machine.closed == (["oci"] if problem == "unproven" else [])
 
 
 @pytest.mark.parametrize("why", ["missing", "weaker"])
-def test_where_neither_can_be_had_both_reasons_are_given(machine: Machine, why: str) -> None:
-    """The one error says why there is no oci, why there is no Docker, and how to get either."""
+def test_if_neither_works_both_reasons_are_given(machine: Machine, why: str) -> None:
+    """A single error explains why neither driver works and how to fix each."""
     machine.no_docker = NO_ENGINE
     if why == "missing":
         machine.no_oci = NO_CRUN
@@ -143,17 +143,17 @@ def test_where_neither_can_be_had_both_reasons_are_given(machine: Machine, why: 
 
 
 def test_oci_by_name_may_be_weaker_and_says_so(machine: Machine) -> None:
-    """Who asks for it by name gets it, and is told what is weaker."""
+    """A user who names it gets it, and a message about what is weaker."""
     machine.weaker = ("groups",)
     assert machine.open("oci").name == "oci"
     assert machine.closed == []
-    assert "Not enforced: dropping your groups" in machine.told[0]
+    assert "Not enforced: dropping your groups" in machine.messages[0]
 
 
-@pytest.mark.parametrize("trouble", ["no_oci", "unproven"])
-def test_oci_by_name_is_never_replaced(machine: Machine, trouble: str) -> None:
-    """Who asks for it by name gets its own error, not another driver, and nothing is left open."""
-    setattr(machine, trouble, NO_CRUN)
+@pytest.mark.parametrize("problem", ["no_oci", "unproven"])
+def test_oci_by_name_is_never_replaced(machine: Machine, problem: str) -> None:
+    """A user who names it gets its error, never another driver, and nothing stays open."""
+    setattr(machine, problem, NO_CRUN)
     with pytest.raises(EngineError, match="crun is not installed"):
         machine.open("oci")
     assert machine.opened == machine.opened[:1]
@@ -161,7 +161,7 @@ def test_oci_by_name_is_never_replaced(machine: Machine, trouble: str) -> None:
 
 
 def test_an_interrupt_while_proving_leaves_nothing_open(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the probe closes the driver on its way out."""
+    """Ctrl-C during the probe closes the driver."""
 
     def interrupted() -> Any:
         raise KeyboardInterrupt
@@ -172,10 +172,10 @@ def test_an_interrupt_while_proving_leaves_nothing_open(machine: Machine, monkey
     assert machine.closed == ["oci"]
 
 
-def test_every_weakness_can_be_put_into_words(machine: Machine) -> None:
-    """Each name that a driver may call weaker is explained to who runs it."""
+def test_every_weakness_has_a_description(machine: Machine) -> None:
+    """Every restriction that can be weaker is described to the user."""
     from securebench.sandboxes.enforcement import ENFORCEABLE
 
     machine.weaker = tuple(ENFORCEABLE)
     machine.open("oci")
-    assert all(words in machine.told[0] for words in ENFORCEABLE.values())
+    assert all(words in machine.messages[0] for words in ENFORCEABLE.values())

@@ -1,4 +1,4 @@
-"""The self-test: a driver whose sandboxes are weaker than asked for is refused."""
+"""The self-test: a driver whose sandboxes are weaker than required is rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from securebench.sandboxes.base import DriverInfo, Limits
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.forwarding import serve_forwarded_ports
 from securebench.sandboxes.seen import View
-from securebench.sandboxes.self_test import look, port_troubles, require_isolation, weaknesses
+from securebench.sandboxes.self_test import inspect_sandbox, port_problems, require_isolation, weaknesses
 from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ WELL = NETWORK + USERS + MOUNTS + LIMITS + STATUS
 
 
 def of_gvisor() -> str:
-    """Return what a sandbox of gVisor sees: no limits, no line for new privileges, users of its own."""
+    """Return what a process sees in gVisor: no limits, no line for new privileges, gVisor's own users."""
     status = STATUS.replace("NoNewPrivs:\t1\n", "").replace("CapAmb:\t0000000000000000\n", "")
     mounts = "none / 9p ro,trans=fd,cache=fscache 0 0\nnone /tmp tmpfs rw,mode=1777,size=268435456 0 0\n"
     return NETWORK + HOST_USERS + mounts + status
@@ -74,51 +74,51 @@ def of_gvisor() -> str:
     ("seen", "runtime"),
     [(WELL, ""), (CGROUP + WELL, "crun"), (WELL.replace("Groups:\t65533", "Groups:\t "), ""), (of_gvisor(), "runsc")],
 )
-def test_a_sandbox_as_asked_for_has_no_weakness(seen: str, runtime: str) -> None:
-    """I17, I18: loopback alone, nobody of the host, nothing to be had, nothing to be written: nothing is wrong."""
+def test_a_fully_isolated_sandbox_has_no_weakness(seen: str, runtime: str) -> None:
+    """I17, I18: loopback only, no user of the host, no capabilities, nothing writable: no problem is found."""
     assert weaknesses(View.parse(seen), Limits(), runtime) == {}
 
 
 @pytest.mark.parametrize(
-    ("seen", "name", "trouble"),
+    ("seen", "name", "problem"),
     [
         (NETWORK + ETHERNET + USERS + MOUNTS + LIMITS + STATUS, "network", "lo, eth0"),
-        (USERS + MOUNTS + LIMITS + STATUS, "network", "not even its own"),
+        (USERS + MOUNTS + LIMITS + STATUS, "network", "none, not even loopback"),
         (WELL.replace("CapBnd:\t0000000000000000", "CapBnd:\t00000000a80425fb"), "capabilities", "CapBnd is 0"),
         (WELL.replace("CapAmb:\t0000000000000000", "CapAmb:\t0000000000000001"), "capabilities", "CapAmb is 0"),
-        (WELL.replace("CapBnd:\t0000000000000000\n", ""), "capabilities", "CapBnd is not there"),
+        (WELL.replace("CapBnd:\t0000000000000000\n", ""), "capabilities", "CapBnd is missing"),
         (WELL.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "no-new-privileges", "privileges can be gained"),
-        (WELL.replace("NoNewPrivs:\t1\n", ""), "no-new-privileges", "NoNewPrivs is not there"),
+        (WELL.replace("NoNewPrivs:\t1\n", ""), "no-new-privileges", "NoNewPrivs is missing"),
         (WELL.replace("Seccomp:\t2", "Seccomp:\t0"), "seccomp", "no seccomp filter"),
         (WELL.replace(USERS, HOST_USERS), "user-namespace", "users are those of the host"),
-        (WELL.replace(USERS, ""), "user-namespace", "uid_map is not there"),
-        (WELL.replace(USERS, "     65533       1000          1\n"), "file-owners", "1 users only"),
+        (WELL.replace(USERS, ""), "user-namespace", "uid_map is missing"),
+        (WELL.replace(USERS, "     65533       1000          1\n"), "file-owners", "only 1 users"),
         (WELL.replace("Groups:\t65533", "Groups:\t65533 65534 "), "groups", "65534"),
-        (WELL.replace("/ overlay ro", "/ overlay rw"), "read-only-root", "can be written"),
+        (WELL.replace("/ overlay ro", "/ overlay rw"), "read-only-root", "is writable"),
         (WELL.replace(USERS, HOST_USERS).replace("/proc/sys proc ro", "/proc/sys proc rw"), "kernel-settings", "/proc"),
         (NETWORK + HOST_USERS + LIMITS + STATUS, "kernel-settings", "/proc/sys"),
         (WELL.replace("size=262144k", "size=12334460k"), "tmpfs", "not limited"),
         (WELL.replace("/tmp tmpfs", "/tmp ext4"), "tmpfs", "not limited"),
         (WELL.replace("1024                 1024 ", "1024                 1048576 "), "rlimits", "open files"),
-        (WELL.replace(LIMITS, ""), "rlimits", "not there"),
+        (WELL.replace(LIMITS, ""), "rlimits", "missing"),
         ("9223372036854771712\n256\n" + WELL, "memory", "not limited"),
         ("1073741824\nmax\n" + WELL, "pids", "not limited"),
     ],
 )
-def test_each_weakness_is_named(seen: str, name: str, trouble: str) -> None:
-    """Each thing that a sandbox should not see, or lacks, is said, under the name of what is not enforced."""
+def test_each_weakness_is_named(seen: str, name: str, problem: str) -> None:
+    """Each problem is reported under the name of the restriction that is not enforced."""
     found = weaknesses(View.parse(seen), Limits())
-    assert trouble in found[name]
+    assert problem in found[name]
 
 
-def test_nothing_seen_is_nothing_enforced() -> None:
-    """What cannot be told counts as wrong, for every name but the limits that are hit."""
+def test_an_empty_view_fails_every_check() -> None:
+    """A restriction that cannot be checked counts as missing; limits are tested separately, by hitting them."""
     found = weaknesses(View.parse(""), Limits())
     assert set(found) == {*ENFORCEABLE, "kernel-settings"} - {"memory", "pids", "cpu"}
 
 
-def test_gvisor_need_not_say_what_it_always_does() -> None:
-    """Its kernel lacks some lines; a line that says otherwise, or another that is missing, counts all the same."""
+def test_gvisor_may_lack_some_lines() -> None:
+    """The kernel of gVisor lacks some lines. A line with a wrong value, or another missing line, is still a problem."""
     assert {"no-new-privileges", "rlimits"} <= set(weaknesses(View.parse(of_gvisor()), Limits(), "runc"))
     worse = of_gvisor() + "NoNewPrivs:\t0\n"
     assert set(weaknesses(View.parse(worse), Limits(), "runsc")) == {"no-new-privileges"}
@@ -126,9 +126,11 @@ def test_gvisor_need_not_say_what_it_always_does() -> None:
 
 
 class Machine(ScriptedDriver):
-    """A machine whose sandboxes see ``seen``, and of whose limits only those in ``bites`` bite."""
+    """A machine whose sandboxes see ``seen``, and which enforces only the limits in ``enforced``."""
 
-    def __init__(self, seen: str, *, bites: tuple[str, ...] = ("memory", "pids"), weaker: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, seen: str, *, enforced: tuple[str, ...] = ("memory", "pids"), weaker: tuple[str, ...] = ()
+    ) -> None:
         super().__init__()
         self._weaker = weaker
         self.image = self.add_image("some:1")
@@ -136,28 +138,28 @@ class Machine(ScriptedDriver):
         @self.program("/bin/cat")
         def cat(context: ProgramContext) -> int:
             limits = context.spec.limits
-            if (limits.pids == 1 and "pids" in bites) or (limits.memory < 1 << 20 and "memory" in bites):
+            if (limits.pids == 1 and "pids" in enforced) or (limits.memory < 1 << 20 and "memory" in enforced):
                 return 1
             context.stdout.write(seen.encode())
             return 0
 
     def info(self) -> DriverInfo:
-        """Say what is weaker."""
+        """Return a description with the weaker restrictions."""
         return DriverInfo("scripted", weaker=self._weaker)
 
 
-def test_a_machine_as_asked_for_passes() -> None:
-    """Where all is as asked for, and the limits bite, nothing is raised; and where cgroups are seen, none is hit."""
+def test_a_machine_that_enforces_everything_passes() -> None:
+    """If everything is enforced, nothing is raised. If cgroups are visible, no limit has to be hit."""
     machine = Machine(WELL)
     require_isolation(machine, machine.image)
     assert len(machine.commands) == 3
-    seen = Machine(CGROUP + WELL, bites=())
+    seen = Machine(CGROUP + WELL, enforced=())
     require_isolation(seen, seen.image)
     assert len(seen.commands) == 1
 
 
-def test_a_weak_driver_is_refused() -> None:
-    """A driver whose sandbox has a network of its own raises ``sandbox-not-isolated``."""
+def test_a_weak_driver_is_rejected() -> None:
+    """A driver whose sandbox has a network interface raises ``sandbox-not-isolated``."""
     machine = Machine(NETWORK + ETHERNET + USERS + MOUNTS + LIMITS + STATUS)
     with pytest.raises(EngineError, match="eth0") as caught:
         require_isolation(machine, machine.image)
@@ -165,45 +167,45 @@ def test_a_weak_driver_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["memory", "pids"])
-def test_a_limit_that_does_not_bite_is_told(name: str) -> None:
-    """I08, I09: a sandbox that runs where none can has no such limit."""
-    machine = Machine(WELL, bites=tuple({"memory", "pids"} - {name}))
-    assert look(machine.create, machine.image) == {name: f"the limit of {name} does not bite"}
+def test_an_unenforced_limit_is_reported(name: str) -> None:
+    """I08, I09: if a sandbox runs under an impossible limit, the limit is not enforced."""
+    machine = Machine(WELL, enforced=tuple({"memory", "pids"} - {name}))
+    assert inspect_sandbox(machine.create, machine.image) == {name: f"the {name} limit is not enforced"}
 
 
-def test_gvisors_limit_of_threads_is_not_hit() -> None:
-    """There, one process is never too few; whether it is held to anything, its memory tells."""
-    machine = Machine(of_gvisor(), bites=("memory",))
-    assert look(machine.create, machine.image, "runsc") == {}
-    loose = Machine(of_gvisor(), bites=())
-    assert set(look(loose.create, loose.image, "runsc")) == {"memory"}
+def test_gvisors_thread_limit_is_not_tested() -> None:
+    """In gVisor a limit of one process proves nothing; the memory limit shows whether cgroups apply."""
+    machine = Machine(of_gvisor(), enforced=("memory",))
+    assert inspect_sandbox(machine.create, machine.image, "runsc") == {}
+    loose = Machine(of_gvisor(), enforced=())
+    assert set(inspect_sandbox(loose.create, loose.image, "runsc")) == {"memory"}
 
 
-def test_what_a_driver_admits_is_not_held_against_it() -> None:
-    """What the driver says itself that is weaker is let pass, and nothing else."""
+def test_only_declared_weaknesses_are_accepted() -> None:
+    """A restriction that the driver itself declares weaker is accepted, and no other."""
     seen = WELL.replace(USERS, HOST_USERS).replace("Seccomp:\t2", "Seccomp:\t0")
     honest = Machine(seen, weaker=("user-namespace", "file-owners", "seccomp"))
     require_isolation(honest, honest.image)
-    vain = Machine(seen, weaker=("user-namespace",))
+    dishonest = Machine(seen, weaker=("user-namespace",))
     with pytest.raises(EngineError, match="seccomp") as caught:
-        require_isolation(vain, vain.image)
+        require_isolation(dishonest, dishonest.image)
     assert "users" not in caught.value.message
 
 
-def test_what_cannot_be_told_is_refused() -> None:
-    """An image without the program that looks is refused too: unknown is not isolated."""
+def test_a_sandbox_that_cannot_be_inspected_is_rejected() -> None:
+    """An image without ``/bin/cat`` fails the self-test too: unknown is not isolated."""
     driver = ScriptedDriver()
-    with pytest.raises(EngineError, match="could not be looked at"):
+    with pytest.raises(EngineError, match="could not be inspected"):
         require_isolation(driver, driver.add_image("empty:1"))
 
 
 LISTENING = "   0: 0100007F:0C38 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 {} 1 0 100"
 QUESTION = "   1: 0B00007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 9 2 0 0"
-WAY_OUT = "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0"
+ROUTE = "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0"
 
 
 @pytest.mark.parametrize(
-    ("lines", "inodes", "trouble"),
+    ("lines", "inodes", "problem"),
     [
         ([LISTENING.format(17)], [17], ""),
         ([], [17], "listening sockets: ()"),
@@ -211,20 +213,20 @@ WAY_OUT = "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0"
         ([LISTENING.format(17).replace("0C38", "0C39")], [17], "listening sockets"),
         ([LISTENING.format(17).replace("0100007F", "00000000")], [17], "listening sockets"),
         ([LISTENING.format(17), LISTENING.format(18).replace("0C38", "0016")], [17], "listening sockets"),
-        ([LISTENING.format(17)], [], "0 sockets were handed out"),
-        ([LISTENING.format(17)], [17, 18], "2 sockets were handed out"),
+        ([LISTENING.format(17)], [], "0 sockets were opened"),
+        ([LISTENING.format(17)], [17, 18], "2 sockets were opened"),
         ([LISTENING.format(17), QUESTION], [17], "0B00007F:0035"),
-        ([LISTENING.format(17), WAY_OUT], [17], "eth0"),
+        ([LISTENING.format(17), ROUTE], [17], "eth0"),
     ],
 )
-def test_a_port_that_is_none_is_told(lines: list[str], inodes: list[int], trouble: str) -> None:
-    """J03: a forwarded port is the very socket that was handed out, and alone in its namespace."""
-    found = "; ".join(port_troubles("\n".join(lines), inodes))
-    assert trouble in found if trouble else not found
+def test_a_wrong_forwarded_port_is_reported(lines: list[str], inodes: list[int], problem: str) -> None:
+    """J03: a forwarded port must be the socket that was opened for it, and the only socket in its namespace."""
+    found = "; ".join(port_problems("\n".join(lines), inodes))
+    assert problem in found if problem else not found
 
 
 class WithPorts(Machine):
-    """A machine whose sandboxes with forwarded ports see ``beside`` what is as asked for."""
+    """A machine whose sandboxes with forwarded ports see ``beside`` in addition to a good sandbox's files."""
 
     def __init__(self, beside: str) -> None:
         super().__init__(WELL)
@@ -234,15 +236,15 @@ class WithPorts(Machine):
             context.stdout.write(beside + "\n" + WELL)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> ScriptedSandbox:
-        """Hand out a socket for each forwarded port."""
+        """Open a socket for each forwarded port."""
         sockets = [socket.create_server(("127.0.0.1", 0)) for _ in spec.forwarded_ports]
         serve_forwarded_ports(spec.forwarded_ports, sockets)
         return super().create(spec, persistent=persistent)
 
 
 @pytest.mark.parametrize(("beside", "why"), [("", "listening sockets"), (ETHERNET, "eth0")])
-def test_a_driver_with_other_ports_is_refused(beside: str, why: str) -> None:
-    """J01, J03: where a forwarded port is not there, or the way out is a network, a run with one does not start."""
+def test_a_driver_with_wrong_ports_is_rejected(beside: str, why: str) -> None:
+    """J01, J03: if a forwarded port is missing, or is a network, a run that needs one does not start."""
     machine = WithPorts(beside)
     require_isolation(machine, machine.image)
     with pytest.raises(EngineError, match=why) as caught:
@@ -252,7 +254,7 @@ def test_a_driver_with_other_ports_is_refused(beside: str, why: str) -> None:
 
 @pytest.mark.every_driver
 def test_every_driver_passes_with_ports(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """What a run with a way out asks of its driver is so: and what it handed out for that is closed."""
+    """Every driver passes the self-test with a forwarded port, and closes the sockets that it opened for it."""
     try:
         driver.self_test(base_image, forwarded_ports=True)
     except EgressError as error:
@@ -261,11 +263,11 @@ def test_every_driver_passes_with_ports(driver: SandboxDriver, base_image: Resol
 
 @pytest.mark.engine
 def test_the_engine_passes(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """The sandboxes of the engine at hand are as asked for."""
+    """The sandboxes of this machine's engine are isolated."""
     docker_driver.self_test(base_image)
 
 
 @pytest.mark.engine
-def test_the_engine_is_only_as_weak_as_it_says(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """What a look at the engine's sandboxes finds is what the driver says of itself, to the word."""
-    assert tuple(look(docker_driver.create, base_image)) == docker_driver.info().weaker
+def test_the_engine_declares_all_its_weaknesses(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """The problems found in the engine's sandboxes are exactly the restrictions that the driver declares weaker."""
+    assert tuple(inspect_sandbox(docker_driver.create, base_image)) == docker_driver.info().weaker

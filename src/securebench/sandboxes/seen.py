@@ -1,6 +1,6 @@
-"""What a process sees of its sandbox: files of the kernel, as text, read into what they say.
+"""Parse kernel files that a process reads in its sandbox, for the self-test.
 
-The files are shown one after the other, in the order of :data:`FILES`. Those that a sandbox does not have are left out.
+The text contains the files one after the other, in the order of :data:`FILES`. Missing files are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILES: Final = (
 SOCKET_FILES: Final = tuple(
     f"/proc/net/{name}" for name in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "packet", "unix", "route")
 )
-"""What shows who can be spoken to in a network namespace. Those of IPv6 are not there where it is off."""
+"""Files that list the sockets and routes of a network namespace. Without IPv6, the files of IPv6 do not exist."""
 
 _NUMBER: Final = re.compile(r"\d+|max")
 _INTERFACE: Final = re.compile(r"\s*(\S+):(?:\s*\d+){8,}\s*")
@@ -39,7 +39,7 @@ _FIELD: Final = re.compile(r"([A-Za-z_]+):\s*(.*?)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """A file system: its kind, and its options (``size=4k`` or ``ro``)."""
+    """A mounted file system: its type and its options (such as ``size=4k`` or ``ro``)."""
 
     kind: str
     options: frozenset[str]
@@ -47,11 +47,11 @@ class Mounted:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a process sees.
+    """A sandbox as one of its processes sees it.
 
-    ``cgroup`` are the limits of memory and processes, where cgroups are shown. ``uid_map`` is (inside, outside, count)
-    a range. ``mounts`` are by target, the last one where several lie upon each other. ``limits`` are the hard ones, by
-    the kernel's name. ``status`` is the process's own, as text.
+    ``cgroup`` has the values of the memory and process limits, if cgroups are visible. ``uid_map`` has (inside,
+    outside, count) for each range. ``mounts`` are by target; if several are stacked, the topmost counts. ``limits`` are
+    the hard limits by the kernel's name. ``status`` is from the process's own status file.
     """
 
     cgroup: tuple[str, ...]
@@ -63,7 +63,7 @@ class View:
 
     @classmethod
     def parse(cls, text: str) -> View:
-        """Read the files, shown one after the other. What is not understood is not seen."""
+        """Parse the concatenated files. Unknown lines are ignored."""
         before, _, status = text.partition("Name:")
         lines = before.splitlines()
         return cls(
@@ -78,10 +78,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Who can be spoken to in a network namespace.
+    """The sockets and routes of a network namespace.
 
-    ``listening`` are sockets of TCP over IPv4 that wait for connections: address, port, and inode. ``others`` are
-    sockets of any kind beside them, and ``routes`` ways to elsewhere, in the kernel's words.
+    ``listening`` has address, port and inode of each listening TCP socket on IPv4. ``others`` are all other sockets, of
+    any type, and ``routes`` all routes: the kernel's lines.
     """
 
     listening: tuple[tuple[tuple[str, int], int], ...]
@@ -90,7 +90,7 @@ class Sockets:
 
     @classmethod
     def parse(cls, text: str) -> Sockets:
-        """Read :data:`SOCKET_FILES`, shown one after the other."""
+        """Parse the concatenated :data:`SOCKET_FILES`."""
         lines = text.splitlines()
         listening = {line: match for line in lines if (match := _LISTENING.fullmatch(line))}
         sockets = [line for line in lines if _SOCKET.fullmatch(line) or _ADDRESSLESS.fullmatch(line)]

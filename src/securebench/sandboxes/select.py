@@ -1,4 +1,4 @@
-"""Which driver creates the sandboxes of a run: the named one, or the best that works on this machine."""
+"""Select the driver of a run: the one that was named, or the best one that works on this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from securebench.strict_input.models import WireModel
 
 _HOW_TO_GET_ONE: Final = (
-    "'apt-get install crun tini' gives the oci driver what it needs, 'apt-get install docker.io' an engine; "
-    "'securebench doctor' says what this machine lacks"
+    "for the oci driver, run 'apt-get install crun tini'; for Docker, 'apt-get install docker.io'; "
+    "'securebench doctor' lists what is missing on this machine"
 )
 
 _TAKE_THE_WEAKER: Final = (
@@ -32,13 +32,14 @@ def open_driver(
     notify: Callable[[str], None],
     settings: WireModel | None = None,
 ) -> SandboxDriver:
-    """Return an open driver: the named one, or with ``auto`` the oci driver where nothing about it is weaker.
+    """Return an open driver: the named one, or with ``auto`` the oci driver if it enforces everything, else Docker.
 
-    ``runtime`` is the runtime beneath it, ``None`` the driver's own choice. ``settings`` are those of an installed
-    driver. ``notify`` is given, in plain words, why ``auto`` uses Docker, and what is weaker about a named driver.
+    ``runtime`` is the runtime to use, or ``None`` for the driver's own choice. ``settings`` are those of an installed
+    driver. ``notify`` receives messages for the user: why ``auto`` uses Docker, and what a named driver does not
+    enforce.
 
-    Raises :class:`InfrastructureError` as the driver does; for ``auto``, where neither works, :class:`EngineError`
-    (``driver-unavailable``) with the reasons of both.
+    Raises the driver's :class:`InfrastructureError`; for ``auto``, if neither works, :class:`EngineError`
+    (``driver-unavailable``) with both reasons.
     """
     if driver == AUTO_DRIVER:
         return _best(runtime, run_id, notify)
@@ -73,13 +74,13 @@ def _docker_instead(
     try:
         docker = DockerDriver(run_id=run_id, runtime=runtime)
     except EngineError as error:
-        problem = "no driver was chosen" if weaker else "no driver can make sandboxes here"
+        problem = "no driver was selected" if weaker else "no driver works on this machine"
         raise EngineError(
             f"{problem}\n  oci: {_and_hint(why)}\n  docker: {_and_hint(error)}",
             code="driver-unavailable",
             hint=_TAKE_THE_WEAKER if weaker else _HOW_TO_GET_ONE,
         ) from error
-    notify(f"using Docker, not the oci driver: {why.message}")
+    notify(f"using Docker instead of the oci driver: {why.message}")
     return docker
 
 

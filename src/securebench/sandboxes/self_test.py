@@ -1,13 +1,13 @@
-"""The self-test of a driver: what a sandbox says of itself, before anything hostile runs in one. It fails closed.
+"""The self-test of a driver: check from inside a sandbox that it is isolated, before anything hostile runs in one.
 
-A specification is only what was asked for. An engine of another version, or one that was configured to be lenient, may
-do something else with it, and nothing would show: so the first sandbox of a run is asked what it sees.
+A specification is only a request. An engine of another version, or with a lenient configuration, could ignore parts of
+it without an error. So the first sandbox of a run reads the kernel's files about itself. The test fails closed.
 
-All that an image needs for it is ``/bin/cat``. Where a sandbox does not see its cgroups, the limits are hit instead: a
-sandbox that is allowed one process, or hardly any memory, must not run.
+The image needs only ``/bin/cat``. If a sandbox cannot see its cgroups, the limits are exceeded on purpose instead: a
+sandbox with a limit of one process, or with almost no memory, must fail to run.
 
-A forwarded port is known by the number of its socket, which is the same inside and outside. Nothing else may be in its
-sandbox's network namespace that could be spoken to.
+A forwarded port is identified by the inode of its socket, which is the same inside and outside. The network namespace
+of its sandbox must have no other socket or route.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _USER: Final = (65533, 65533)
-"""Nobody's neighbour: groups that are not mapped are shown as nobody's, and he would not be told from them."""
+"""Next to the ids of ``nobody``: the kernel shows unmapped groups as nobody's group, which would hide them."""
 
-_LOOK: Final = ("/bin/cat", *FILES)
-_STAND: Final = ("/bin/cat", "/dev/null")
+_INSPECT: Final = ("/bin/cat", *FILES)
+_DO_NOTHING: Final = ("/bin/cat", "/dev/null")
 _SECONDS: Final = 60.0
 _FORWARDED_PORT: Final = 3128
 _ALL_IDS: Final = 65536
 _IDENTITY: Final = (0, 0, 2**32 - 1)
 _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
-"""Limits under which no sandbox can stand: its init alone is one process, and no process fits into 16 pages."""
+"""Limits under which no sandbox can run: its init alone is one process, and no process fits into 16 pages."""
 
-_OF_ITS_OWN: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
-"""What such a kernel shows of itself alone: whom its users are on the host, only the host can tell, and the limit of
-processes is one of its threads. That it is in the cgroups of its sandbox, the limit of memory shows."""
-_NEED_NOT_SHOW: Final = frozenset({"no-new-privileges", "rlimits"})
-"""What it need not show: no program in it ever gives privileges, and not every version has a file of limits."""
+_HIDDEN_BY_GVISOR: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
+"""Checks that gVisor's own kernel cannot answer. It shows its own users, not those of the host, and the process limit
+counts the threads of the sentry. The memory limit shows that the sentry is in the cgroups of its sandbox."""
+_OPTIONAL_ON_GVISOR: Final = frozenset({"no-new-privileges", "rlimits"})
+"""Checks whose files may be missing: no program in gVisor can gain privileges, and not all versions show limits."""
 
 
 class _NotShownError(Exception):
-    """A sandbox does not see a file or a line that would tell."""
+    """A file or line that a check needs is not visible in the sandbox."""
 
 
 class _Check(NamedTuple):
     name: str
-    problem: Callable[[View, Limits], str]
+    find_problem: Callable[[View, Limits], str]
 
 
 def require_isolation(
     driver: SandboxDriver, image: ResolvedImage, *, hit_limits: bool = True, forwarded_ports: bool = False
 ) -> None:
-    """Look at sandboxes of the strictest kind. Raises :class:`EngineError` (``sandbox-not-isolated``).
+    """Check a sandbox with the strictest settings. Raises :class:`EngineError` (``sandbox-not-isolated``).
 
-    With ``forwarded_ports`` also at one with a forwarded port, and at that: then :class:`EgressError`
-    (``egress-unavailable``) as well.
+    With ``forwarded_ports``, also check one with a forwarded port, which can raise :class:`EgressError`
+    (``egress-unavailable``).
 
-    What a driver says itself that it holds a sandbox to less strictly (``DriverInfo.weaker``) is not held against it.
-    Without ``hit_limits`` those that do not show are taken for granted: they have been hit before, in another image.
+    Restrictions that the driver reports as not enforced (``DriverInfo.weaker``) are not checked. Without
+    ``hit_limits``, limits that are not visible are not checked either: they have been, with another image.
     """
     info = driver.info()
-    found = look(driver.create, image, info.runtime, hit_limits=hit_limits)
-    if troubles := [trouble for name, trouble in found.items() if name not in info.weaker]:
-        raise _failed("; ".join(troubles))
+    found = inspect_sandbox(driver.create, image, info.runtime, hit_limits=hit_limits)
+    if problems := [problem for name, problem in found.items() if name not in info.weaker]:
+        raise _failed("; ".join(problems))
     if forwarded_ports:
         _require_port(driver, image)
 
@@ -82,66 +82,66 @@ def _require_port(driver: SandboxDriver, image: ResolvedImage) -> None:
     served: list[socket.socket] = []
     spec = SandboxSpec(image=image, user=_USER, forwarded_ports=(ForwardedPort(_FORWARDED_PORT, served.append),))
     try:
-        result = _run(driver.create, spec, (*_LOOK[:1], *SOCKET_FILES, *FILES))
+        result = _run(driver.create, spec, (*_INSPECT[:1], *SOCKET_FILES, *FILES))
         text = result.stdout.decode("utf-8", "replace")
         info = driver.info()
         found = weaknesses(View.parse(text), spec.limits, info.runtime)
-        troubles = [trouble for name, trouble in found.items() if name not in info.weaker]
-        troubles += port_troubles(text, [os.fstat(listener.fileno()).st_ino for listener in served])
+        problems = [problem for name, problem in found.items() if name not in info.weaker]
+        problems += port_problems(text, [os.fstat(listener.fileno()).st_ino for listener in served])
     finally:
         for listener in served:
             listener.close()
-    if troubles:
-        raise _failed(f"with a way out, {'; '.join(troubles)}")
+    if problems:
+        raise _failed(f"in a sandbox with a forwarded port, {'; '.join(problems)}")
 
 
-def port_troubles(text: str, inodes: Sequence[int]) -> list[str]:
-    """Return what is wrong with a sandbox with one forwarded port, in which :data:`SOCKET_FILES` are seen so.
+def port_problems(text: str, inodes: Sequence[int]) -> list[str]:
+    """Return the problems of a sandbox with one forwarded port, from the text of its :data:`SOCKET_FILES`.
 
-    ``inodes`` are the numbers of the listening sockets that were handed out for it: it must have that one, and no more.
+    ``inodes`` are those of the listening sockets that the driver opened: the sandbox must have that one and no other.
     """
     seen = Sockets.parse(text)
-    wanted = [(("127.0.0.1", _FORWARDED_PORT), inode) for inode in inodes[:1]]
-    troubles = [] if seen.listening == tuple(wanted) else [f"it has these listening sockets: {seen.listening}"]
-    troubles += [] if len(inodes) == 1 else [f"{len(inodes)} sockets were handed out for one forwarded port"]
-    return troubles + [f"it has {what}" for what in (*seen.others, *seen.routes)]
+    expected = [(("127.0.0.1", _FORWARDED_PORT), inode) for inode in inodes[:1]]
+    problems = [] if seen.listening == tuple(expected) else [f"it has these listening sockets: {seen.listening}"]
+    problems += [] if len(inodes) == 1 else [f"{len(inodes)} sockets were opened for one forwarded port"]
+    return problems + [f"it has {what}" for what in (*seen.others, *seen.routes)]
 
 
-def look(
+def inspect_sandbox(
     create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime: str = "", *, hit_limits: bool = True
 ) -> dict[str, str]:
-    """Return what is weaker than asked for in a sandbox of ``image``, by name, with what is wrong there.
+    """Check a sandbox of ``image`` from inside. Return a description of each problem by the restriction's name.
 
-    The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE` but for ``cpu``, which shows in
-    nothing, and ``kernel-settings``. ``runtime`` is the name of what runs it.
-    Raises :class:`EngineError` (``sandbox-not-isolated``) if it cannot be looked at.
+    The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`, without ``cpu``, which is not
+    visible, and with ``kernel-settings``. ``runtime`` is the name of the runtime.
+    Raises :class:`EngineError` (``sandbox-not-isolated``) if the sandbox cannot be inspected.
     """
     spec = SandboxSpec(image=image, user=_USER)
-    result = _run(create, spec, _LOOK)
+    result = _run(create, spec, _INSPECT)
     view = View.parse(result.stdout.decode("utf-8", "replace"))
     if not view.status:
         code = result.exit_code
-        raise _failed(f"it could not be looked at: {_LOOK[0]} ended with {code} in {image.reference}")
+        raise _failed(f"it could not be inspected: {_INSPECT[0]} exited with {code} in {image.reference}")
     found = weaknesses(view, spec.limits, runtime)
     hit = _TOO_LITTLE if hit_limits and not view.cgroup else {}
     for name, change in hit.items():
-        told = not (runtime == RUNSC and name in _OF_ITS_OWN)
-        if told and _stands(create, replace(spec, limits=replace(spec.limits, **change))):
-            found[name] = f"the limit of {name} does not bite"
+        applies = not (runtime == RUNSC and name in _HIDDEN_BY_GVISOR)
+        if applies and _runs(create, replace(spec, limits=replace(spec.limits, **change))):
+            found[name] = f"the {name} limit is not enforced"
     return found
 
 
 def weaknesses(view: View, limits: Limits, runtime: str = "") -> dict[str, str]:
-    """Return what is wrong with a sandbox with ``limits`` that is seen so, by name."""
+    """Return the problems of a sandbox with ``limits``, as ``view`` shows it, by the restriction's name."""
     found = {}
-    own = runtime == RUNSC
-    for name, problem in _CHECKS:
+    gvisor = runtime == RUNSC
+    for name, check in _CHECKS:
         try:
-            trouble = "" if own and name in _OF_ITS_OWN else problem(view, limits)
+            problem = "" if gvisor and name in _HIDDEN_BY_GVISOR else check(view, limits)
         except _NotShownError as missing:
-            trouble = "" if own and name in _NEED_NOT_SHOW else f"{missing} is not there"
-        if trouble:
-            found[name] = trouble
+            problem = "" if gvisor and name in _OPTIONAL_ON_GVISOR else f"it cannot be checked: {missing} is missing"
+        if problem:
+            found[name] = problem
     return found
 
 
@@ -150,22 +150,22 @@ def _run(create: Callable[[SandboxSpec], Sandbox], spec: SandboxSpec, argv: tupl
         return sandbox.run(Command(argv=argv, timeout_seconds=_SECONDS))
 
 
-def _stands(create: Callable[[SandboxSpec], Sandbox], spec: SandboxSpec) -> bool:
+def _runs(create: Callable[[SandboxSpec], Sandbox], spec: SandboxSpec) -> bool:
     try:
-        return _run(create, spec, _STAND).exit_code == 0
+        return _run(create, spec, _DO_NOTHING).exit_code == 0
     except InfrastructureError:
-        return False  # the runtime itself met the limit; sandboxes without it have just been made
+        return False  # the runtime itself hit the limit: a sandbox without it has just worked
 
 
 def _network(view: View, _limits: Limits) -> str:
-    named = ", ".join(view.interfaces) or "not even its own"
-    return "" if view.interfaces == ("lo",) else f"it has these network interfaces: {named}"
+    names = ", ".join(view.interfaces) or "none, not even loopback"
+    return "" if view.interfaces == ("lo",) else f"it has these network interfaces: {names}"
 
 
 def _capabilities(view: View, _limits: Limits) -> str:
     _shown(view.status, "CapBnd")
-    held = [f"{name} is {value}" for name, value in view.status.items() if name.startswith("Cap") and int(value, 16)]
-    return f"capabilities can be had ({held[0]})" if held else ""
+    sets = [f"{name} is {value}" for name, value in view.status.items() if name.startswith("Cap") and int(value, 16)]
+    return f"it has capabilities ({sets[0]})" if sets else ""
 
 
 def _no_new_privileges(view: View, _limits: Limits) -> str:
@@ -175,7 +175,7 @@ def _no_new_privileges(view: View, _limits: Limits) -> str:
 
 def _seccomp(view: View, _limits: Limits) -> str:
     value = _shown(view.status, "Seccomp")
-    return "" if value == "2" else f"no seccomp filter is on (Seccomp is {value})"
+    return "" if value == "2" else f"no seccomp filter is active (Seccomp is {value})"
 
 
 def _user_namespace(view: View, _limits: Limits) -> str:
@@ -190,7 +190,7 @@ def _users(view: View) -> tuple[tuple[int, int, int], ...]:
 
 def _file_owners(view: View, _limits: Limits) -> str:
     mapped = sum(count for _, _, count in _users(view))
-    return "" if mapped >= _ALL_IDS else f"it has {mapped} users only, so files of images cannot keep their owners"
+    return "" if mapped >= _ALL_IDS else f"it has only {mapped} users, so files of images cannot keep their owners"
 
 
 def _groups(view: View, _limits: Limits) -> str:
@@ -199,25 +199,25 @@ def _groups(view: View, _limits: Limits) -> str:
 
 
 def _read_only_root(view: View, _limits: Limits) -> str:
-    return "" if "ro" in _shown(view.mounts, "/").options else "the root file system can be written"
+    return "" if "ro" in _shown(view.mounts, "/").options else "the root file system is writable"
 
 
 def _kernel_settings(view: View, _limits: Limits) -> str:
     if _IDENTITY not in _users(view):
-        return ""  # who its root is on the host may write none
+        return ""  # its root is an ordinary user on the host, who cannot write them
     mount = view.mounts.get("/proc/sys")
-    return "" if mount is not None and "ro" in mount.options else "settings of the kernel can be written (/proc/sys)"
+    return "" if mount is not None and "ro" in mount.options else "kernel settings are writable (/proc/sys)"
 
 
 def _tmpfs(view: View, limits: Limits) -> str:
     mount = _shown(view.mounts, "/tmp")  # noqa: S108 - a path inside the sandbox
     sizes = {f"size={limits.tmpfs}", f"size={limits.tmpfs // 1024}k"}
-    return "" if mount.kind == "tmpfs" and sizes & mount.options else "what is written in memory is not limited"
+    return "" if mount.kind == "tmpfs" and sizes & mount.options else "the size of /tmp is not limited"
 
 
 def _rlimits(view: View, limits: Limits) -> str:
-    wanted = {"core file size": 0, "file size": limits.file_size, "open files": limits.open_files}
-    wrong = [name for name, value in wanted.items() if _shown(view.limits, f"Max {name}") != str(value)]
+    expected = {"core file size": 0, "file size": limits.file_size, "open files": limits.open_files}
+    wrong = [name for name, value in expected.items() if _shown(view.limits, f"Max {name}") != str(value)]
     return f"these limits are not set: {', '.join(wrong)}" if wrong else ""
 
 
@@ -255,7 +255,7 @@ def _shown(values: Mapping[str, _T], name: str) -> _T:
 
 def _failed(why: str) -> EngineError:
     return EngineError(
-        f"a sandbox of this machine is not what was asked for: {why}",
+        f"sandboxes on this machine are not isolated as required: {why}",
         code="sandbox-not-isolated",
-        hint="use an engine with its default seccomp profile, and images with /bin/cat",
+        hint="use an engine with its default seccomp profile, and images that have /bin/cat",
     )

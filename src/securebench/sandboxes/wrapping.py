@@ -1,4 +1,4 @@
-"""Base classes for wrappers of drivers, sandboxes and processes that change or observe single operations."""
+"""Base classes for wrappers of drivers, sandboxes and processes that change or observe individual operations."""
 
 from __future__ import annotations
 

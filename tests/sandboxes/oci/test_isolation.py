@@ -1,4 +1,4 @@
-"""What the driver proves of itself, that it sees what is wrong, and what sandboxes do not share with the host."""
+"""The driver's proof of isolation: it finds weaknesses, and sandboxes share nothing with the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.host_root import host_root
-from securebench.sandboxes.self_test import look
+from securebench.sandboxes.self_test import inspect_sandbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,15 +38,15 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no 
 @pytest.fixture(autouse=True)
 def _on_the_hosts_kernel(oci_driver: OciDriver) -> None:
     if oci_driver.info().runtime == "runsc":
-        pytest.skip("in gVisor another kernel answers, which is none of the host's: the conformance suite holds it")
+        pytest.skip("gVisor has its own kernel; the conformance suite checks it")
 
 
 @as_root
 def test_everything_is_enforced(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """As root every name is enforced, and looks at both the host's programs and an image find nothing wrong."""
+    """As root everything is enforced, in sandboxes with the host's programs and in those of an image."""
     isolation = oci_driver.prove()
     assert (isolation.enforced, isolation.weaker) == (tuple(ENFORCEABLE), ())
-    assert look(oci_driver.create, base_image, oci_driver.info().runtime) == {}
+    assert inspect_sandbox(oci_driver.create, base_image, oci_driver.info().runtime) == {}
 
 
 @pytest.mark.parametrize(
@@ -58,46 +58,44 @@ def test_everything_is_enforced(oci_driver: OciDriver, base_image: ResolvedImage
         ("capabilities", {"cap_add": ("SYS_CHROOT",)}),
     ],
 )
-def test_a_weaker_sandbox_is_seen(
+def test_a_weaker_sandbox_is_detected(
     oci_driver: OciDriver, base_image: ResolvedImage, name: str, change: dict[str, Any]
 ) -> None:
-    """A real sandbox that lacks one thing is told from one that has all."""
+    """The self-test finds a real sandbox that lacks one restriction."""
 
     def create(spec: SandboxSpec) -> Sandbox:
         return oci_driver.create(replace(spec, **change))
 
-    assert name in look(create, base_image, oci_driver.info().runtime)
+    assert name in inspect_sandbox(create, base_image, oci_driver.info().runtime)
 
 
 @as_root
 @pytest.mark.parametrize(("name", "plenty"), [("memory", 1 << 30), ("pids", 1 << 20)])
-def test_a_limit_that_is_not_there_is_seen(
-    oci_driver: OciDriver, base_image: ResolvedImage, name: str, plenty: int
-) -> None:
-    """I08, I09: where the limit that is asked for never reaches the kernel, the sandbox stands, and that is told."""
+def test_a_missing_limit_is_detected(oci_driver: OciDriver, base_image: ResolvedImage, name: str, plenty: int) -> None:
+    """I08, I09: if a limit is requested but never reaches the kernel, the sandbox runs, and this is reported."""
 
     def create(spec: SandboxSpec) -> Sandbox:
         return oci_driver.create(replace(spec, limits=replace(spec.limits, **{name: plenty})))
 
-    assert look(create, base_image, oci_driver.info().runtime)[name] == f"the limit of {name} does not bite"
+    assert inspect_sandbox(create, base_image, oci_driver.info().runtime)[name] == f"the {name} limit is not enforced"
 
 
 @as_root
-def test_what_is_not_proved_is_refused(oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which a limit does not bite cannot be used: it fails closed."""
+def test_a_failed_proof_is_an_error(oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that does not enforce a limit cannot be used: the proof fails closed."""
     monkeypatch.setattr(self_test, "_TOO_LITTLE", {"pids": {"pids": 100}})
-    with pytest.raises(EngineError, match="the limit of pids does not bite") as caught:
+    with pytest.raises(EngineError, match="the pids limit is not enforced") as caught:
         oci_driver.prove()
     assert caught.value.code == "sandbox-not-isolated"
 
 
 @as_root
 def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are the supervisor's, whatever the image: a driver that has proved them looks at an image, and no more."""
+    """The supervisor enforces limits, whatever the image: after a proof, the self-test of an image skips them."""
     monkeypatch.setattr(self_test, "_TOO_LITTLE", {"pids": {"pids": 100}})
     with closing(OciDriver(runtime=oci_driver.info().runtime)) as fresh:
         image = fresh.resolve_image(base_image.reference)
-        with pytest.raises(EngineError, match="the limit of pids does not bite"):
+        with pytest.raises(EngineError, match="the pids limit is not enforced"):
             fresh.self_test(image)
         monkeypatch.undo()
         fresh.prove()
@@ -108,18 +106,18 @@ def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, m
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        # What is shared with the host in a network namespace: abstract sockets.
+        # A network namespace that is shared with the host has the host's abstract sockets.
         ("import socket; socket.socket(socket.AF_UNIX).connect({name!r})", "ConnectionRefusedError"),
-        # And in an ipc namespace: message queues and segments of memory.
+        # A shared ipc namespace has its message queues and shared memory segments.
         ("import os; print(os.listdir('/dev/mqueue'), len(open('/proc/sysvipc/shm').readlines()))", "[] 1"),
-        # Settings of the kernel, which are the host's where they are in no namespace.
+        # Kernel settings that belong to no namespace are those of the host.
         ("open('/proc/sys/kernel/hostname', 'w')", "OSError: [Errno 30]"),
         ("open('/proc/sys/vm/overcommit_memory', 'w')", "OSError: [Errno 30]"),
         ("open('/sys/kernel/mm/ksm/run', 'w')", "OSError: [Errno 30]"),
-        # The clock, and the power to make another time.
+        # Setting the clock, and creating a time namespace.
         ("import time; time.clock_settime(time.CLOCK_REALTIME, 0)", "PermissionError"),
         ("import ctypes; c = ctypes.CDLL(None); print(c.unshare(0x80))", "-1"),
-        # Devices: nothing but the harmless ones.
+        # Devices: only harmless ones.
         (DEVICES, "['full', 'null', 'random', 'tty', 'urandom', 'zero']"),
     ],
     ids=["abstract socket", "ipc", "host name", "memory setting", "sysfs", "clock", "time namespace", "devices"],
@@ -127,7 +125,7 @@ def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, m
 def test_nothing_of_the_kernel_is_shared(
     oci_driver: OciDriver, base_image: ResolvedImage, program: str, expected: str
 ) -> None:
-    """I18, I19, I20: not the host's sockets without a name, queues, settings, clock or devices, not even for root."""
+    """I18, I19, I20: no abstract sockets, queues, settings, clock or devices of the host, not even for root."""
     name = f"\0securebench-test-{os.getpid()}"
     with (
         socket.socket(socket.AF_UNIX) as listener,
@@ -140,8 +138,8 @@ def test_nothing_of_the_kernel_is_shared(
     assert expected in (result.stdout + result.stderr).decode()
 
 
-def test_the_root_of_a_proof_is_a_few_programs(tmp_path: Path) -> None:
-    """Only directories of programs are shown, links as links; nothing is left of it."""
+def test_the_root_of_a_proof_has_only_programs(tmp_path: Path) -> None:
+    """Only program directories are included, links as links. Afterwards the root is removed."""
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
     (tmp_path / "sbin").mkdir()

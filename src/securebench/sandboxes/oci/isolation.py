@@ -1,7 +1,7 @@
-"""What the driver holds a sandbox to on this machine: what follows from what its supervisor found, proved by sandboxes.
+"""What the driver enforces on this machine: expected from what its supervisor found, and proved with test sandboxes.
 
-The sandboxes that prove it show the host's own programs, read-only, so that no image is needed for it. It fails closed:
-what cannot be seen is not there.
+The test sandboxes contain the host's own programs, read-only, so no image is needed. The test fails closed: a
+restriction that cannot be seen counts as missing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from securebench.sandboxes.base import DriverInfo
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.oci.host_root import host_root
 from securebench.sandboxes.oci.sandbox import OciSandbox
-from securebench.sandboxes.self_test import look
+from securebench.sandboxes.self_test import inspect_sandbox
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxSpec
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Names out of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`: what is enforced, and what is weaker."""
+    """Names from :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`: what is enforced, and what is weaker."""
 
     enforced: tuple[str, ...]
     weaker: tuple[str, ...]
 
 
 def expected_isolation(context: OciContext) -> Isolation:
-    """Return what follows from what the supervisor found. Raises :class:`EngineError`."""
+    """Return what should be enforced, given what the supervisor found. Raises :class:`EngineError`."""
     hello = context.hello
     weaker = {name for name in ("memory", "pids", "cpu") if name not in hello.controllers}
     if os.geteuid() != 0:
@@ -44,7 +44,7 @@ def expected_isolation(context: OciContext) -> Isolation:
 
 
 def describe(context: OciContext) -> DriverInfo:
-    """Return what a record says of the driver. Raises :class:`EngineError`."""
+    """Describe the driver for records. Raises :class:`EngineError`."""
     hello, runtime = context.hello, context.runtime
     isolation = expected_isolation(context)
     details = {
@@ -57,9 +57,9 @@ def describe(context: OciContext) -> DriverInfo:
 
 
 def prove(context: OciContext) -> Isolation:
-    """Make sandboxes of the host's root, and see that they are held to what is expected. Raises :class:`EngineError`.
+    """Create sandboxes with the host's programs and check that the expected restrictions are enforced.
 
-    The code is ``sandbox-not-isolated`` where something does not hold that should.
+    Raises :class:`EngineError`, with the code ``sandbox-not-isolated`` if one is not.
     """
     expected = expected_isolation(context)
     image = ResolvedImage(reference="the host's programs", id="")
@@ -68,11 +68,10 @@ def prove(context: OciContext) -> Isolation:
         def create(spec: SandboxSpec) -> OciSandbox:
             return OciSandbox(context, replace(spec, mounts=mounts), root)
 
-        found = look(create, image, context.runtime.name)
-    troubles = [trouble for name, trouble in found.items() if name not in expected.weaker]
-    if troubles:
+        found = inspect_sandbox(create, image, context.runtime.name)
+    if problems := [problem for name, problem in found.items() if name not in expected.weaker]:
         raise EngineError(
-            f"a sandbox of {context.runtime.name} is not what was asked for: {'; '.join(troubles)}",
+            f"sandboxes of {context.runtime.name} are not isolated as required: {'; '.join(problems)}",
             code="sandbox-not-isolated",
             hint="run 'securebench doctor', or use the docker driver (sandbox.driver: docker)",
         )
