@@ -126,7 +126,7 @@ def test_a_kill_through_the_engine_is_not_the_sandboxs_own(
         container = target.container if isinstance(target, Exec) else target
         assert isinstance(container, DockerContainer)
         client.kill(container.id)
-        with pytest.raises(InfrastructureError, match="not by this run"):
+        with pytest.raises(InfrastructureError, match="another client of the engine killed"):
             process.wait()
     with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
         process = sandbox.open(waits)

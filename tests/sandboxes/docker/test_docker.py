@@ -233,7 +233,7 @@ def test_a_command_whose_sandbox_fell_was_killed(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, falls: bool, code: int
 ) -> None:
     """I09: 128 is what gVisor's runtime says of a command whose kernel fell, and else the command's own code."""
-    monkeypatch.setattr("securebench.sandboxes.docker.container._FALL_SECONDS", 0.3)
+    monkeypatch.setattr("securebench.sandboxes.docker.container._EXIT_NOTICE_SECONDS", 0.3)
     fake_engine.answer("GET .*/exec/def/json", {"Running": False, "ExitCode": 128})
     fake_engine.answer("GET .*/containers/abc/json", {"State": {"Running": True}})
     engine = connect([fake_engine.endpoint])

@@ -180,7 +180,7 @@ def test_receiving_times_out(pair: Pair) -> None:
 
 def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the engine never ends the stream of a process, that it is gone does, after all that was said (I09)."""
-    monkeypatch.setattr("securebench.sandboxes.docker.stream._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("securebench.sandboxes.docker.stream._CHECK_SECONDS", 0.05)
     ours, theirs = pair
     looks = list[bool]()
 
@@ -200,7 +200,7 @@ def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: py
 
 def test_a_process_that_is_there_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it was looked for in silence, nothing in time is a ``TimeoutError``, not its end."""
-    monkeypatch.setattr("securebench.sandboxes.docker.stream._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("securebench.sandboxes.docker.stream._CHECK_SECONDS", 0.01)
     looks = list[float]()
 
     def look() -> bool:

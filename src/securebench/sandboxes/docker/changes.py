@@ -1,4 +1,4 @@
-"""What a container has left of one directory, from the engine, when nothing of it lives."""
+"""Read a directory of a stopped container through the engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from securebench.sandboxes.docker.container import DockerContainer
 
 _DIRECTORY: Final = 1 << 31
-"""The bit of a directory in the modes that the engine gives, which are Go's. A link does not have it."""
+"""The directory bit in the file modes that the engine returns, which are Go's. A link does not have it."""
 
 
 def left_directory(container: DockerContainer, path: str) -> CollectedArchive:
-    """Return what is left of ``path``. Raises as :meth:`Sandbox.collected` does.
+    """Return the directory ``path``. Raises the errors of :meth:`Sandbox.collected`.
 
-    The engine follows links that lead to it, within the container: so each component is looked at before. Nothing lives
-    there that could change one meanwhile.
+    The engine follows links in the path, within the container, so each component is checked first. No process of the
+    container is running any more, so nothing can change a component meanwhile.
     """
-    wanted = PurePosixPath(path)
-    for directory in (*reversed(wanted.parents[:-1]), wanted):
+    target = PurePosixPath(path)
+    for directory in (*reversed(target.parents[:-1]), target):
         mode = container.mode(str(directory))
         if mode is None or not mode & _DIRECTORY:
             raise DirectoryReplacedError(path)

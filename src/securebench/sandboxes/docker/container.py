@@ -1,4 +1,4 @@
-"""One container, or one exec in it, as calls to the engine: each method is one request."""
+"""A container, or an exec in one, as requests to the engine: each method sends one request."""
 
 from __future__ import annotations
 
@@ -29,55 +29,55 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SIGKILLED = 137
-"""128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
+"""128 + SIGKILL: killed by SecureBench, or by the kernel because it was out of memory."""
 
 _POLL_SECONDS = 0.005
 _LOST = 128
-"""What gVisor's runtime ends with that lost sight of its command, as its whole kernel fell: by its memory, perhaps."""
-_FALL_SECONDS = 1.0
-"""How long the engine may take to see that too. A command that ends with that code by itself waits as long."""
+"""The exit code of gVisor's runtime if it lost its command because the sandbox's kernel died, such as out of memory."""
+_EXIT_NOTICE_SECONDS = 1.0
+"""How long the engine may take to notice the same. A command that itself exits with that code waits this long too."""
 _STAT_HEADER = "X-Docker-Container-Path-Stat"
 _PIECE = 1024 * 1024
 _OOM_NOTICE_SECONDS = 1.0
 
 
 class DockerTarget(ABC):
-    """What a :class:`~securebench.sandboxes.docker.process.DockerProcess` stands for: a container or an exec."""
+    """What a :class:`~securebench.sandboxes.docker.process.DockerProcess` runs as: a container or an exec."""
 
     @abstractmethod
     def exit_code(self, timeout: float) -> int:
-        """Wait for its end, ``timeout`` seconds at most. Raises :class:`InfrastructureError`."""
+        """Wait up to ``timeout`` seconds for its exit code. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something of it for want of memory.
+        """Whether the kernel killed one of its processes because it was out of memory.
 
-        Raises :class:`InfrastructureError` if somebody else ended its container through the engine.
+        Raises :class:`InfrastructureError` if another client of the engine killed the container.
         """
 
     @abstractmethod
     def kill(self) -> None:
-        """End everything in its container. Raises :class:`InfrastructureError`."""
+        """Kill all processes in its container. Raises :class:`InfrastructureError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DockerContainer(DockerTarget):
-    """A container of ours."""
+    """A container that this driver created. ``killed`` is set before this driver kills or removes it."""
 
     engine: Engine
     id: str
-    ended_by_us: threading.Event = field(default_factory=threading.Event, compare=False)
+    killed: threading.Event = field(default_factory=threading.Event, compare=False)
 
     @classmethod
     def create(cls, engine: Engine, document: Mapping[str, Any]) -> DockerContainer:
-        """Create it. Raises :class:`ImageError` when its image is gone, else :class:`InfrastructureError`."""
-        hint = "the image was removed while the run used it: build or pull it again, then continue with --resume"
+        """Create a container. Raises :class:`ImageError` if its image is gone, else :class:`InfrastructureError`."""
+        hint = "the image was removed during the run: build or pull it again, then continue with --resume"
         with engine.doing("create a sandbox", missing=ImageError, hint=hint):
             answer = engine.client.create_container_from_config(dict(document))  # type: ignore[no-untyped-call]  # so the stubs
             return cls(engine, answer["Id"])
 
     def attach(self, *, output: bool, stdin: bytes = b"") -> EngineStream:
-        """Return its stdin and, if ``output``, its stdout and stderr. To be called before it starts."""
+        """Attach to its stdin and, if ``output``, to its stdout and stderr. Call this before it starts."""
         streams = "stdin=1&stdout=1&stderr=1" if output else "stdin=1"
         return EngineStream(self.engine.hijack(f"/containers/{self.id}/attach?stream=1&{streams}"), stdin)
 
@@ -87,37 +87,37 @@ class DockerContainer(DockerTarget):
             self.engine.client.start(self.id)
 
     def exit_code(self, timeout: float) -> int:
-        """Wait for its end."""
+        """Wait for its exit code."""
         with self.engine.doing("wait for a sandbox"):
             return int(self.engine.client.wait(self.id, timeout=math.ceil(timeout))["StatusCode"])
 
     def has_ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether it has exited."""
         with self.engine.doing("inspect a sandbox"):
             try:
                 return not self.engine.client.inspect_container(self.id)["State"]["Running"]
             except docker.errors.NotFound:
                 return True
 
-    def ends_within(self, patience: float) -> bool:
-        """Whether it has ended, or does so in ``patience`` seconds."""
-        deadline = time.monotonic() + patience
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it has exited, or does so within ``seconds``."""
+        deadline = time.monotonic() + seconds
         while not (ended := self.has_ended()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return ended
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something in it. To be asked when it has ended."""
+        """Whether the kernel killed one of its processes for lack of memory. Call this after it has exited."""
         with self.engine.doing("inspect a sandbox"):
             found = bool(self.engine.client.inspect_container(self.id)["State"]["OOMKilled"])
         return self.ran_out_of_memory_since(0) or found
 
     def ran_out_of_memory_since(self, started: float) -> bool:
-        """Whether the kernel killed something in it after ``started``, in seconds since the epoch.
+        """Whether the kernel killed one of its processes after ``started``, in seconds since the epoch.
 
-        The engine hears of it apart from the end of the process, often a little later, so it is given a moment. Raises
-        :class:`InfrastructureError` if the engine was asked to end it, and not by this driver: nothing in a sandbox can
-        reach the engine, so that is told from all that a sandbox can do to itself.
+        The engine learns of this separately from the exit of the process, often slightly later, so this waits a moment.
+        Raises :class:`InfrastructureError` if another client told the engine to kill the container. Nothing in a
+        sandbox can reach the engine, so a sandbox cannot cause this.
         """
         with self.engine.doing("read its events"):
             events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
@@ -128,16 +128,16 @@ class DockerContainer(DockerTarget):
             )
             found = {event["Action"] for event in events}
             events.close()
-        if "kill" in found and not self.ended_by_us.is_set():
+        if "kill" in found and not self.killed.is_set():
             raise InfrastructureError(
-                "a sandbox was killed through the engine, and not by this run",
-                hint="look at who else uses the engine, then continue with --resume",
+                "another client of the engine killed a sandbox",
+                hint="check what else uses the engine, then continue with --resume",
             )
         return "oom" in found
 
     def mode(self, path: str) -> int | None:
-        """Return Go's mode bits of ``path`` in it, itself and no link's target; ``None`` if there is nothing."""
-        with self.engine.doing("look at what a sandbox left"):
+        """Return Go's mode bits of ``path``, not following a link; ``None`` if it does not exist."""
+        with self.engine.doing("inspect a sandbox's files"):
             answer = self.engine.client.head(self._archive_url(), params={"path": path}, timeout=CALL_TIMEOUT)
             if answer.status_code == HTTPStatus.NOT_FOUND:
                 return None
@@ -145,8 +145,8 @@ class DockerContainer(DockerTarget):
             return int(json.loads(base64.b64decode(answer.headers[_STAT_HEADER]))["mode"])
 
     def archive(self, path: str) -> Iterator[bytes]:
-        """Give the directory ``path`` of it as a tar archive, in pieces. To be asked when it has ended."""
-        with self.engine.doing("give what a sandbox left"):
+        """Yield the directory ``path`` as pieces of a tar archive. Call this after it has exited."""
+        with self.engine.doing("read a sandbox's files"):
             answer = self.engine.client.get(
                 self._archive_url(), params={"path": path}, stream=True, timeout=CALL_TIMEOUT
             )
@@ -158,19 +158,19 @@ class DockerContainer(DockerTarget):
         return f"{self.engine.client.base_url}/v{self.engine.api}/containers/{self.id}/archive"
 
     def kill(self) -> None:
-        """End it, if it still runs."""
-        self.ended_by_us.set()
+        """Kill it, if it is still running."""
+        self.killed.set()
         with self.engine.doing("kill a sandbox"):
             self._unless_over(lambda: self.engine.client.kill(self.id))
 
     def remove(self) -> None:
-        """End and remove it with its volumes, if it is still there. When this returns nothing of it runs."""
-        self.ended_by_us.set()
+        """Kill it and remove it with its volumes, if it still exists. Afterwards none of its processes is running."""
+        self.killed.set()
         with self.engine.doing("remove a sandbox"):
             self._unless_over(lambda: self.engine.client.remove_container(self.id, v=True, force=True))
 
     def execute(self, command: Command) -> tuple[EngineStream, Exec]:
-        """Run ``command`` in it beside what runs already."""
+        """Start ``command`` in it as an additional process."""
         client = self.engine.client
         with self.engine.doing("run a command in a sandbox"):
             exec_id = client.exec_create(
@@ -189,53 +189,53 @@ class DockerContainer(DockerTarget):
         try:
             call()
         except docker.errors.APIError as error:
-            # Not there, not running any more, or being removed by another request: that is what was wanted.
+            # It is gone, no longer running, or already being removed by another request: the goal is reached.
             if error.status_code not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
 
 
 @dataclass(frozen=True, slots=True)
 class Exec(DockerTarget):
-    """A command in a persistent container. It started at ``started``, seconds since the epoch."""
+    """A command in a persistent container, started at ``started``, in seconds since the epoch."""
 
     container: DockerContainer
     id: str
     started: float
 
     def exit_code(self, timeout: float) -> int:
-        """Wait for its end. The engine has no call that waits for an exec, so it is asked until it says so."""
+        """Wait for its exit code. The engine has no call that waits for an exec, so this polls."""
         deadline = time.monotonic() + timeout
         while True:
             code = self._exit_code_now()
-            if code == _LOST and self.container.ends_within(_FALL_SECONDS):
+            if code == _LOST and self.container.ends_within(_EXIT_NOTICE_SECONDS):
                 return SIGKILLED
             if code is not None:
                 return code
             if time.monotonic() > deadline:
-                raise EngineError("the engine did not end a command in time", hint="look at the engine's log")
+                raise EngineError("the engine did not stop a command in time", hint="check the engine's log")
             time.sleep(_POLL_SECONDS)
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something in its container since it started."""
+        """Whether the kernel killed a process in its container for lack of memory since it started."""
         return self.container.ran_out_of_memory_since(self.started)
 
     def kill(self) -> None:
-        """End the whole container: killing one of its processes would leave others."""
+        """Kill the whole container: killing the command alone would leave its children running."""
         self.container.kill()
 
     def _exit_code_now(self) -> int | None:
         engine = self.container.engine
-        with engine.doing("look at a command"):
+        with engine.doing("inspect a command"):
             try:
                 state = engine.client.exec_inspect(self.id)
             except docker.errors.NotFound:
-                return SIGKILLED  # the engine forgets the commands of a container that has ended
+                return SIGKILLED  # the engine forgets the execs of a container that has exited
         return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
 
 
 def remove_quietly(container: DockerContainer) -> None:
-    """Remove ``container``; a failure is logged and left to the reaper."""
+    """Remove ``container``. Log a failure: the next run's reaper then removes it."""
     try:
         container.remove()
     except InfrastructureError as error:
-        _log.warning("a sandbox could not be removed, the next run will: %s", error.message)
+        _log.warning("a sandbox could not be removed; the next run will remove it: %s", error.message)

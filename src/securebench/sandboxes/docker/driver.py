@@ -1,4 +1,4 @@
-"""The Docker driver: sandboxes over the Engine API. No process is started on the host for any of it."""
+"""The Docker driver: sandboxes through the Engine API. It starts no processes on the host."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ __all__ = ["DockerDriver", "DockerSandbox"]
 _log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 60.0
-"""How long closing waits for removals. What is left then, the next run reaps."""
+"""How long closing waits for removals. The next run reaps what is left then."""
 
 
 class DockerDriver(SandboxDriver):
-    """A driver on the Docker Engine of this machine. Without an ``engine`` it connects to one; it closes either.
+    """A driver for the Docker Engine. Connects to the default engine unless one is given, and closes it at the end.
 
-    Everything that it makes carries ``run_id``, this process and this driver as labels. ``runtime`` is one that the
-    engine lists, as ``runsc``; by default it is the engine's own. Images are unpacked in ``store``. Raises
+    Everything that it creates has labels with ``run_id``, this process and this driver. ``runtime`` is one that the
+    engine lists, such as ``runsc``; the default is the engine's default. Images are unpacked into ``store``. Raises
     :class:`EngineError`.
     """
 
@@ -73,31 +73,31 @@ class DockerDriver(SandboxDriver):
     def open_for_run(
         cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
     ) -> Self:
-        """Return a driver that labels what it makes with ``run_id``. It has no settings."""
+        """Return a driver that labels its containers with ``run_id``. It has no settings."""
         del settings, notify
         return cls(run_id=run_id, runtime=runtime)
 
     def info(self) -> DriverInfo:
-        """Say which engine and runtime this is."""
+        """Describe the engine and its runtime."""
         return describe(self.engine, self._context.runtime)
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Return what ``reference`` means, found out once."""
+        """Resolve ``reference``, once for each driver."""
         with self._resolving:
             if reference not in self._images:
                 self._images[reference] = resolve(self.engine, reference, on_progress)
             return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of ``image`` in the store, where they are brought once."""
+        """Return the files of ``image`` in the store. They are copied from the engine once."""
         return self._trees.lease(image)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Ask a sandbox of ``image`` what it sees."""
+        """Check a sandbox of ``image`` from inside."""
         require_isolation(self, image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
-        """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""
+        """Create a sandbox. An ephemeral one sends no request to the engine before its first command."""
         if spec.forwarded_ports:
             runtime = self.info().runtime
             check_forwarded_ports(spec, runtime, possible=runtime != RUNSC)
@@ -109,24 +109,24 @@ class DockerDriver(SandboxDriver):
         return kind(self._context, spec)
 
     def reap(self) -> int:
-        """Remove what processes that are gone have left, never anything of one that lives."""
+        """Remove what killed runs left. Never removes anything of a running process."""
         return self._remove_listed(OWNER_LABEL, is_abandoned) + reaper.reap()
 
     def kill_all(self) -> None:
-        """End and remove every sandbox at once, and make no more."""
+        """Kill and remove all sandboxes immediately, and create no more."""
         for sandbox in self._context.sandboxes.stop():
             self._context.background.do(sandbox.close)
         self._context.background.drain(CLOSE_SECONDS)
 
     def close(self) -> None:
-        """Close what is open, wait ``CLOSE_SECONDS`` at most for removals, and let go of the engine."""
+        """Close all sandboxes, wait up to ``CLOSE_SECONDS`` for removals, and disconnect from the engine."""
         atexit.unregister(self.close)
         self.kill_all()
         try:
-            # An interrupt may have come after the engine made a container and before we knew of it.
+            # If an interrupt came right after the engine created a container, its id never reached this process.
             self._remove_listed(f"{DRIVER_LABEL}={self._token}", lambda _entry: True)
         except InfrastructureError as error:
-            _log.warning("what this run left could not be looked for, the next run will: %s", error.message)
+            _log.warning("leftover sandboxes could not be listed; the next run removes them: %s", error.message)
         self._context.background.close()
         self.engine.close()
 
@@ -137,10 +137,10 @@ class DockerDriver(SandboxDriver):
             self.engine.close()
             raise
 
-    def _remove_listed(self, label: str, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
+    def _remove_listed(self, label: str, condition: Callable[[Mapping[str, Any]], bool]) -> int:
         with self.engine.doing("list sandboxes"):
             listed = self.engine.client.containers(all=True, filters={"label": label})
-        containers = [DockerContainer(self.engine, entry["Id"]) for entry in listed if wanted(entry)]
+        containers = [DockerContainer(self.engine, entry["Id"]) for entry in listed if condition(entry)]
         for container in containers:
             container.remove()
         return len(containers)

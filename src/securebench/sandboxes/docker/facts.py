@@ -1,4 +1,4 @@
-"""What a Docker Engine says of itself: its versions, its runtimes, and what it can hold a container to."""
+"""What a Docker Engine reports about itself: its versions, its runtimes and which limits it can enforce."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from securebench.engine.client import Engine
 
 _LIMITS: Final[Mapping[str, str]] = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
-"""What the engine's host must offer for a limit to hold, by the name of the limit."""
+"""The field of the engine's info that says whether it can enforce a limit, by the limit's name."""
 
 
 def describe(engine: Engine, runtime: str | None) -> DriverInfo:
-    """Return what a record says of ``engine``, when it uses ``runtime`` (``None``: its default). Raises as it does."""
+    """Describe ``engine`` with ``runtime`` (``None``: its default) for records. Raises :class:`EngineError`."""
     with engine.doing("describe itself"):
         facts = engine.client.info()
         components = engine.client.version().get("Components") or ()
@@ -40,16 +40,16 @@ def describe(engine: Engine, runtime: str | None) -> DriverInfo:
         details,
         enforced=tuple(name for name in ENFORCEABLE if name not in weaker),
         weaker=weaker,
-        foreign_files=True,  # root of a container is the host's root, or with user namespaces nobody that we are
+        foreign_files=True,  # root in a container is the host's root or, with user namespaces, another host user
     )
 
 
 def require_runtime(engine: Engine, runtime: str) -> None:
-    """Raise :class:`EngineError` (``runtime-unavailable``), which says what to do, unless ``engine`` lists it."""
+    """Raise :class:`EngineError` (``runtime-unavailable``), with instructions, unless ``engine`` has ``runtime``."""
     with engine.doing("list its runtimes"):
         known = engine.client.info().get("Runtimes") or {}
     if runtime not in known:
-        # Those with a dot are shims of containerd, which nobody asks for by name.
+        # Names with a dot are containerd shims, which users do not select by name.
         names = ", ".join(sorted(name for name in known if "." not in name)) or "none"
         raise EngineError(
             f"the Docker Engine at {engine.endpoint.url} has no runtime {runtime!r}; it has: {names}",
@@ -60,10 +60,10 @@ def require_runtime(engine: Engine, runtime: str) -> None:
 
 def _how_to_get(runtime: str) -> str:
     entry: dict[str, object] = {"path": f"/usr/bin/{runtime}"}
-    if runtime == RUNSC:  # a container without a network has nothing that gVisor could take over
+    if runtime == RUNSC:  # a container without a network has no interface that gVisor could take over
         entry["runtimeArgs"] = ["--network=none", "--oci-seccomp"]
     return (
-        f"install it ('apt-get install {runtime}'), name it in /etc/docker/daemon.json "
+        f"install it ('apt-get install {runtime}'), add it to /etc/docker/daemon.json "
         f"({json.dumps({'runtimes': {runtime: entry}})}) and restart the engine; or use the oci driver, "
         "which needs no engine"
     )

@@ -1,9 +1,10 @@
-"""Forwarded ports of a container: it joins the network namespace of another one, which holds them open already.
+"""Forwarded ports of a container: it joins the network namespace of a holder container that has opened them already.
 
-An engine gives a container its namespace and starts it in one step, so nobody could listen in it before. The holder is
-a container of ours, of our own image, hardened like every sandbox. It listens, and hands the sockets over through a
-directory that only it and this process have. It need not be there any more once the other one runs: a namespace stays
-for as long as anybody is in it. No network of the engine's is made, and this process needs no privilege.
+The engine creates a container's network namespace and starts the container in one step, so no socket could listen there
+before its first process starts. The holder runs SecureBench's own image and is hardened like every sandbox. It opens
+the listening sockets and passes them on through a directory that only it and this process share. Once the other
+container runs, the holder can exit, because a namespace exists as long as a process is in it. This creates no network
+in the engine and needs no privileges.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ _INT: Final = struct.Struct("i")
 
 
 @contextmanager
-def _meeting() -> Iterator[tuple[Path, socket.socket]]:
-    """Give a new directory, and a socket that listens in it. Both are gone afterwards. Raises ``OSError``.
+def _rendezvous() -> Iterator[tuple[Path, socket.socket]]:
+    """Yield a new directory and a socket that listens in it, then remove both. Raises ``OSError``.
 
-    What a killed process leaves, the next run reaps.
+    If this process is killed, the next run reaps the directory.
     """
     directory, _ = reaper.make_run_directory(secrets.token_hex(8))
     try:
@@ -58,64 +59,55 @@ def _meeting() -> Iterator[tuple[Path, socket.socket]]:
 
 
 @contextmanager
-def holder_of(forwarded_ports: Sequence[ForwardedPort], around: DockerContext) -> Iterator[str | None]:
-    """Serve ``forwarded_ports`` and yield the id of the container to join; ``None`` where there are none.
+def port_holder(forwarded_ports: Sequence[ForwardedPort], context: DockerContext) -> Iterator[str | None]:
+    """Serve ``forwarded_ports`` and yield the id of the container to join, or ``None`` if there are no ports.
 
-    Raises :class:`InfrastructureError`, :class:`EgressError` among them, and what serving raises.
+    Raises :class:`InfrastructureError`, including :class:`EgressError`, and the errors of serving.
     """
     if not forwarded_ports:
         yield None
         return
-    image = around.resolve(DEFAULT_IMAGE)
+    image = context.resolve(DEFAULT_IMAGE)
     try:
-        with _meeting() as (directory, meeting), ExitStack() as undo:
+        with _rendezvous() as (directory, rendezvous), ExitStack() as undo:
             spec = SandboxSpec(image=image, limits=_LIMITS, mounts=(Mount(directory, _TARGET),))
-            command = (
-                "python3",
-                "-I",
-                "-S",
-                "-c",
-                _PROGRAM,
-                f"{_TARGET}/{_SOCKET}",
-                *(str(d.port) for d in forwarded_ports),
+            ports = [forwarded_port.port for forwarded_port in forwarded_ports]
+            argv = ("python3", "-I", "-S", "-c", _PROGRAM, f"{_TARGET}/{_SOCKET}", *map(str, ports))
+            document = compile_container(
+                spec, Command(argv=argv, timeout_seconds=_SECONDS), context.labels, context.runtime
             )
-            container = _create(spec, Command(argv=command, timeout_seconds=_SECONDS), around)
-            undo.callback(around.background.do, partial(remove_quietly, container))
+            container = DockerContainer.create(context.engine, document)
+            undo.callback(context.background.do, partial(remove_quietly, container))
             stream = container.attach(output=True)
             undo.callback(stream.close)
             container.start()
-            serve_forwarded_ports(
-                forwarded_ports,
-                _listeners(stream, meeting, [forwarded_port.port for forwarded_port in forwarded_ports]),
-            )
+            serve_forwarded_ports(forwarded_ports, _listeners(stream, rendezvous, ports))
             yield container.id
     except OSError as error:
         raise _failed(str(error)) from error
 
 
-def _create(spec: SandboxSpec, command: Command, around: DockerContext) -> DockerContainer:
-    return DockerContainer.create(around.engine, compile_container(spec, command, around.labels, around.runtime))
-
-
-def _listeners(stream: EngineStream, meeting: socket.socket, ports: list[int]) -> list[socket.socket]:
-    """Return the sockets of a holder that runs. Raises :class:`EgressError`."""
+def _listeners(stream: EngineStream, rendezvous: socket.socket, ports: list[int]) -> list[socket.socket]:
+    """Return the sockets of a running holder. Raises :class:`EgressError`."""
     try:
-        said = stream.receive(_SECONDS)
+        output = stream.receive(_SECONDS)
     except TimeoutError as error:
-        raise _failed(f"nothing was heard of it in {_SECONDS:g} s") from error
-    if said is None or said[1] != b"open\n":
-        raise _failed("it ended" if said is None else said[1].decode("utf-8", "replace").strip().rpartition("\n")[2])
-    listeners = _received(meeting)
+        raise _failed(f"their container did not report within {_SECONDS:g} s") from error
+    if output is None:
+        raise _failed("their container exited")
+    if output[1] != b"open\n":
+        raise _failed(output[1].decode("utf-8", "replace").strip().rpartition("\n")[2])
+    listeners = _receive_sockets(rendezvous)
     if [listener.getsockname() for listener in listeners] != [("127.0.0.1", port) for port in ports]:
         for listener in listeners:
             listener.close()
-        raise _failed("its forwarded ports are not there")
+        raise _failed("their container opened other ports")
     return listeners
 
 
-def _received(meeting: socket.socket) -> list[socket.socket]:
-    meeting.setblocking(False)  # it was sent before it was said that it would be
-    connection, _ = meeting.accept()
+def _receive_sockets(rendezvous: socket.socket) -> list[socket.socket]:
+    rendezvous.setblocking(False)  # the holder sends the sockets before it reports on its stdout
+    connection, _ = rendezvous.accept()
     with connection:
         room = socket.CMSG_LEN(MAX_FORWARDED_PORTS * _INT.size)
         _, extra, _, _ = connection.recvmsg(16, room, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
@@ -123,7 +115,7 @@ def _received(meeting: socket.socket) -> list[socket.socket]:
 
 
 def _bind(listener: socket.socket, directory: Path) -> None:
-    """Bind it to its place in ``directory``, however long the path of that is."""
+    """Bind ``listener`` in ``directory``. Paths of Unix sockets are short, so this goes through a descriptor."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
         listener.bind(f"/proc/self/fd/{descriptor}/{_SOCKET}")
@@ -133,4 +125,4 @@ def _bind(listener: socket.socket, directory: Path) -> None:
 
 
 def _failed(why: str) -> InfrastructureError:
-    return EgressError(f"the forwarded ports of a sandbox could not be opened: {why}")
+    return EgressError(f"cannot open the forwarded ports of a sandbox: {why}")

@@ -1,4 +1,4 @@
-"""Whose container it is: labels that name the owning process, and the judgement that nobody owns it any more."""
+"""Labels that name the process that owns a container, and the check whether a container is abandoned."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 RUN_LABEL = "securebench.run"
 DRIVER_LABEL = "securebench.driver"
 OWNER_LABEL = "securebench.owner"
-"""On everything that a driver makes: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
+"""On everything that a driver creates: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
 
 FORGOTTEN_SECONDS = 3600
-"""A container whose owner cannot be judged from here is left alone while it runs, and this long after its making."""
+"""If this process cannot tell whether the owner is running, a container is kept while it runs, and this long after its
+creation."""
 
 
 def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
-    """Whether ``container``, an entry of the engine's list, is ours and nobody's any more."""
+    """Whether ``container``, an entry of the engine's list, belongs to a SecureBench process that is gone."""
     owner = Owner.parse((container.get("Labels") or {}).get(OWNER_LABEL, ""))
     if owner is None:
         return False

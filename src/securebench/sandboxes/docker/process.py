@@ -1,4 +1,4 @@
-"""A command that runs in a container: its time limit, and how it ended."""
+"""A command in a container: its time limit and how it ended."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class _Cause(Enum):
 
 
 class DockerProcess(BoundedProcess["EngineStream"]):
-    """A started command. ``on_end`` is called once, by the thread that waits, when it has ended."""
+    """A started command. ``on_end`` is called once, by the waiting thread, after it has exited."""
 
     hanging = (
-        "the engine did not end a sandbox within {:g} s of its time limit",
+        "the engine did not stop a sandbox within {:g} s of its time limit",
         "the engine hangs: restart it, then continue with --resume",
     )
 
@@ -55,13 +55,13 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         self._timer.start()
 
     def wait(self) -> ExitState:
-        """Drop what nobody read, and wait for its end."""
+        """Discard unread output and wait until it exits."""
         if self._state is None:
             while self.receive() is not None:
                 pass
             try:
                 self._state = self._final_state(self._target.exit_code(self._remaining()))
-                if self._cause is not None:  # what runs beside it is ended too before anybody reads what they left
+                if self._cause is not None:  # the other processes must be killed too before their files are read
                     self._kill_done.wait(self._remaining())
             finally:
                 self.abandon()
@@ -69,15 +69,15 @@ class DockerProcess(BoundedProcess["EngineStream"]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether somebody has waited for its end, and it came."""
+        """Whether :meth:`wait` has returned."""
         return self._state is not None
 
     def kill(self) -> None:
-        """End its sandbox. If the engine cannot, :meth:`wait` says so."""
+        """Kill its sandbox. If the engine cannot do that, :meth:`wait` raises an error."""
         self._end_soon(_Cause.CALLER)
 
     def abandon(self) -> None:
-        """Stop watching it, and cut its stream. Its sandbox has ended, or the caller ends it now."""
+        """Stop its timer and close its stream. Its sandbox has exited, or the caller removes it now."""
         self._timer.cancel()
         self._streams.close()
         self._on_end(self)
@@ -86,7 +86,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         self._end_soon(_Cause.OUTPUT)
 
     def _end_soon(self, cause: _Cause) -> None:
-        # The engine answers a kill when all output has been read, so the thread that reads must not be the one to ask.
+        # The engine answers a kill only after all output has been read, so the reading thread must not send it.
         if self._cause is None:
             threading.Thread(target=self._end, args=(cause,), daemon=True).start()
 
@@ -99,13 +99,13 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         try:
             self._target.kill()
         except InfrastructureError as error:
-            _log.warning("a sandbox could not be killed: %s", error.message)  # waiting for it reports the trouble
+            _log.warning("a sandbox could not be killed: %s", error.message)  # wait() reports the problem
         finally:
             self._kill_done.set()
 
     def _final_state(self, code: int) -> ExitState:
         killed = code == SIGKILLED
-        # A time limit that fires while the process ends by itself has killed nothing.
+        # If the time limit fires while the process is exiting anyway, it has killed nothing.
         timed_out = killed and self._cause is _Cause.TIME
         return ExitState(
             exit_code=TIMEOUT_EXIT_CODE if timed_out else code,

@@ -1,4 +1,4 @@
-"""Sandboxes of the Docker driver: ephemeral, a container a command, and persistent, an exec a command."""
+"""Sandboxes of the Docker driver: ephemeral with a container for each command, or persistent with an exec for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.docker.changes import left_directory
 from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
-from securebench.sandboxes.docker.forwarding import holder_of
+from securebench.sandboxes.docker.forwarding import port_holder
 from securebench.sandboxes.docker.process import DockerProcess
 from securebench.sandboxes.docker.spec import compile_container
 from securebench.sandboxes.lifecycle import DriverSandbox, OpenSandboxes, claim
@@ -32,14 +32,14 @@ _REMOVERS = 8
 
 
 class Background:
-    """Ends and removes things on threads of its own."""
+    """Kills and removes containers on background threads."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="securebench-remove")
         self._pending: set[Future[None]] = set()
 
     def do(self, call: Callable[[], None]) -> None:
-        """Call it soon, or now if there are no threads any more."""
+        """Call ``call`` in the background, or right now if the threads have been shut down."""
         try:
             future = self._pool.submit(call)
         except RuntimeError:  # closed, or the interpreter is ending
@@ -49,19 +49,19 @@ class Background:
         future.add_done_callback(self._pending.discard)
 
     def drain(self, timeout: float) -> None:
-        """Wait for what is pending, and what that asks for in turn, ``timeout`` seconds at most."""
+        """Wait up to ``timeout`` seconds for all pending calls, including those that they add."""
         deadline = time.monotonic() + timeout
         while (pending := self._pending.copy()) and (left := deadline - time.monotonic()) > 0:
             wait(pending, timeout=left)
 
     def close(self) -> None:
-        """Take no more threads for it."""
+        """Shut down the threads."""
         self._pool.shutdown(wait=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DockerContext:
-    """What a driver lends to its sandboxes."""
+    """What all sandboxes of a driver share."""
 
     engine: Engine
     labels: Mapping[str, str]
@@ -72,7 +72,7 @@ class DockerContext:
 
 
 class DockerSandbox(DriverSandbox[DockerProcess]):
-    """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
+    """An ephemeral sandbox: each command runs in a new container with the same spec."""
 
     def __init__(self, context: DockerContext, spec: SandboxSpec) -> None:
         self._context = context
@@ -80,7 +80,7 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
         super().__init__(context.sandboxes, spec)
 
     def collected(self) -> CollectedArchive:
-        """Return what the container has in the directory: it has ended, and is removed when this is closed."""
+        """Return the directory of the exited container. The container is removed when the sandbox is closed."""
         self._raise_if_closed()
         if self._spec.collect is None or self._kept is None or not (self._collecting and self._collecting.has_ended):
             raise nothing_to_collect()
@@ -98,12 +98,12 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
             self._end(kept)
 
     def _ended(self, container: DockerContainer, process: DockerProcess) -> None:
-        """Remove the container of a process that has ended, or is abandoned and may still run."""
+        """Remove the container of a process that has exited, or was abandoned and may still be running."""
         if not claim(self._running, process):
             return
         if self._spec.collect is not None:
             self._kept = container
-            if self._closed:  # meanwhile: who closed it may have found nothing kept
+            if self._closed:  # the closing thread may have run before the container was kept
                 self._end_commands()
         elif process.has_ended:
             self._context.background.do(partial(remove_quietly, container))
@@ -111,17 +111,17 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
             self._end(container)
 
     def _end(self, container: DockerContainer) -> None:
-        """Remove a container that may still run: in the background, unless it could write to the host."""
+        """Remove a container that may be running: in the background, unless it can write to the host."""
         if all(mount.read_only for mount in self._spec.mounts):
             self._context.background.do(partial(remove_quietly, container))
         else:
             remove_quietly(container)
 
     def _start(self, command: Command | None, *, output: bool) -> tuple[DockerContainer, EngineStream]:
-        around = self._context
-        with holder_of(self._spec.forwarded_ports, around) as holder, ExitStack() as undo:
-            document = compile_container(self._spec, command, around.labels, around.runtime, joined=holder)
-            container = DockerContainer.create(around.engine, document)
+        context = self._context
+        with port_holder(self._spec.forwarded_ports, context) as holder, ExitStack() as undo:
+            document = compile_container(self._spec, command, context.labels, context.runtime, joined=holder)
+            container = DockerContainer.create(context.engine, document)
             undo.callback(remove_quietly, container)
             stream = container.attach(output=output, stdin=b"" if command is None else command.stdin)
             undo.callback(stream.close)
@@ -136,7 +136,7 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
 
 
 class PersistentDockerSandbox(DockerSandbox):
-    """A persistent sandbox: one container for its life, and an exec in it for each command."""
+    """A persistent sandbox: one container, and an exec in it for each command."""
 
     def _prepare(self) -> None:
         self._container, self._lifeline = self._start(None, output=False)

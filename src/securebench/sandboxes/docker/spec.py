@@ -1,21 +1,20 @@
-"""The one place where a :class:`SandboxSpec` becomes the JSON that a Docker Engine creates a container from.
+"""Compile a :class:`SandboxSpec` to the JSON from which a Docker Engine creates a container.
 
-A golden test holds the whole document. What is not obvious in it:
+A golden test compares the whole document. Notes on the less obvious parts:
 
-* ``Entrypoint: [""]`` clears the image's entrypoint, which would swallow the command and its exit code.
+* ``Entrypoint: [""]`` clears the image's entrypoint, which could change the command and its exit code.
 * A bare ``NAME`` in ``Env`` removes a variable of the image, or one that the engine would add.
-* ``NetworkDisabled`` leaves the container alone in a fresh network namespace that holds only loopback, like network
-  ``none``, but without the engine's network set-up, which would take 40 % of the whole cycle. The engine then writes
-  no hosts file either, so ours are mounted: ``localhost`` resolves, and no name is ever asked for outside.
-* A container with forwarded ports joins the namespace of its holder, which is such a one, and has that one's name and
-nothing of
-  its own to say of names: our files are mounted in it too.
-* ``/tmp`` is mounted exec: agents build and run there, and the workspace beside it is exec too. It counts as memory.
-* The seccomp profile is ours, the same for every driver: what older engines have by default admits ``io_uring`` and
-  sockets to other machines of the same host. On a machine that the profile does not know the engine's own is kept.
-* Masked paths and read-only paths are the engine's defaults, kept by not being named.
-* A volume that the image declares would be a writable part of the host's disk. Under a read-only root an empty tmpfs
-  lies on its place; under a writable one it is left, keeps the image's files, and is removed with the container.
+* ``NetworkDisabled`` gives the container a new network namespace with loopback only, like network ``none``, but without
+  the engine's network setup, which would take 40 % of the time to start and remove a container. The engine then writes
+  no hosts file either, so SecureBench's files are mounted: ``localhost`` resolves, and no name is looked up outside.
+* A container with forwarded ports joins the network namespace of its holder, a container without a network. It has that
+  container's host name and no name resolution of its own, so the same files are mounted.
+* ``/tmp`` is mounted exec because agents build and run programs there, and so is the workspace. It counts as memory.
+* The seccomp profile is SecureBench's, the same for every driver: the defaults of older engines allow ``io_uring`` and
+  sockets to other machines of the same host. On a machine type without a profile, the engine's default is used.
+* Masked paths and read-only paths are not set, so the engine's defaults apply.
+* A volume that the image declares would be writable storage on the host's disk. Under a read-only root, an empty tmpfs
+  is mounted there instead. Under a writable root, the volume keeps the image's files and is removed with the container.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ def compile_container(
 ) -> dict[str, Any]:
     """Return the body of a container's create request. ``command`` is ``None`` for a persistent sandbox.
 
-    ``runtime`` is one that the engine lists; ``None`` leaves it to the engine. ``joined`` is the id of a container, in
-    whose network namespace it is to be.
-    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be handed over exactly,
-    and :class:`MaterializationError` (``mount-unsafe``) for a mount whose source is a link or no plain file.
+    ``runtime`` is one that the engine lists, or ``None`` for its default. ``joined`` is the id of a container whose
+    network namespace it joins.
+    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly, and
+    :class:`MaterializationError` (``mount-unsafe``) for a mount whose source is a link, or is not a file or directory.
     """
     persistent = command is None
     return {
@@ -122,7 +121,7 @@ def _security_options(spec: SandboxSpec, *, of_gvisor: bool) -> list[str]:
 
 @cache
 def _seccomp(capabilities: tuple[str, ...], *, of_gvisor: bool) -> tuple[str, ...]:
-    """Return the option that names our profile: none on a machine for which we have none."""
+    """Return the option with SecureBench's profile, or nothing on a machine type without one."""
     try:
         document = profile(os.uname().machine, capabilities)
     except KeyError:

@@ -1,7 +1,7 @@
-"""The byte stream of an attached process: multiplexed output one way, stdin with half-close the other.
+"""The byte stream of an attached process: multiplexed output in one direction, stdin with half-close in the other.
 
-Each frame is a header of eight bytes (stream number, three zeros, big-endian length) and its payload, which is handed
-on as it comes: a frame of any size costs one read buffer.
+Each frame has a header of eight bytes (stream number, three zeros, big-endian length) and a payload. Payloads are
+passed on as they arrive, so a frame of any size needs only one read buffer.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _READ = 64 * 1024
 _HEADER = 8
 _STREAMS = {1: Stream.STDOUT, 2: Stream.STDERR}
 _WRITE_SLICE_MS = 100
-"""How long a blocked writer sleeps before it looks whether the process was killed: shutting our own end of a Unix
-socket down does not wake one that waits for room."""
-_LOOK_SECONDS = 1.0
-"""How long a process is silent before the engine is asked whether it is still there."""
+"""How long a blocked writer sleeps before it checks whether the process was killed: shutting down the local end of a
+Unix socket does not wake a thread that waits to write."""
+_CHECK_SECONDS = 1.0
+"""How long a process may be silent before the engine is asked whether it is still running."""
 
 
 class Demultiplexer:
-    """Takes the stream apart, however it was cut into reads."""
+    """Splits the stream into output chunks, independent of how it is divided into reads."""
 
     def __init__(self) -> None:
         self._header = bytearray()
@@ -41,7 +41,7 @@ class Demultiplexer:
         self._left = 0
 
     def feed(self, data: bytes) -> list[Chunk]:
-        """Return the output in ``data``, in order. Raises :class:`EngineError` if it is not such a stream."""
+        """Return the output in ``data``, in order. Raises :class:`EngineError` if the stream is malformed."""
         chunks: list[Chunk] = []
         view = memoryview(data)
         while view:
@@ -61,7 +61,7 @@ class Demultiplexer:
             return
         number, padding, size = self._header[0], self._header[1:4], self._header[4:]
         if number not in _STREAMS or any(padding):
-            raise EngineError("the engine's output stream is garbled: a frame has no known stream")
+            raise EngineError("the engine's output stream is malformed: a frame has an unknown stream number")
         self._stream, self._left = _STREAMS[number], int.from_bytes(size, "big")
         self._header.clear()
 
@@ -69,8 +69,8 @@ class Demultiplexer:
 class EngineStream:
     """A hijacked connection. One thread receives; sending and closing may come from others.
 
-    ``is_over`` says whether the process is gone: the engine does not end the stream of a command whose container
-    ended beneath it, as one does whose gVisor runs out of memory.
+    ``is_over`` returns whether the process is gone. The engine does not end the stream of an exec whose container
+    died, as happens when gVisor runs out of memory.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class EngineStream:
     def receive(self, timeout: float | None) -> Chunk | None:
         """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds.
 
-        While it waits it also feeds what is left of the initial stdin, so that neither side can block the other.
+        While it waits, it also sends the rest of the initial stdin, so that neither side can block the other.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._reading:
@@ -100,7 +100,7 @@ class EngineStream:
             return self._ready.popleft() if self._ready else None
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` once nobody reads, also while it waits for room."""
+        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, also while it is blocked."""
         with self._writing:
             while self._pending:
                 self._write_some()
@@ -111,18 +111,18 @@ class EngineStream:
             self._raise_if_over()
 
     def close_stdin(self) -> None:
-        """End stdin, after what was to be sent first."""
+        """Close stdin after sending pending data."""
         with self._writing:
             self._close_after_pending = True
             if not self._pending:
                 self._half_close()
 
     def break_pipe(self) -> None:
-        """Make every sender, also a waiting one, see a broken pipe."""
+        """Make every call of :meth:`send` raise ``BrokenPipeError``, including a blocked one."""
         self._stdin_over = True
 
     def close(self) -> None:
-        """Let go of the connection: whoever reads sees its end, whoever writes a broken pipe."""
+        """Close the connection: readers get the end of the stream, and writers a broken pipe."""
         self._ended = self._stdin_over = True
         with suppress(OSError):  # the engine may have closed it already
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -137,7 +137,7 @@ class EngineStream:
         while not (events := poll.poll(_milliseconds(deadline))):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError
-            if over:  # and what it said last had the time to come
+            if over:  # its last output has had time to arrive
                 self._ended = self._stdin_over = True
                 return
             over = self._is_over()
@@ -193,5 +193,5 @@ class EngineStream:
 
 
 def _milliseconds(deadline: float | None) -> float:
-    remaining = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
-    return max(0.0, min(remaining, _LOOK_SECONDS)) * 1000
+    remaining = _CHECK_SECONDS if deadline is None else deadline - time.monotonic()
+    return max(0.0, min(remaining, _CHECK_SECONDS)) * 1000

@@ -1,4 +1,4 @@
-"""The files of an engine's images on this host: in the image store, taken from the engine where they are not there."""
+"""The unpacked files of an engine's images: in the image store, copied from the engine if they are missing."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class EngineTrees:
-    """The trees of an engine's images, by the ids that these have there. Thread safe."""
+    """The trees of an engine's images, by the engine's image ids. Thread-safe."""
 
     def __init__(self, engine: Engine, store: ImageStore | None) -> None:
         self._engine = engine
         self._store = store
-        self._taking = threading.Lock()
+        self._copying = threading.Lock()
 
     def lease(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of ``image``. Raises what :func:`import_from_engine` and :meth:`ImageStore.lease` raise."""
-        with self._taking:  # once: an image may be large, and many tasks want the same one
+        """Return the files of ``image``. Raises the errors of :func:`import_from_engine` and :meth:`ImageStore.lease`."""
+        with self._copying:  # once: an image may be large, and many tasks need the same one
             store = self._store = self._store or ImageStore()
             if store.find(image.id) is None:
                 import_from_engine(self._engine, store, image.id, lambda _line: None)
             if store.find(image.id) is None:
                 raise ImageError(
-                    f"the engine has {image.reference} under an id that its archive of it has not",
-                    hint="let the engine keep images in its own store, not containerd's, or use the oci driver",
+                    f"the image id of {image.reference} in the engine differs from the one in its exported archive",
+                    hint="configure the engine to use its own image store, not containerd's, or use the oci driver",
                 )
         return store.lease(image.id)

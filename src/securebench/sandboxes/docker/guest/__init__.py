@@ -1,1 +1,1 @@
-"""What runs in containers of the framework's own. Sent as source: nothing of it is imported there."""
+"""Programs that run in SecureBench's own containers. They are sent as source, so they can import nothing of it."""

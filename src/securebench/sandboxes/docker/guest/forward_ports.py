@@ -1,6 +1,6 @@
-"""Listens in the network namespace of its container, and hands the sockets to who served this: ``SOCKET PORT...``.
+"""Listen in the network namespace of this container and send the sockets to the driver: ``SOCKET PORT...``.
 
-It says so on its stdout, and stays until its stdin ends, for as long as another container may still have to join it.
+Prints ``open`` when done. Then it waits until its stdin is closed, so that another container can join its namespace.
 """
 
 import socket
@@ -9,10 +9,10 @@ import sys
 BACKLOG = 128
 
 
-def main(place: str, *ports: str) -> None:
-    """Open a forwarded port at each of ``ports``, and hand them over at ``place``."""
+def main(address: str, *ports: str) -> None:
+    """Listen at each of ``ports`` on loopback, and send the sockets to the Unix socket at ``address``."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel.connect(place)
+    channel.connect(address)
     listeners = [socket.socket() for _ in ports]
     for listener, port in zip(listeners, ports, strict=True):
         listener.bind(("127.0.0.1", int(port)))
