@@ -92,7 +92,7 @@ src/securebench/importers 1
 
 src/securebench/patches 2
 
-src/securebench/sandboxes 76
+src/securebench/sandboxes 2
 
 src/securebench/testing 2
 

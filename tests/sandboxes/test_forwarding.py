@@ -236,11 +236,15 @@ def test_no_network_of_the_engine_is_made(docker_driver: DockerDriver, base_imag
 
 
 @pytest.mark.engine
-def test_a_holder_that_fails_is_told(
+def test_a_failing_holder_is_an_error(
     docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What went wrong in it is said, as trouble of the way out, and it is removed."""
-    for program, why in (("raise SystemExit('oh')", "oh"), ("", "it ended"), ("print('open')", "Resource")):
+    """Its error is reported as ``EgressError``, and it is removed."""
+    for program, why in (
+        ("raise SystemExit('oh')", "oh"),
+        ("", "their container exited"),
+        ("print('open')", "Resource"),
+    ):
         monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", program)
         with serving() as server, pytest.raises(EgressError, match=why):
             docker_driver.create(
@@ -250,10 +254,10 @@ def test_a_holder_that_fails_is_told(
 
 
 @pytest.mark.engine
-def test_a_holder_that_hands_over_something_else_is_found_out(
+def test_a_holder_with_wrong_sockets_is_rejected(
     docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sockets that listen elsewhere, or too few, are served to nobody."""
+    """Sockets that listen elsewhere, or too few sockets, are not served."""
     program = (Path(__file__).parents[2] / "src/securebench/sandboxes/docker/guest/forward_ports.py").read_text()
     handed = "[listener.fileno() for listener in listeners]"
     for other in (program.replace("127.0.0.1", "0.0.0.0"), program.replace(handed, "[]")):

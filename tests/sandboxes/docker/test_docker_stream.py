@@ -54,9 +54,9 @@ def test_cuts_do_not_matter(sent: list[tuple[int, bytes]], cuts: list[int]) -> N
 
 
 @pytest.mark.parametrize("header", [b"\x03\0\0\0\0\0\0\1", b"\0\0\0\0\0\0\0\1", b"\1\1\0\0\0\0\0\1", b"HTTP/1.1"])
-def test_a_garbled_stream_is_told(header: bytes) -> None:
-    """A frame of no known stream is the engine's trouble, not output."""
-    with pytest.raises(EngineError, match="garbled"):
+def test_a_malformed_stream_is_an_error(header: bytes) -> None:
+    """A frame with an unknown stream number is an engine error, not output."""
+    with pytest.raises(EngineError, match="malformed"):
         Demultiplexer().feed(header)
 
 

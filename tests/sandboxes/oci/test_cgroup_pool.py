@@ -31,7 +31,7 @@ class FakeGroup:
         """Say what it was made to say."""
         return self.as_new
 
-    def forget_peak(self) -> None:
+    def reset_peak(self) -> None:
         """There is none."""
 
     def remove(self) -> bool:

@@ -159,7 +159,7 @@ def test_version_1_tells_own_kills_by_how_much_was_used_at_most(tmp_path: Path, 
     assert (group.out_of_memory_kills(), group.kills_at_limit()) == (2, 0)
     (directory / f"{kind}max_usage_in_bytes").write_text("67104768\n")  # a page less: the next charge was larger
     assert (group.out_of_memory_kills(), group.kills_at_limit()) == (2, 2)
-    group.forget_peak()
+    group.reset_peak()
     assert group.kills_at_limit() == 0
 
 

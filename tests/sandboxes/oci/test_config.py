@@ -383,11 +383,11 @@ def _mounted_by_docker(host: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def test_more_open_files_than_this_process_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runtime may not raise its own hard limit: the message names both limits, and what to raise."""
+def test_more_open_files_than_the_hard_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime cannot raise its hard limit: the message has both limits, and says what to raise."""
     monkeypatch.setattr(resource, "getrlimit", lambda _number: (64, 64))
     spec = SandboxSpec(image=IMAGE)
-    with pytest.raises(EngineError, match=r"1024 files open.*no more than 64") as raised:
+    with pytest.raises(EngineError, match=r"1024 open files.*is 64") as raised:
         compile_config(spec, COMMAND, layout(spec))
     assert "ulimit -Hn 1024" in raised.value.hint
     monkeypatch.setattr(resource, "getrlimit", lambda _number: (64, resource.RLIM_INFINITY))

@@ -32,10 +32,10 @@ def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
     supervisor._end = ended.append  # type: ignore[method-assign, assignment]  # to see what it would end
     container: Any = SimpleNamespace()
     process: Any = SimpleNamespace(channel=ours)
-    supervisor._hear(container, process)
+    supervisor._on_message(container, process)
     assert ended == []
     send(theirs, pack({KILL: True}))
-    supervisor._hear(container, process)
+    supervisor._on_message(container, process)
     assert ended == [container]
     ours.close()
     theirs.close()
@@ -47,16 +47,16 @@ class Leaving:
     def __init__(self, channel: socket.socket, started: Path) -> None:
         self.child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {})
         started.write_text(str(self.child))
-        self.process = RuntimeProcess(channel, "log", str(started), 60, leaves=True)
+        self.process = RuntimeProcess(channel, "log", str(started), 60, detached=True)
         self.settled: list[int] = []
         self.supervisor = Supervisor.__new__(Supervisor)
         self.supervisor._processes = {RUNTIME: (SimpleNamespace(), self.process)}  # type: ignore[dict-item]  # no cell is needed
-        self.supervisor._strays = {}
+        self.supervisor._orphan_statuses = {}
         self.supervisor._settle = lambda _, __, status: self.settled.append(status)  # type: ignore[assignment, method-assign, misc]
 
     def end_child(self) -> None:
         """Wait for the child, as the supervisor does."""
-        self.supervisor._child_ended(*os.waitpid(self.child, 0))
+        self.supervisor._child_exited(*os.waitpid(self.child, 0))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def leaving(tmp_path: Path) -> Iterator[Leaving]:
 
 def test_a_command_that_its_runtime_leaves_is_waited_for(leaving: Leaving) -> None:
     """The end of the runtime is not the command's, whose exit code counts."""
-    leaving.supervisor._child_ended(RUNTIME, 0)
+    leaving.supervisor._child_exited(RUNTIME, 0)
     assert (leaving.settled, leaving.process.pid) == ([], leaving.child)
     leaving.end_child()
     assert leaving.settled == [3 << 8]
@@ -78,13 +78,13 @@ def test_a_command_may_end_before_the_runtime_that_leaves_it(leaving: Leaving) -
     """Children are heard of in any order."""
     leaving.end_child()
     assert leaving.settled == []
-    leaving.supervisor._child_ended(RUNTIME, 0)
+    leaving.supervisor._child_exited(RUNTIME, 0)
     assert leaving.settled == [3 << 8]
 
 
 def test_a_runtime_that_fails_leaves_nothing(leaving: Leaving) -> None:
     """A runtime that could not start its command is heard of at once."""
-    leaving.supervisor._child_ended(RUNTIME, 1 << 8)
+    leaving.supervisor._child_exited(RUNTIME, 1 << 8)
     assert leaving.settled == [1 << 8]
     leaving.end_child()
     assert leaving.settled == [1 << 8]
@@ -93,18 +93,18 @@ def test_a_runtime_that_fails_leaves_nothing(leaving: Leaving) -> None:
 def test_a_command_of_which_nobody_knows_was_killed(leaving: Leaving, tmp_path: Path) -> None:
     """A runtime that leaves what is no child of the supervisor has left nothing that could have ended well."""
     leaving.end_child()
-    leaving.supervisor._strays.clear()
+    leaving.supervisor._orphan_statuses.clear()
     (tmp_path / "started").unlink()
-    leaving.supervisor._child_ended(RUNTIME, 0)
+    leaving.supervisor._child_exited(RUNTIME, 0)
     assert leaving.settled == [9]
 
 
 def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path: Path) -> None:
     """The child of a runtime's child becomes the supervisor's when that has ended, which may be after the runtime."""
     (tmp_path / "started").write_text(str(os.getppid()))
-    leaving.supervisor._child_ended(RUNTIME, 0)
+    leaving.supervisor._child_exited(RUNTIME, 0)
     assert (leaving.settled, leaving.process.pid) == ([], os.getppid())
-    leaving.supervisor._child_ended(os.getppid(), 3 << 8)
+    leaving.supervisor._child_exited(os.getppid(), 3 << 8)
     assert leaving.settled == [3 << 8]
     leaving.end_child()
 
@@ -112,6 +112,6 @@ def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path:
 def test_what_is_being_left_is_no_orphan(leaving: Leaving) -> None:
     """Where orphans are killed, a command whose runtime has just gone is none."""
     assert leaving.child not in leaving.supervisor._orphans()
-    leaving.process.leaves = False
+    leaving.process.detached = False
     assert leaving.child in leaving.supervisor._orphans()
     leaving.end_child()

@@ -34,8 +34,8 @@ class Played:
         ours, self.supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         pipes = Pipes()
-        self.stdin, self.stdout, self.stderr = map(os.dup, pipes.theirs)
-        pipes.close_theirs()
+        self.stdin, self.stdout, self.stderr = map(os.dup, pipes.remote)
+        pipes.close_remote()
         handle = ProcessHandle(ours, within)
         command = Command(argv=("x",), timeout_seconds=seconds)
         self.ended: list[OciProcess] = []
@@ -179,7 +179,7 @@ def test_a_supervisor_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPa
     """A sandbox that outlives its time limit by far is told, not waited for."""
     monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.1)
     played = Played(seconds=0.1)
-    with pytest.raises(EngineError, match="not ended within"):
+    with pytest.raises(EngineError, match="not stopped within"):
         played.process.wait()
     played.process.abandon()
     played.supervisor.close()
@@ -207,7 +207,7 @@ class Beneath:
 @pytest.fixture
 def beneath(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beneath]:
     """Give a container with a command in it, which is given little time to end after that."""
-    monkeypatch.setattr("securebench.sandboxes.oci.process._FALL_SECONDS", 0.5)
+    monkeypatch.setattr("securebench.sandboxes.oci.process._EXIT_NOTICE_SECONDS", 0.5)
     container = Beneath()
     yield container
     container.supervisor.close()

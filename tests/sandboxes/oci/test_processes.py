@@ -18,7 +18,7 @@ from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.context import SupervisorContext
-from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, RuntimeProcess, Starved, is_exiting
+from securebench.sandboxes.oci.supervisor.processes import OomKills, RuntimeCall, RuntimeProcess, is_exiting
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -48,9 +48,9 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(started), 60)
         for nothing in ("", "garbage", "0", "-3", "7 8"):
             started.write_text(nothing)
-            assert not process.outcome(EXIT_1, Starved())["started"]
+            assert not process.outcome(EXIT_1, OomKills())["started"]
         started.write_text("7")
-        assert process.outcome(EXIT_1, Starved())["started"]
+        assert process.outcome(EXIT_1, OomKills())["started"]
 
 
 def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:
@@ -88,20 +88,20 @@ def test_what_the_machine_did_to_it_is_reported(
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
-        process.starved_before = Starved(*before)
-        found = process.outcome(status, Starved(*after))["lost"]
+        process.oom_before = OomKills(*before)
+        found = process.outcome(status, OomKills(*after))["lost"]
         assert lost in found
         assert bool(found) == bool(lost)
         process.killed = True
-        assert ("signal" in process.outcome(status, Starved(*after))["lost"]) is False
+        assert ("signal" in process.outcome(status, OomKills(*after))["lost"]) is False
 
 
 def test_a_command_that_its_runtime_left_to_the_supervisor_kills_itself(tmp_path: Path) -> None:
     """The signal is then the command's own end, and no loss."""
     with socket.socket() as channel:
-        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
-        process.is_left = True
-        report = process.outcome(signal.SIGKILL, Starved())
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
+        process.is_adopted = True
+        report = process.outcome(signal.SIGKILL, OomKills())
     assert (report["exit"], report["lost"]) == (137, "")
 
 
@@ -121,13 +121,13 @@ def test_a_first_process_that_was_killed_is_reported(
 ) -> None:
     """Nobody in a sandbox can kill its first process, but by using up the memory that it may have."""
     with socket.socket() as channel:
-        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
-        process.first = process.is_left = True
-        found = process.outcome(status, Starved(*starved))["lost"]
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
+        process.first = process.is_adopted = True
+        found = process.outcome(status, OomKills(*starved))["lost"]
         assert lost in found
         assert bool(found) == bool(lost)
         process.killed = True
-        assert "process" not in process.outcome(status, Starved(*starved))["lost"]
+        assert "process" not in process.outcome(status, OomKills(*starved))["lost"]
 
 
 @pytest.mark.parametrize(("status", "lost"), [(137 << 8, "gone"), (signal.SIGKILL, "gone"), (5 << 8, ""), (0, "")])
@@ -135,8 +135,8 @@ def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int, lost:
     """A command that was killed as its container was lost has no end of its own; one that ended before that has."""
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
-        process.is_left = True
-        assert process.outcome(status, Starved(), "gone")["lost"] == lost
+        process.is_adopted = True
+        assert process.outcome(status, OomKills(), "gone")["lost"] == lost
 
 
 def test_a_process_that_ends_is_told_from_one_that_lives() -> None:

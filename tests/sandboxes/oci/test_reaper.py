@@ -89,7 +89,7 @@ def test_cgroups_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.Mon
     (groups / name / "s1" / "runtime").mkdir(parents=True)
     (groups / ours / "s1").mkdir(parents=True)
     (groups / "foreign").mkdir()
-    monkeypatch.setattr(reaper, "find_places", lambda: [str(tmp_path)])
+    monkeypatch.setattr(reaper, "find_group_directories", lambda: [str(tmp_path)])
     assert reap(tmp_path / "none") == 1
     assert sorted(path.name for path in groups.iterdir()) == sorted([ours, "foreign"])
 
@@ -100,7 +100,7 @@ def test_a_process_in_a_dead_cgroup_is_killed(tmp_path: Path, monkeypatch: pytes
     group.mkdir(parents=True)
     process = subprocess.Popen(["sleep", "60"])
     (group / "cgroup.procs").write_text(f"{process.pid}\n")
-    monkeypatch.setattr(reaper, "find_places", lambda: [str(tmp_path)])
+    monkeypatch.setattr(reaper, "find_group_directories", lambda: [str(tmp_path)])
     monkeypatch.setattr(reaper, "_REMOVAL_SECONDS", 0.1)  # it is no real cgroup, so its file keeps it there
     reap(tmp_path / "none")
     assert process.wait(10) == -9

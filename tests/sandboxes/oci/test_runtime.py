@@ -59,10 +59,10 @@ def test_asking_for_a_version_makes_no_file(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"#!/bin/sh\nexit 1\n", b"#!/no/such/shell\n"])
-def test_a_broken_runtime_is_told(programs: Path, content: bytes) -> None:
+def test_a_broken_runtime_is_an_error(programs: Path, content: bytes) -> None:
     """One that does not even say its version is not used."""
     install(programs, "crun", content)
-    with pytest.raises(EngineError, match="does not say its version"):
+    with pytest.raises(EngineError, match="cannot read the version"):
         find_runtime("crun")
 
 
@@ -107,8 +107,8 @@ def test_runc_leaves_commands(name: str, *, option: bool) -> None:
 def test_containers_are_left_to_the_supervisor(name: str, *, option: bool) -> None:
     """Who waits for the first process itself knows whether it was killed; gVisor's is the runtime's own."""
     runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
-    argv = runtime.run_argv("/run/a1/s1", "/run/a1/state", "s1", leaves=runtime.leaves_containers)
-    assert ("--detach" in argv) is runtime.leaves_containers is runtime.runs_unreadable is option
+    argv = runtime.run_argv("/run/a1/s1", "/run/a1/state", "s1", detached=runtime.detaches_containers)
+    assert ("--detach" in argv) is runtime.detaches_containers is runtime.can_run_unreadable is option
     assert argv[-1] == Path(record_of("/run/a1/state", "s1")).name == "a1-s1"
 
 
@@ -152,7 +152,7 @@ def test_ids_are_those_of_a_driver() -> None:
 def test_runtimes_differ(*, name: str, compiled: bool, owns: bool, locks: bool, root_id: bool, pids: bool) -> None:
     """What each takes, makes and needs."""
     found = OciRuntime(name, "/x", "1")
-    answers = (found.takes_compiled_seccomp, found.owns_cgroups, found.locks_root, found.needs_root_id)
+    answers = (found.uses_compiled_seccomp, found.owns_cgroups, found.locks_root, found.needs_root_id)
     assert (*answers, bool(found.extra_pids)) == (compiled, owns, locks, root_id, pids)
     assert not OciRuntime(name, "/x", "1", rootless=True).owns_cgroups
 

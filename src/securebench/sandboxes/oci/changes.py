@@ -1,4 +1,4 @@
-"""What a container has changed, as its supervisor reports it and hands it over."""
+"""The changes of a container, as its supervisor reports them and passes them on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
-    """Return what ``handle``, which has ended, changed in ``path``. Raises as :meth:`Sandbox.collected` does."""
+    """Return the changes of the exited ``handle`` in ``path``. Raises the errors of :meth:`Sandbox.collected`."""
     report = handle.report(0.0)
     outcome = report.get("collected")
     if outcome == UNCHANGED:
@@ -24,12 +24,12 @@ def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
     if outcome != CHANGED:
         raise nothing_to_collect() if outcome is None else _lost(str(outcome))
     if handle.descriptor < 0:
-        raise _lost("this process has no room for more descriptors")
+        raise _lost("this process has too many open files")
     return CollectedLayer(handle.descriptor, report["opaque"], whole=report["whole"])
 
 
 def _lost(why: str) -> InfrastructureError:
     return InfrastructureError(
-        f"what a sandbox changed could not be handed over: {why}",
+        f"the changes of a sandbox could not be received: {why}",
         hint="raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
     )

@@ -1,25 +1,25 @@
-"""The one place where a :class:`SandboxSpec` becomes the OCI configuration that a runtime makes a sandbox from.
+"""Compile a :class:`SandboxSpec` to the OCI configuration from which a runtime creates a sandbox.
 
-It asks for what ``docker_spec`` asks of Docker, and for what Docker then adds by itself; a golden test holds the whole
-document, and another that both drivers ask for the same. What is not obvious in it:
+It requests the same as the Docker driver's ``spec`` module, plus what Docker adds automatically. A golden test compares
+the whole document, and another test checks that both drivers request the same. Notes on the less obvious parts:
 
-* Every namespace is a new one, the user namespace too: Docker's default has none. Kernel settings are thereby closed
-  twice, by their owner and by the read-only and masked paths, which are Docker's.
-* A new network namespace holds only loopback. No hook and no helper sets anything up in it. With forwarded ports the
-supervisor has
-  made it, and owns it: nobody in the sandbox has any right over it. Who does not own one may not mount ``sysfs``, and
-  runtimes would show the host's instead; so the supervisor has mounted that too, and it is bound. A runtime that is not
-  to enter a network namespace stays in the one that it was started in, which is that one.
-* Capabilities of a user that is not root are in the bounding set alone, as ``execve`` would leave them.
-* The binds are staged: their sources are mounts that already refuse set-id programs and devices, and writing where it
-  is not asked for. The options say the same again, as what a user namespace inherits is locked.
-* No cgroup file system is mounted: nothing in a sandbox needs one. The limits are the driver's, in cgroups around the
-  runtime. Where there are none to be had, resource limits of each process are the best there is: the number of
-  processes of the sandbox, which the kernel counts by user namespace, and the data of each process. That is not the
-  address space, of which interpreters reserve far more than they use.
-* ``/tmp`` is mounted exec: agents build and run there, and the workspace beside it is exec too. It counts as memory.
-* Terminals belong to no group: a sandbox has none that it shares with another user.
-* ``oomScoreAdj`` is the runner's own where that is not below 0: what the host spares, no sandbox inherits.
+* All namespaces are new, including the user namespace, which Docker's default does not have. Kernel settings are
+  therefore protected twice: by their owner, and by Docker's lists of read-only and masked paths.
+* A new network namespace has only loopback, and no hook or helper sets up anything in it. With forwarded ports, the
+  supervisor has created and owns the network namespace, so nothing in the sandbox has any privilege over it. A process
+  that does not own its network namespace cannot mount ``sysfs``, and runtimes would bind the host's instead. So the
+  supervisor mounts ``sysfs`` too, and it is bound here. If the runtime should not enter a network namespace itself, it
+  is started in that one and stays in it.
+* Users other than root have capabilities only in the bounding set, as ``execve`` would leave them.
+* Bind mounts are staged: their sources are mounts that already forbid set-id programs, devices and, unless requested,
+  writing. The options repeat this, because mount flags that a user namespace inherits are locked.
+* No cgroup file system is mounted, because nothing in a sandbox needs it. The driver sets limits in cgroups around the
+  runtime. Without usable cgroups, resource limits are used instead: of the number of processes, which the kernel counts
+  for each user namespace, and of the data size of each process. The address space is not limited, because interpreters
+  reserve far more of it than they use.
+* ``/tmp`` is mounted exec because agents build and run programs there, and so is the workspace. It counts as memory.
+* Terminals belong to no group, because a sandbox shares none with another user.
+* ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ if TYPE_CHECKING:
 OCI_VERSION: Final = "1.0.2"
 
 INIT_TARGET: Final = "/dev/init"
-"""Where a sandbox's init is mounted: a directory that every image has, and that is ours alone."""
+"""Where a sandbox's init is mounted: a directory that every image has, and that the image cannot write to."""
 
 DEVICES_TARGET: Final = "/sys"
-"""What the kernel shows of its devices, and of those of a network namespace."""
+"""The kernel's view of its devices, including the interfaces of a network namespace."""
 
 MASKED_PATHS: Final = (
     *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
     *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
     *("/sys/devices/virtual/powercap", "/sys/firmware"),
 )
-"""What is hidden of the kernel's trees: Docker's list."""
+"""Kernel paths that are hidden: Docker's list."""
 
 READ_ONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
-"""What may only be read there: Docker's list."""
+"""Kernel paths that are read-only: Docker's list."""
 
 _DEV_SIZE: Final = 64 * 1024 * 1024
 
@@ -76,7 +76,7 @@ _NAMESPACES: Final = ("pid", "network", "ipc", "uts", "mount", "cgroup", "user")
 _NO_NEW_PRIVILEGES: Final = ("no-new-privileges:true", "no-new-privileges")
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _COMPILED_SECCOMP: Final = "run.oci.seccomp_bpf_data"
-"""The annotation that crun takes a compiled filter from, in base64."""
+"""The annotation from which crun reads a compiled filter, in base64."""
 
 
 def _own_oom_score() -> int:
@@ -85,13 +85,12 @@ def _own_oom_score() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLayout:
-    """What the driver has laid out on the host for one sandbox.
+    """The paths and ids on the host that one sandbox uses.
 
-    ``root`` is the root file system's path. ``sources`` are the staged paths by target: of each of
-    :func:`~securebench.sandboxes.mounts.binds`, and of the init at :data:`INIT_TARGET`. ``cgroup`` is the path of the
-    sandbox's own cgroup from the root of each hierarchy, or ``None`` where limits cannot be set by cgroups.
-    ``network`` is the path of a network namespace that is there already, ``None`` for a new one; there is then a source
-    for :data:`DEVICES_TARGET` too.
+    ``root`` is the path of its root file system. ``sources`` are the staged paths by target: of each of
+    :func:`~securebench.sandboxes.mounts.binds`, and of the init at :data:`INIT_TARGET`. ``cgroup`` is the path of its
+    cgroup from the root of each hierarchy, or ``None`` if cgroups cannot set limits. ``network`` is the path of an
+    existing network namespace, for which ``sources`` also has :data:`DEVICES_TARGET`; ``None`` for a new one.
     """
 
     root: str
@@ -108,9 +107,10 @@ class HostLayout:
 def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> dict[str, Any]:
     """Return the configuration of a sandbox. ``command`` is ``None`` for a persistent one.
 
-    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be handed over exactly,
-    and (``sandbox-unsupported``) for what this driver cannot give; :class:`MaterializationError` (``mount-unsafe``);
-    :class:`EngineError` (``runtime-unavailable``) where the runtime needs more ids than there are.
+    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly, and
+    (``sandbox-unsupported``) for a setting that this driver does not support; :class:`MaterializationError`
+    (``mount-unsafe``); and :class:`EngineError` (``runtime-unavailable``) if the runtime needs subordinate ids that the
+    user does not have.
     """
     if spec.network != "none":
         raise _unsupported(f"the network {spec.network!r}")
@@ -130,7 +130,7 @@ def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayou
 
 
 def compile_process(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> dict[str, Any]:
-    """Return the process of ``command`` beside what a persistent sandbox runs already. Raises as above."""
+    """Return the OCI process of ``command``, such as for a persistent sandbox. Raises as :func:`compile_config`."""
     of_command = {} if command is None else command.environment
     return {
         "terminal": False,
@@ -147,8 +147,8 @@ def compile_process(spec: SandboxSpec, command: Command | None, layout: HostLayo
 
 def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
     granted = granted_capabilities(spec)
-    held = granted if spec.user[0] == 0 else []
-    return {"bounding": granted, "effective": held, "permitted": held, "inheritable": [], "ambient": []}
+    effective = granted if spec.user[0] == 0 else []
+    return {"bounding": granted, "effective": effective, "permitted": effective, "inheritable": [], "ambient": []}
 
 
 def _rlimits(limits: Limits, layout: HostLayout) -> list[dict[str, Any]]:
@@ -156,17 +156,17 @@ def _rlimits(limits: Limits, layout: HostLayout) -> list[dict[str, Any]]:
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
     if layout.cgroup is None:
         values["DATA"] = max(limits.memory, layout.runtime.least_data)
-        if not layout.runtime.takes_limits_on:  # else the supervisor sees to it
+        if not layout.runtime.limits_itself:  # else the supervisor limits the processes
             values["NPROC"] = limits.pids
     return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
 
 
 def _check_open_files(limit: int) -> None:
-    """Raise :class:`EngineError` if sandboxes cannot be given so many: a runtime may not raise its own hard limit."""
+    """Raise :class:`EngineError` if ``limit`` is above this process's hard limit, which a runtime cannot raise."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < limit:
         raise EngineError(
-            f"a sandbox may have {limit} files open, and this process itself no more than {hard} (its hard limit)",
+            f"sandboxes need a limit of {limit} open files, but the hard limit of this process is {hard}",
             code="sandbox-unavailable",
             hint=f"raise the hard limit (ulimit -Hn {limit}, LimitNOFILE= of a systemd service), "
             "or lower sandbox.limits.open_files",
@@ -185,7 +185,7 @@ def _mounts(spec: SandboxSpec, layout: HostLayout) -> list[dict[str, Any]]:
     volumes = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "noexec") for path in empty_volumes(spec)]
     staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in binds(spec)]
     everything = [*tmpfs, *volumes, *staged]
-    # A mount beneath another comes after it.
+    # A mount below another one must come after it.
     return [*_kernel_mounts(layout), _bind(INIT_TARGET, layout, read_only=True), *sorted(everything, key=_depth)]
 
 
@@ -228,7 +228,7 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str,
 
 
 def _annotations(layout: HostLayout) -> dict[str, str]:
-    if layout.runtime.takes_compiled_seccomp:
+    if layout.runtime.uses_compiled_seccomp:
         return {_COMPILED_SECCOMP: base64.b64encode(layout.seccomp.bpf).decode("ascii")}
     return {}
 
@@ -248,7 +248,7 @@ def _linux(layout: HostLayout) -> dict[str, Any]:
 
 
 def _seccomp(layout: HostLayout) -> dict[str, Any]:
-    if layout.runtime.takes_compiled_seccomp:
+    if layout.runtime.uses_compiled_seccomp:
         return {}
     document = layout.seccomp.document
     return {"seccomp": profile_of_gvisor(document) if layout.runtime.refuses_with_eperm else document}
@@ -266,10 +266,10 @@ def _has_root(ids: IdMap) -> bool:
 
 def _needs_subordinate_ids(runtime: OciRuntime) -> EngineError:
     return EngineError(
-        f"{runtime.name} needs subordinate ids when an ordinary user runs it, and there are none for this one",
+        f"{runtime.name} needs subordinate ids if it is not run as root, and this user has none",
         code="runtime-unavailable",
-        hint="install crun, which does not; or: apt-get install uidmap, then "
-        "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER",
+        hint="install crun, which needs none; or run 'apt-get install uidmap', then "
+        "'usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER'",
     )
 
 

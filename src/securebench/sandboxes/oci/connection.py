@@ -13,7 +13,7 @@ from securebench.errors import EngineError
 from securebench.images.store.ids import tree_shift
 from securebench.ipc.child import ChildError, SupervisedChild
 from securebench.ipc.frames import channel_pair, pack, send
-from securebench.sandboxes.oci.handle import ProcessHandle, exhaustion, gone
+from securebench.sandboxes.oci.handle import ProcessHandle, descriptor_errors, gone
 from securebench.sandboxes.oci.wire import write_request
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ _NAMESPACES: Final = ("--mount", "--propagation", "slave", "--net", "--pid", "--
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a supervisor found.
+    """What a supervisor reports when it is ready.
 
-    The id maps of its user namespace, as ``/proc`` has them; whether a sandbox can be rid of its user's other groups;
-    the cgroup controllers that it can use, and whether they are in one hierarchy (version 2).
+    ``uid_map`` and ``gid_map`` are those of its user namespace, as in ``/proc``. ``drops_groups``: sandboxes can drop
+    the user's supplementary groups. ``controllers`` are the cgroup controllers that it can use; ``unified``: they are
+    in a single hierarchy (version 2).
     """
 
     uid_map: str
@@ -44,22 +45,22 @@ class Hello:
 
 
 class SupervisorConnection:
-    """A supervisor, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
+    """A supervisor process, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
 
-    ``files`` are shown below ``run`` by their names. Thread safe.
+    Copies of ``files`` (name: path) are available below ``run``. Thread-safe.
     """
 
     def __init__(
         self, run: Path, group: str, files: Mapping[str, str], runtime: OciRuntime, optimisations: Optimisations
     ) -> None:
-        """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot even be tried."""
+        """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) if the process cannot be started."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
         context = {
             "run": str(run),
             "group": group,
             "inner_groups": runtime.owns_cgroups,
-            "unreadable": tree_shift() if runtime.runs_unreadable else None,
+            "unreadable": tree_shift() if runtime.can_run_unreadable else None,
             "sealed": runtime.path if runtime.copies_itself and optimisations.sealed_runtime else None,
             "pooled": optimisations.cgroup_pool,
         }
@@ -78,10 +79,10 @@ class SupervisorConnection:
             os.close(owner)
 
     def hello(self) -> Hello:
-        """Return what the supervisor found, once it is ready.
+        """Wait until the supervisor is ready, and return its report.
 
-        Raises :class:`EngineError`: ``sandbox-unavailable`` if it never was, ``sandbox-supervisor-gone`` if it has
-        exited since.
+        Raises :class:`EngineError`: ``sandbox-unavailable`` if it did not become ready, ``sandbox-supervisor-gone`` if
+        it has exited since.
         """
         with self._sending:
             if self._hello is None:
@@ -97,26 +98,27 @@ class SupervisorConnection:
     def start(
         self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: ProcessHandle | None = None
     ) -> ProcessHandle:
-        """Start a process on three standard streams, ``within`` the container of another one.
+        """Start a process with three standard streams, for a command ``within`` the container of another process.
 
-        Raises :class:`EngineError` without a supervisor, and :class:`InfrastructureError` without room for more files.
+        Raises :class:`EngineError` if the supervisor is gone, and :class:`InfrastructureError` if this process has too
+        many open files.
         """
-        with exhaustion():
-            ours, theirs = channel_pair()
-            ours.setblocking(False)
-            handle = ProcessHandle(ours, within)
-            with theirs:
+        with descriptor_errors():
+            local, remote = channel_pair()
+            local.setblocking(False)
+            handle = ProcessHandle(local, within)
+            with remote:
                 payload = write_request(request, document)
                 try:
-                    self._send_start((theirs.fileno(), payload, *streams))
+                    self._send_start((remote.fileno(), payload, *streams))
                 finally:
                     os.close(payload)
         return handle
 
     def close(self) -> None:
-        """End the supervisor, and with it every sandbox; idempotent. When this returns no sandbox is left.
+        """Stop the supervisor and all its sandboxes. Idempotent. When this returns, no sandbox is running.
 
-        If the supervisor has to be killed, the kernel ends everything in its pid namespace with it.
+        If the supervisor has to be killed, the kernel kills everything in its pid namespace with it.
         """
         self._child.close(_END_SECONDS)
 
@@ -136,7 +138,7 @@ def _unshare() -> list[str]:
 
 
 def _user_namespace() -> list[str]:
-    """Return what an ordinary user needs: a user namespace, with the user's subordinate ids if there are any."""
+    """Return the options for an ordinary user: a user namespace, with the user's subordinate ids if they have any."""
     if os.geteuid() == 0:
         return []
     mapped = shutil.which("newuidmap") and shutil.which("newgidmap") and _has_subordinate_ids()
@@ -165,5 +167,5 @@ def _unavailable(why: str) -> EngineError:
     return EngineError(
         f"cannot start daemonless sandboxes here: {why}",
         code="sandbox-unavailable",
-        hint="run 'securebench doctor': it says what this machine lacks, such as user namespaces for ordinary users",
+        hint="run 'securebench doctor' to see what is missing, such as user namespaces for ordinary users",
     )

@@ -1,4 +1,4 @@
-"""One container: what the supervisor is asked for to make it, and to run more commands in it."""
+"""One container: the requests to the supervisor that create it and run more commands in it."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.streams import Pipes
 
 LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
-"""The time limit of a container that has no task: a persistent one, whose commands have limits of their own."""
-
+"""The time limit of a persistent or warm container, which stands for no limit: its commands have their own."""
 
 _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"})
-"""What lets root trace a process whose program he may not read, or read that program."""
+"""Capabilities that let root trace a process whose program is not readable, or read that program."""
 
 
 @dataclass(frozen=True)
 class OciContext:
-    """What a driver lends to its sandboxes.
+    """What all sandboxes of a driver share.
 
-    ``run`` is the supervisor's directory, ``group`` the name of its cgroups, ``shown`` the files that it shows in
-    ``run`` for all of them, by their sources.
+    ``run`` is the supervisor's directory and ``group`` the name of its cgroups. ``shown`` has the name in ``run`` of
+    each file that the supervisor copies there for all sandboxes, by its source.
     """
 
     connection: SupervisorConnection
@@ -63,17 +62,17 @@ class OciContext:
 
     @property
     def hello(self) -> Hello:
-        """What the supervisor found. Raises :class:`EngineError`."""
+        """The supervisor's report. Raises :class:`EngineError`."""
         return self.connection.hello()
 
     @cached_property
     def ids(self) -> HostIds:
-        """Which ids of the host there are for sandboxes. Raises :class:`EngineError`."""
+        """The host's ids that sandboxes can use. Raises :class:`EngineError`."""
         return HostIds.of_namespace(self.hello.uid_map, self.hello.gid_map) if os.geteuid() else HostIds.of_root()
 
 
 class OciContainer:
-    """A container of ``spec`` on the unpacked image at ``tree``. Nothing is asked for before it starts."""
+    """A container of ``spec`` on the unpacked image at ``tree``. Sends no request before it starts."""
 
     def __init__(self, context: OciContext, spec: SandboxSpec, tree: Path) -> None:
         self._context = context
@@ -85,13 +84,13 @@ class OciContainer:
         self._documents = itertools.count(1)
 
     def start(self, command: Command | None, pipes: Pipes) -> ProcessHandle:
-        """Start it on ``pipes``, with ``command`` or idle, and let its forwarded ports be served.
+        """Start it on ``pipes`` with ``command``, or idle, and serve its forwarded ports.
 
-        Raises what :func:`compile_config` and :func:`open_forwarded_ports` do.
+        Raises the errors of :func:`compile_config` and :func:`open_forwarded_ports`.
         """
         staged, sources = self._binds()
         document = compile_config(self._spec, command, self._layout(sources))
-        limits, runtime, leaves = self._spec.limits, self._context.runtime, self._is_left()
+        limits, runtime, detached = self._spec.limits, self._context.runtime, self._is_detached()
         request = {
             "tree": str(self._tree),
             "owner": tree_shift(),
@@ -101,11 +100,11 @@ class OciContainer:
             "forwarded_ports": [forwarded_port.port for forwarded_port in self._spec.forwarded_ports],
             "enter": bool(self._spec.forwarded_ports) and not runtime.enters_networks,
             "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
-            "processes": limits.pids if self._counts_apart() else None,
+            "processes": limits.pids if self._needs_process_counter() else None,
             "argv": runtime.run_argv(
-                self._directory, self._state, self._name, collects=self._spec.collect is not None, leaves=leaves
+                self._directory, self._state, self._name, collects=self._spec.collect is not None, detached=detached
             ),
-            "leaves": leaves,
+            "detached": detached,
             "record": record_of(self._state, self._name),
             "collect": self._spec.collect,
             "document": f"{self._directory}/config.json",
@@ -113,26 +112,26 @@ class OciContainer:
             "started": f"{self._directory}/{PID}",
             "seconds": LIFETIME_SECONDS if command is None else command.timeout_seconds,
         }
-        handle = self._ask(request, document, pipes)
+        handle = self._send(request, document, pipes)
         if self._spec.forwarded_ports:
             open_forwarded_ports(handle, self._spec.forwarded_ports)
         return handle
 
     def execute(self, command: Command, pipes: Pipes, within: ProcessHandle) -> ProcessHandle:
-        """Start ``command`` in it, which runs as ``within``. Raises what :func:`compile_process` does."""
+        """Start ``command`` in the running container ``within``. Raises the errors of :func:`compile_process`."""
         path = f"{self._directory}/process-{next(self._documents)}/process.json"
         request = {
             "argv": self._context.runtime.exec_argv(path, self._state, self._name),
             "document": path,
             "log": f"{path}.{LOG}",
             "started": f"{path}.{PID}",
-            "leaves": self._context.runtime.leaves_commands,
+            "detached": self._context.runtime.detaches_commands,
             "seconds": command.timeout_seconds,
         }
-        return self._ask(request, compile_process(self._spec, command, self._layout({})), pipes, within)
+        return self._send(request, compile_process(self._spec, command, self._layout({})), pipes, within)
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
-        """Return what the supervisor has to stage (source, read only), and where each target's source then is."""
+        """Return the mounts for the supervisor to stage (source, read-only), and the staged source of each target."""
         shown = {source: f"{self._context.run}/{SHOWN}/{name}" for source, name in self._context.shown.items()}
         staged: list[tuple[str, bool]] = []
         sources = {INIT_TARGET: shown[self._context.init]}
@@ -146,21 +145,21 @@ class OciContainer:
             sources[DEVICES_TARGET] = f"{self._directory}/{DEVICES}"
         return staged, sources
 
-    def _counts_apart(self) -> bool:
-        """Whether only a namespace around its runtime keeps its processes from being counted with those of others."""
-        return self._context.runtime.takes_limits_on and not self._is_grouped()
+    def _needs_process_counter(self) -> bool:
+        """Whether its runtime needs its own user namespace, so that its processes are counted separately."""
+        return self._context.runtime.limits_itself and not self._has_cgroups()
 
-    def _is_left(self) -> bool:
-        """Whether the supervisor waits for its first process, and so learns whether that was killed.
+    def _is_detached(self) -> bool:
+        """Whether the runtime detaches, so that the supervisor waits for the first process and learns if it was killed.
 
-        Only where its groups tell a kill for want of its own memory apart: without them an agent could use up the
-        machine's, and so have its first process killed. The groups also tell what a runtime that was killed has left.
-        Nor where a capability lets the sandbox's root trace it.
+        This requires cgroups, which show whether a kill was due to the sandbox's own memory limit: without them an
+        agent could use up the machine's memory and so have its first process killed. Cgroups also list the processes
+        that a killed runtime left. Not done if a capability lets root in the sandbox trace the first process.
         """
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
-        return self._context.runtime.leaves_containers and self._is_grouped() and not may_trace
+        return self._context.runtime.detaches_containers and self._has_cgroups() and not may_trace
 
-    def _is_grouped(self) -> bool:
+    def _has_cgroups(self) -> bool:
         return {"memory", "pids"} <= set(self._context.hello.controllers)
 
     def _layout(self, sources: dict[str, str]) -> HostLayout:
@@ -173,22 +172,22 @@ class OciContainer:
             seccomp=seccomp_for(self._spec, keep=self._context.optimisations.compiled_filters),
             runtime=self._context.runtime,
             network=f"{self._directory}/{NETWORK}" if self._spec.forwarded_ports else None,
-            cgroup=f"/securebench/{self._context.group}/{self._name}" if self._is_grouped() else None,
+            cgroup=f"/securebench/{self._context.group}/{self._name}" if self._has_cgroups() else None,
         )
 
-    def _give(self, pipes: Pipes) -> None:
-        """Give the streams to the sandbox's user, so that programs may open them again by ``/dev/stdout``.
+    def _chown(self, pipes: Pipes) -> None:
+        """Make the sandbox's user the owner of the streams, so that programs can reopen them as ``/dev/stdout``.
 
-        runc does so for those that it carries itself, which it does not for what it leaves.
+        runc does this for the streams that it copies itself, but not if it detaches.
         """
         uids, gids = identity_map(self._spec.user, self._context.ids)
-        for descriptor in pipes.theirs if os.geteuid() == 0 else ():
+        for descriptor in pipes.remote if os.geteuid() == 0 else ():
             os.fchown(descriptor, outside(uids, self._spec.user[0]), outside(gids, self._spec.user[1]))
 
-    def _ask(
+    def _send(
         self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: ProcessHandle | None = None
     ) -> ProcessHandle:
-        if request["leaves"]:
-            self._give(pipes)
+        if request["detached"]:
+            self._chown(pipes)
         named = {"container": self._name, **request}
-        return self._context.connection.start(named, json.dumps(document).encode(), pipes.theirs, within)
+        return self._context.connection.start(named, json.dumps(document).encode(), pipes.remote, within)

@@ -1,4 +1,4 @@
-"""The oci driver: sandboxes without a daemon, in the namespace of one supervisor a driver."""
+"""The oci driver: sandboxes without a daemon, in the namespaces of a supervisor process."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["OciDriver"]
 
 
 class OciDriver(SandboxDriver):
-    """A driver on crun, runc or runsc of this machine, with the images of ``store``.
+    """A driver that uses crun, runc or runsc on this machine, with the images of ``store``.
 
-    ``runtime`` names one; by default the best that is installed is taken. The supervisor starts in the background:
-    if it cannot, the first call that needs it raises. ``optimisations`` are those of the environment by default.
+    ``runtime`` selects one; the default is the best installed one. The supervisor starts in the background; if that
+    fails, the first call that needs it raises the error. ``optimisations`` default to those of the environment.
 
     Raises :class:`EngineError`, and :class:`ConfigError` (``optimisation-unknown``).
     """
@@ -97,13 +97,13 @@ class OciDriver(SandboxDriver):
         return self._store
 
     def info(self) -> DriverInfo:
-        """Say which runtime this is, and what it holds sandboxes to. Raises :class:`EngineError`."""
+        """Describe the runtime and what it enforces. Raises :class:`EngineError`."""
         from securebench.sandboxes.oci.isolation import describe
 
         return describe(self._context)
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Return what ``reference`` means, found out once."""
+        """Resolve ``reference``, once for each driver."""
         from securebench.images.ensure import ensure_image
 
         with self._resolving:
@@ -116,11 +116,11 @@ class OciDriver(SandboxDriver):
         return self.store.lease(image.id)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Ask a sandbox of ``image`` what it sees. The limits are the supervisor's: it is enough to prove them once."""
+        """Check a sandbox of ``image`` from inside. The supervisor enforces limits, so they are tested only once."""
         require_isolation(self, image, hit_limits=not self._proved, forwarded_ports=forwarded_ports)
 
     def prove(self) -> Isolation:
-        """Make a sandbox without any image, and return what it is held to. Raises :class:`EngineError`."""
+        """Create test sandboxes without an image, and return what is enforced. Raises :class:`EngineError`."""
         from securebench.sandboxes.oci.isolation import prove
 
         isolation = prove(self._context)
@@ -128,7 +128,7 @@ class OciDriver(SandboxDriver):
         return isolation
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
-        """Make a sandbox. An ephemeral one asks the supervisor for nothing before its first command."""
+        """Create a sandbox. An ephemeral one sends no request to the supervisor before its first command."""
         self._context.sandboxes.raise_if_stopped()
         check_forwarded_ports(spec, self._context.runtime.name, possible=self._context.runtime.has_forwarded_ports)
         check_collect(spec, persistent=persistent)
@@ -139,11 +139,11 @@ class OciDriver(SandboxDriver):
         return kind(self._context, spec, tree)
 
     def reap(self) -> int:
-        """Remove what drivers of processes that are gone have left, never anything of one that lives."""
+        """Remove what killed runs left. Never removes anything of a running process."""
         return reaper.reap()
 
     def kill_all(self) -> None:
-        """End every sandbox at once, and make no more."""
+        """Kill all sandboxes immediately, and create no more."""
         sandboxes = self._context.sandboxes.stop()
         for sandbox in sandboxes:
             sandbox.kill()
@@ -152,7 +152,7 @@ class OciDriver(SandboxDriver):
         self._context.warm_pool.clear()
 
     def close(self) -> None:
-        """Close what is open, end the supervisor, and let go of the images. Idempotent."""
+        """Close all sandboxes, stop the supervisor and release the images. Idempotent."""
         atexit.unregister(self.close)
         self.kill_all()
         with self._closing:
@@ -164,7 +164,7 @@ class OciDriver(SandboxDriver):
                     lease.close()
 
     def _tree(self, image: ResolvedImage) -> Path:
-        """Return the unpacked ``image``, which is kept from now on until the driver is closed."""
+        """Return the files of ``image``, and lease them until the driver is closed."""
         with self._resolving:
             if image.id not in self._leases:
                 self._leases[image.id] = self.store.lease(image.id)

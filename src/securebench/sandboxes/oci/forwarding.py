@@ -1,4 +1,4 @@
-"""The forwarded ports of a container, from the supervisor, which opens them, to those who serve."""
+"""Pass the forwarded ports of a container, which the supervisor opens, to their servers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.handle import ProcessHandle
 
 _SECONDS: Final = 60.0
-"""How long the supervisor gets to open them."""
+"""How long the supervisor may take to open them."""
 
 
 def open_forwarded_ports(handle: ProcessHandle, forwarded_ports: Sequence[ForwardedPort]) -> None:
-    """Receive the listening sockets from ``handle``, which is about to start, and give each to its server.
+    """Receive the listening sockets of ``handle``, which is starting, and pass each to its server.
 
-    There are none if the container could not be made: its report says why. Raises :class:`InfrastructureError`, and
-    what serving raises; then the container is ended.
+    If the container could not be created, there are none, and its report says why. Raises
+    :class:`InfrastructureError` and the errors of serving, after killing the container.
     """
     try:
         if listeners := handle.listeners(_SECONDS):

@@ -1,4 +1,4 @@
-"""A process as its driver sees it: a container or a command in one, and what its supervisor reports of it."""
+"""The driver's handle of a container, or of a command in one, and the supervisor's reports about it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class ProcessHandle:
-    """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone.
+    """The driver's handle of a container, or of a command in one. Thread-safe. ``fileno`` is only for polling.
 
-    ``within`` is the container in which it runs, if it is a command. ``descriptor`` came with its report, or is -1: a
-    directory that the container has changed.
+    For a command, ``within`` is the container in which it runs. ``descriptor``, from its report, is the directory of
+    the container's changes, or -1.
     """
 
     def __init__(self, channel: socket.socket, within: ProcessHandle | None = None) -> None:
         self._channel = channel
         self._within = within
-        weakref.finalize(self, channel.close)  # not before: somebody may be polling it
+        weakref.finalize(self, channel.close)  # not earlier: another thread may be polling it
         self._reading = threading.Lock()
         self._report: dict[str, Any] | None = None
         self._lost = False
@@ -38,20 +38,20 @@ class ProcessHandle:
         self.descriptor = -1
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable with the report, and hangs up with the end."""
+        """Return the descriptor that becomes readable when there is a report, and hangs up at the end."""
         return self._channel.fileno()
 
     def is_over(self) -> bool:
-        """Whether its end was reported, or will never be."""
+        """Whether its exit was reported, or never will be."""
         with self._reading:
             if self._report is None and not self._lost:
                 self._read()
             return self._report is not None or self._lost
 
     def report(self, timeout: float) -> dict[str, Any]:
-        """Wait for its end.
+        """Wait until it exits.
 
-        Raises :class:`EngineError` when the supervisor is gone, or silent for ``timeout`` seconds.
+        Raises :class:`EngineError` if the supervisor is gone, or reports nothing for ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         while not self.is_over():
@@ -61,9 +61,9 @@ class ProcessHandle:
         return self._report
 
     def listeners(self, timeout: float) -> list[socket.socket]:
-        """Wait for the listening sockets of its forwarded ports. None if it ended before, as :meth:`report` then says.
+        """Wait for the listening sockets of its forwarded ports. Empty if it exited first: see :meth:`report`.
 
-        Raises as :meth:`report` does, and :class:`InfrastructureError` when this process has no room for them.
+        Raises the errors of :meth:`report`, and :class:`InfrastructureError` if this process has too many open files.
         """
         deadline = time.monotonic() + timeout
         with self._reading:
@@ -74,29 +74,29 @@ class ProcessHandle:
         return listeners
 
     def await_end(self, timeout: float) -> None:
-        """Wait for its end, however it is told: without a supervisor nothing runs at all."""
+        """Wait until it is no longer running. If the supervisor is gone, nothing is."""
         with suppress(EngineError):
             self.report(timeout)
 
     @property
     def is_command(self) -> bool:
-        """Whether it runs in a container that was there before it."""
+        """Whether it is a command in an existing container."""
         return self._within is not None
 
-    def fell(self, patience: float) -> bool:
-        """Whether the container in which it ran has ended as well, or does within ``patience`` seconds.
+    def container_exited(self, timeout: float) -> bool:
+        """Whether the container in which it ran has exited as well, or does so within ``timeout`` seconds.
 
-        Not if that was lost itself: what ran in it has not brought that about.
+        ``False`` if that container was lost: then nothing that ran in it is the cause.
         """
         if self._within is None:
             return False
         try:
-            return not self._within.report(patience).get("lost")
-        except EngineError:  # it lives, or nobody can say how it went
+            return not self._within.report(timeout).get("lost")
+        except EngineError:  # it is still running, or its state is unknown
             return False
 
     def kill(self) -> None:
-        """Ask for the end of its whole sandbox, and do not wait for it."""
+        """Request the kill of its whole sandbox, without waiting."""
         with suppress(OSError):
             send(self._channel, pack({KILL: True}))
 
@@ -106,12 +106,15 @@ class ProcessHandle:
             send(self._channel, pack({LIMIT: seconds}))
 
     def hang_up(self) -> None:
-        """Let go of it: the supervisor ends it if it still runs, and whoever polls sees a hang-up."""
+        """Close the channel: the supervisor kills the process if it is still running, and pollers see a hang-up."""
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
 
-    def forget_changes(self) -> None:
-        """Let go of what ``descriptor`` is of. Who still reads it finds nothing, and nothing else, by its number."""
+    def release_changes(self) -> None:
+        """Release the directory of ``descriptor``.
+
+        The number stays in use, for the channel, so that a thread that still reads it cannot hit another file.
+        """
         with self._reading:
             if self._report is None and not self._lost:
                 self._read()
@@ -122,11 +125,11 @@ class ProcessHandle:
         poll = select.poll()
         poll.register(self, select.POLLIN)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise EngineError("nothing was heard of a sandbox in time", hint="look at what keeps this machine busy")
+            raise EngineError("the supervisor did not report on a sandbox in time", hint="check what keeps it busy")
 
     def _read(self) -> None:
         try:
-            # A report is worth more than its descriptors: what uses those sees that they are missing.
+            # A report without its descriptors is still useful, and their users notice that they are missing.
             received = receive(self._channel, REPORT_DESCRIPTORS, may_lose_descriptors=True)
         except BlockingIOError:
             return
@@ -142,20 +145,20 @@ class ProcessHandle:
         self._report = report
         if descriptors:
             self.descriptor = descriptors[0]
-            weakref.finalize(self, os.close, self.descriptor)  # not before: somebody may be reading it
+            weakref.finalize(self, os.close, self.descriptor)  # not earlier: another thread may be reading it
 
 
 def _sockets(descriptors: list[int], expected: int) -> list[socket.socket]:
     listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-    with exhaustion():
+    with descriptor_errors():
         if len(listeners) < expected:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     return listeners
 
 
 @contextmanager
-def exhaustion() -> Iterator[None]:
-    """Say so where this process has no room for more descriptors. Raises :class:`InfrastructureError`."""
+def descriptor_errors() -> Iterator[None]:
+    """Turn ``OSError``, such as for too many open files, into :class:`InfrastructureError` with a hint."""
     try:
         yield
     except OSError as error:
@@ -166,9 +169,9 @@ def exhaustion() -> Iterator[None]:
 
 
 def gone() -> EngineError:
-    """Return the error that says that the supervisor is gone."""
+    """Return the error for a supervisor that is gone."""
     return EngineError(
-        "the process that keeps the sandboxes has ended, and all of them with it",
+        "the supervisor of the sandboxes exited unexpectedly, and all sandboxes ended with it",
         code="sandbox-supervisor-gone",
         hint="check whether something killed it, such as the kernel for lack of memory; then continue with --resume",
     )

@@ -1,4 +1,4 @@
-"""A root file system without an image: the programs of the host, read-only, and nothing else of it."""
+"""A root file system without an image: the host's programs, read-only, and none of its other files."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PROGRAMS: Final = ("bin", "lib", "lib32", "lib64", "sbin", "usr")
-_PLACES: Final = ("dev", "etc", "proc", "sys", "tmp")
+_DIRECTORIES: Final = ("dev", "etc", "proc", "sys", "tmp")
 _FILES: Final = ("dev/init", "etc/hosts", "etc/resolv.conf")
-"""What is mounted upon: whose root it becomes cannot make them."""
+"""Mount points. They must exist, because a sandbox cannot create them in its read-only root."""
 
 
 @contextmanager
 def host_root(host: Path = Path("/")) -> Iterator[tuple[Path, tuple[Mount, ...]]]:
-    """Give a directory to be a sandbox's root, with what is to be mounted in it. It is removed afterwards.
+    """Yield a directory for use as a sandbox's root, and the mounts that it needs. It is removed afterwards.
 
-    The host's root itself would not do: in a user namespace the kernel keeps what is mounted below it in its place.
+    The host's root itself cannot be used: in a user namespace, the kernel does not allow separating it from the mounts
+    below it.
     """
     with tempfile.TemporaryDirectory(prefix="securebench-root-") as name:
         root = Path(name)
         root.chmod(0o755)
-        for place in _PLACES:
-            _make_directory(root / place)
+        for directory in _DIRECTORIES:
+            _make_directory(root / directory)
         for file in _FILES:
             (root / file).touch()
             (root / file).chmod(0o644)
@@ -46,6 +47,6 @@ def _programs(host: Path, root: Path) -> Iterator[Mount]:
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory that a sandbox's users may enter, whatever the umask is."""
+    """Create a directory that a sandbox's users can enter, whatever the umask."""
     path.mkdir()
     path.chmod(0o755)

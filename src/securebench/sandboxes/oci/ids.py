@@ -1,11 +1,11 @@
-"""Which user of the host each user of a sandbox is: the id maps of its user namespace.
+"""The id maps of a sandbox's user namespace: which user of the host each user of a sandbox is.
 
-As root, id ``c`` of a sandbox is ``SHIFT + c`` of the host, who owns the unpacked images and nothing else. One id is
-the same inside and outside: the sandbox's own user, unless that is root, so that what it writes into a directory of
-the host belongs to whom the host expects.
+For root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and nothing else. One id
+is the same inside and outside: the sandbox's own user, unless that is root. So files that it writes to a directory of
+the host have the expected owner.
 
-An ordinary user can give a sandbox himself, and the subordinate ids that he was given. He is the sandbox's own user,
-whoever that is inside. Without subordinate ids a sandbox has that one user, and no other.
+An ordinary user can map only their own id and their subordinate ids. The user's own id is that of the sandbox's own
+user, whatever its id inside. Without subordinate ids, that is the only user in the sandbox.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ IdMap: TypeAlias = list[dict[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class HostIds:
-    """What there is to map to, as the process sees it that starts the sandboxes.
+    """The ids that sandboxes can be mapped to, as seen by the process that starts them.
 
-    ``uids`` and ``gids`` are how many ids lie in a row from ``first`` on. ``own`` is the id, of both kinds, that a
-    sandbox's own user is; ``None`` if he is the same outside as inside.
+    ``uids`` and ``gids`` are the numbers of consecutive ids that start at ``first``. ``own`` is the uid and gid of a
+    sandbox's own user; ``None`` if they are the same outside as inside.
     """
 
     first: int
@@ -34,14 +34,14 @@ class HostIds:
 
     @classmethod
     def of_root(cls) -> HostIds:
-        """Return what root has."""
+        """Return the ids for root."""
         return cls(SHIFT, COUNT, COUNT, None)
 
     @classmethod
     def of_namespace(cls, uid_map: str, gid_map: str) -> HostIds:
-        """Return what an ordinary user has, from ``/proc/PID/uid_map`` and ``gid_map`` of his user namespace.
+        """Return the ids for an ordinary user, from ``/proc/PID/uid_map`` and ``gid_map`` of their user namespace.
 
-        Id 0 of that namespace is he himself, and those from 1 on are his subordinate ids.
+        In that namespace, id 0 is the user's own id, and ids from 1 on are the subordinate ids.
         """
         return cls(1, _length(uid_map), _length(gid_map), 0)
 
@@ -53,14 +53,14 @@ def identity_map(user: tuple[int, int], available: HostIds) -> tuple[IdMap, IdMa
 
 
 def outside(id_map: IdMap, inside: int) -> int:
-    """Return which id of the host ``inside`` is, which ``id_map`` has."""
+    """Return the id on the host of the id ``inside``, which must be in ``id_map``."""
     entry = next(e for e in id_map if e["containerID"] <= inside < e["containerID"] + e["size"])
     return entry["hostID"] + inside - entry["containerID"]
 
 
 def _map(own: int, count: int, available: HostIds) -> IdMap:
-    """Map ``own`` first, then the ids below and above it in order, as many as there are."""
-    hole = available.own is None  # in root's range, where the id would lie that is the same inside and outside
+    """Map ``own``, and as many ids below and above it as are available, in order."""
+    hole = available.own is None  # the id in root's range that is not used, because the same id is mapped to itself
     outside = (own or available.first) if available.own is None else available.own
     below = min(own, count, COUNT)
     above = min(count - below - hole, COUNT - own - 1)
@@ -77,7 +77,7 @@ def _entry(inside: int, outside: int, size: int) -> dict[str, int]:
 
 
 def _length(id_map: str) -> int:
-    """Return how many ids from 1 on are mapped without a gap."""
+    """Return the number of consecutive mapped ids that start at 1."""
     following = 1
     for first, _, size in sorted(tuple(map(int, line.split())) for line in id_map.splitlines()):
         if first == following:

@@ -1,7 +1,7 @@
-"""libseccomp, by way of ctypes: a seccomp profile of an OCI configuration becomes the program that the kernel runs.
+"""Compile a seccomp profile of an OCI configuration to a BPF program, with libseccomp through ctypes.
 
-The program is libseccomp's behind a few instructions of ours: what is newer than every call that the profile names is
-unknown (``ENOSYS``), on each of the machine's architectures. runc does the same by itself.
+A few instructions of our own precede libseccomp's program. On each architecture of the machine, they return ``ENOSYS``
+for calls newer than all calls that the profile names. runc does the same automatically.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 RECIPE: Final = 2
-"""To be counted up when programs are made in another way: those that were kept are then made again."""
+"""The version of this compilation. Increase it after a change, so that cached programs are compiled again."""
 
 _OPTIMIZE, _AS_TREE = 8, 2
-"""The attribute that arranges a program by number (SCMP_FLTATR_CTL_OPTIMIZE), not call after call: the kernel tries
-every number when it takes a filter, and so takes a third less time to start a sandbox."""
+"""The attribute SCMP_FLTATR_CTL_OPTIMIZE: arrange the program as a binary tree instead of a list. The kernel runs a new
+filter for every call number when it is installed, so a sandbox starts in a third less time."""
 
 _NAME: Final = "libseccomp.so.2"
 
@@ -37,7 +37,7 @@ _ARCHITECTURES: Final = {
     "SCMP_ARCH_AARCH64": 0xC000_00B7,
     "SCMP_ARCH_ARM": 0x4000_0028,
 }
-"""What the kernel calls them too (linux/audit.h), but for x32, which it tells from x86-64 by a bit of the number."""
+"""The kernel's numbers (linux/audit.h). For x32 the kernel uses that of x86-64, and a bit in the call number."""
 _X86_64: Final = _ARCHITECTURES["SCMP_ARCH_X86_64"]
 _X32_BIT: Final = 0x4000_0000
 
@@ -59,7 +59,7 @@ class _Comparison(ctypes.Structure):
 
 
 class Library:
-    """The library of this machine. Raises :class:`EngineError` (``seccomp-unavailable``) if it is not there."""
+    """The installed library. Raises :class:`EngineError` (``seccomp-unavailable``) if it is missing."""
 
     def __init__(self) -> None:
         try:
@@ -94,7 +94,7 @@ class Library:
             self._library.seccomp_attr_set(built, _OPTIMIZE, _AS_TREE)  # before 2.5 it is only slower
             for name in document["architectures"]:
                 code = self._library.seccomp_arch_add(built, ctypes.c_uint32(_ARCHITECTURES[name]))
-                if code != -errno.EEXIST:  # the machine's own is in it from the start
+                if code != -errno.EEXIST:  # the machine's own architecture is included from the start
                     _require(code, f"the architecture {name}")
             yield built
         finally:
@@ -106,7 +106,7 @@ class Library:
         compared = (_Comparison * len(conditions))(*(_comparison(condition) for condition in conditions))
         for name in rule["names"]:
             number = self._library.seccomp_syscall_resolve_name(name.encode())
-            if number == -1:  # newer than the library: refused with everything that is not named
+            if number == -1:  # newer than the library: the default action refuses it
                 continue
             _require(
                 self._library.seccomp_rule_add_array(built, action, number, len(conditions), compared),
@@ -121,7 +121,7 @@ class Library:
             return file.read()
 
     def _prelude(self, document: Mapping[str, Any]) -> bytes:
-        """Return what answers ``ENOSYS`` for a number above all that are named, and else leads to what follows."""
+        """Return instructions that return ``ENOSYS`` for a number above all named ones, and else continue."""
         names = [name for rule in document["syscalls"] for name in rule["names"]]
         newest = {_ARCHITECTURES[name]: self._newest(_ARCHITECTURES[name], names) for name in document["architectures"]}
         x32 = newest.pop(_X32, None)
@@ -138,27 +138,27 @@ class Library:
 
 
 def unavailable(why: str) -> EngineError:
-    """Return the error of a filter that cannot be made."""
+    """Return the error for a filter that cannot be created."""
     return EngineError(
-        f"system calls cannot be filtered: {why}",
+        f"cannot create a system call filter: {why}",
         code="seccomp-unavailable",
         hint="install libseccomp 2.5 or newer (apt-get install libseccomp2), or use the docker driver",
     )
 
 
 def _unless_newer(architecture: int, newest: int, newest_x32: int | None) -> list[tuple[int, int, int, int]]:
-    """Return instructions that answer ``ENOSYS`` on ``architecture`` to numbers above ``newest``.
+    """Return instructions that return ``ENOSYS`` on ``architecture`` for numbers above ``newest``.
 
-    A jump says how many instructions are left out if it is true, and if it is not.
+    The two numbers of a jump are how many instructions are skipped if it is true, and if it is false.
     """
-    told_apart = []
+    x32_checks = []
     if newest_x32 is not None:
-        told_apart = [(_IF_GREATER, 2, 0, newest_x32), (_IF_AT_LEAST, 2, 0, _X32_BIT)]
+        x32_checks = [(_IF_GREATER, 2, 0, newest_x32), (_IF_AT_LEAST, 2, 0, _X32_BIT)]
     return [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
-        (_IF_EQUAL, 0, 3 + len(told_apart), architecture),
+        (_IF_EQUAL, 0, 3 + len(x32_checks), architecture),
         (_LOAD, 0, 0, _NUMBER_AT),
-        *told_apart,
+        *x32_checks,
         (_IF_GREATER, 0, 1, newest),
         (_RETURN, 0, 0, _ACTIONS["SCMP_ACT_ERRNO"] | errno.ENOSYS),
     ]

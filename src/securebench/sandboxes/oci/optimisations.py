@@ -1,6 +1,6 @@
-"""What makes sandboxes start faster and changes nothing else.
+"""Optimisations that make sandboxes start faster and change nothing else.
 
-Each part is a layer of its own and can be switched off, for example to find out whether it causes a fault::
+Each one can be switched off, for example to find out whether it causes a problem::
 
     SECUREBENCH_DISABLE=warm-pool,cgroup-pool securebench run tester.yaml
     SECUREBENCH_DISABLE=all securebench run tester.yaml
@@ -25,11 +25,11 @@ VARIABLE: Final = "SECUREBENCH_DISABLE"
 class Optimisations:
     """Which optimisations are on.
 
-    ``warm_pool``: containers are started before they are asked for (:mod:`~securebench.sandboxes.oci.warm_pool`).
-    ``cgroup_pool``: processes wait in cgroups to become a runtime
-    (:mod:`~securebench.sandboxes.oci.supervisor.cgroup_pool`). ``compiled_filters``: compiled seccomp filters are kept
-    on disk (:mod:`~securebench.sandboxes.oci.seccomp`). ``sealed_runtime``: crun runs from a copy in memory that cannot
-    be changed, so that it need not copy itself for every sandbox.
+    * ``warm_pool``: containers are started before they are needed (:mod:`~securebench.sandboxes.oci.warm_pool`).
+    * ``cgroup_pool``: processes wait in cgroups until they become a runtime
+      (:mod:`~securebench.sandboxes.oci.supervisor.cgroup_pool`).
+    * ``compiled_filters``: compiled seccomp filters are kept on disk (:mod:`~securebench.sandboxes.oci.seccomp`).
+    * ``sealed_runtime``: crun runs from an immutable copy in memory, so that it does not copy itself for each sandbox.
     """
 
     warm_pool: bool = True

@@ -1,4 +1,4 @@
-"""A command that runs in a sandbox of the oci driver, and how it ended."""
+"""A command in a sandbox of the oci driver, and how it ended."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 _SIGKILLED = 137
 
-_FALL_SECONDS = 10.0
-"""How long the runtime of a sandbox may take to notice that it has ended, after another has lost a command in it."""
+_EXIT_NOTICE_SECONDS = 10.0
+"""How long a sandbox's runtime may take to notice that it exited, after another runtime lost a command in it."""
 
 _HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
-"""What crun and runc say of a command for a container whose first process has just ended.
+"""Messages of crun and runc for a command in a container whose first process has just exited.
 
-crun looks for the container's state also after the command began, and removes it itself unless it has left.
+crun also reads the container's state after the command started, and unless detached, it removes the state itself.
 """
 
 _NOT_RUN_SIGNS = (
     *("executable file", "open executable", "exec:", "chdir `", 'chdir to cwd ("'),  # crun, runc
     *("failed to load", "error finding executable", "failed to find initial working directory"),  # gVisor
 )
-"""In what a runtime says of a command whose program or working directory is not there, or cannot be used."""
+"""Parts of a runtime's message for a command whose program or working directory is missing or cannot be used."""
 
 
 class OciProcess(BoundedProcess["OciStreams"]):
-    """A started command. ``on_end`` is called, by the thread that waits, when it has ended."""
+    """A started command. ``on_end`` is called, by the waiting thread, after it has exited."""
 
     hanging = (
-        "a sandbox was not ended within {:g} s of its time limit",
-        "look at what keeps this machine busy, then continue with --resume",
+        "a sandbox was not stopped within {:g} s of its time limit",
+        "check what keeps this machine busy, then continue with --resume",
     )
 
     def __init__(
@@ -67,7 +67,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         self._waiting = threading.Lock()
 
     def wait(self) -> ExitState:
-        """Drop what nobody read, and wait for its end."""
+        """Discard unread output and wait until it exits."""
         while self.receive() is not None:
             pass
         with self._waiting:
@@ -83,26 +83,26 @@ class OciProcess(BoundedProcess["OciStreams"]):
             return self._state
 
     def kill(self) -> None:
-        """End its sandbox. It is the supervisor who does it, so nothing is waited for."""
+        """Kill its sandbox. The supervisor does it, so this does not wait."""
         self._streams.break_pipe()
         self._handle.kill()
 
     def changes(self, path: str) -> CollectedLayer:
-        """Return what it has changed in ``path``, when it has ended. Raises as :meth:`Sandbox.collected` does."""
+        """Return its changes in ``path``, after it has exited. Raises the errors of :meth:`Sandbox.collected`."""
         if self._state is None:
             raise nothing_to_collect()
         return changed_layer(self._handle, path)
 
-    def forget_changes(self) -> None:
-        """Let go of what it has changed. It was abandoned before."""
-        self._handle.forget_changes()
+    def release_changes(self) -> None:
+        """Release its changes, after it was abandoned."""
+        self._handle.release_changes()
 
     def await_end(self) -> None:
-        """Wait until nothing of its sandbox runs any more. It has been killed."""
+        """Wait until nothing in its killed sandbox is running any more."""
         self._handle.await_end(KILL_GRACE)
 
     def abandon(self) -> None:
-        """Let go of it. Its sandbox has ended, or ends by this."""
+        """Close its streams and its channel. This kills its sandbox if it is still running."""
         self._abandoned = True
         self._streams.close()
         self._on_end(self)
@@ -121,25 +121,25 @@ class OciProcess(BoundedProcess["OciStreams"]):
         )
 
     def _exit_code(self, report: dict[str, Any]) -> int:
-        """Return its exit code. Raises :class:`InfrastructureError` for what the machine, or its runtime, has done.
+        """Return its exit code. Raises :class:`InfrastructureError` for failures of the machine or the runtime.
 
-        What runs in a sandbox can end it, and gVisor's kernel with it; the runtime of a command then knows nothing of
-        its end. It was killed as all that ran there was, and by whom is no fault of the machine, unless the container
-        was lost itself.
+        Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The runtime of a command then does not
+        know how the command ended: it was killed with everything else in the sandbox. That is not a failure of the
+        machine, unless the container itself was lost.
         """
         try:
             return _exit_code(report, command=self._handle.is_command)
         except InfrastructureError:
             began = report.get("started") or _HAS_ENDED.search(report.get("log", ""))
-            if began and not report.get("lost") and self._handle.fell(_FALL_SECONDS):
+            if began and not report.get("lost") and self._handle.container_exited(_EXIT_NOTICE_SECONDS):
                 return _SIGKILLED
             raise
 
 
 def raise_failure(report: dict[str, Any]) -> NoReturn:
-    """Raise what a report says of a container that should have run: :class:`InfrastructureError` or unsafe mounts."""
+    """Raise the error of a container that exited too early: :class:`InfrastructureError` or unsafe mounts."""
     code = _exit_code(report, command=False)
-    raise InfrastructureError(f"a sandbox ended with {code} before it could run anything")
+    raise InfrastructureError(f"a sandbox exited with {code} before it could run anything")
 
 
 def _exit_code(report: dict[str, Any], *, command: bool) -> int:
@@ -151,30 +151,30 @@ def _exit_code(report: dict[str, Any], *, command: bool) -> int:
     if not problem:
         _require_start(report)
         return int(report["exit"])
-    code = _code_of_not_run(problem) if command else None
+    code = _start_failure_code(problem) if command else None
     if code is None:
         raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")
     return code
 
 
 def _require_start(report: dict[str, Any]) -> None:
-    """Raise :class:`InfrastructureError` for a runtime that has ended, or used up the time, and has started nothing.
+    """Raise :class:`InfrastructureError` for a runtime that exited, or timed out, before it started anything.
 
-    Not if somebody here has killed it, nor if its sandbox has too little memory for it.
+    Not if the driver killed it, or if its sandbox has too little memory for it.
     """
-    given_up = report["killed"] and not report["timed_out"]
-    if not report["started"] and not given_up and not report["out_of_memory"]:
-        how = "ran into the time limit" if report["timed_out"] else f"ended with {report['exit']}"
+    cancelled = report["killed"] and not report["timed_out"]
+    if not report["started"] and not cancelled and not report["out_of_memory"]:
+        how = "reached the time limit" if report["timed_out"] else f"exited with {report['exit']}"
         raise InfrastructureError(
-            f"the runtime {how} before it had started anything, and its log does not say why",
-            hint="run it by hand, see whether it is damaged, then continue with --resume",
+            f"the runtime {how} before it started anything, and its log does not say why",
+            hint="run the runtime by hand to check that it works, then continue with --resume",
         )
 
 
 def _hint(lost: str) -> str:
     if lost == MACHINE_MEMORY:
         return "run fewer tasks at once (--workers), or lower sandbox.limits.memory"
-    return "look at what on this machine kills processes, then continue with --resume"
+    return "check what kills processes on this machine, then continue with --resume"
 
 
 def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationError:
@@ -182,29 +182,30 @@ def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationErr
         return MaterializationError(
             report["failed"],
             code="mount-unsafe",
-            hint="mount a regular file or directory by its real path (Path.resolve()), which nobody else changes",
+            hint="mount a regular file or directory by its real path (Path.resolve()), which no other user can change",
         )
-    return InfrastructureError(f"a sandbox could not be made: {report['failed']}")
+    return InfrastructureError(f"cannot create a sandbox: {report['failed']}")
 
 
 def _runtime_error(log: str) -> str:
-    """Return what a runtime's log says of why the command never ran, or nothing."""
+    """Return the reason in a runtime's log why the command never ran, or an empty text."""
     messages = []
     for line in log.splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
-            messages.append(line)  # the supervisor's own words
+            messages.append(line)  # written by the supervisor
             continue
         if entry.get("level", "error") in {"error", "fatal"}:
             messages.append(str(entry.get("msg", line)))
     return "; ".join(messages)
 
 
-def _code_of_not_run(problem: str) -> int | None:
-    """Return the exit code of a command that could not be run for what is in its sandbox, as a shell would.
+def _start_failure_code(problem: str) -> int | None:
+    """Return the exit code that a shell would use if a program is missing or cannot be executed.
 
-    ``None`` for every other problem. A container's first program is started by the init, which says so itself.
+    ``None`` for every other problem. The first program of a container is started by its init, which returns such a code
+    itself.
     """
     words = problem.lower()
     if not any(sign in words for sign in _NOT_RUN_SIGNS):

@@ -1,9 +1,8 @@
-"""Run directories and cgroups: named after their owner, and removed when he is gone.
+"""Run directories and cgroups: labelled with their owner, and removed when that process is gone.
 
-A killed driver's supervisor removes what it made by itself. What is left when the supervisor was killed too, the next
-run
-reaps: processes that cgroups still hold (none, as the kernel ends a supervisor's namespace with it), the cgroups, and
-the empty directory that the supervisor's file system was mounted on.
+If a driver is killed, its supervisor removes everything automatically. If the supervisor was killed too, the next run
+reaps what is left: processes in the cgroups (none, because the kernel kills a supervisor's pid namespace with it), the
+cgroups, and the empty directory on which the supervisor's file system was mounted.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError
-from securebench.sandboxes.oci.supervisor.cgroups import NAMESPACE, find_places, kill_all, remove_group
+from securebench.sandboxes.oci.supervisor.cgroups import NAMESPACE, find_group_directories, kill_all, remove_group
 from securebench.sandboxes.oci.supervisor.context import OWNER_FILE
 from securebench.sandboxes.owner import Owner
 
@@ -30,7 +29,7 @@ _RETRY_SECONDS: Final = 0.01
 
 
 def runs_directory() -> Path:
-    """Return the directory of all run directories of this user. It need not be there."""
+    """Return the directory of all run directories of this user. It may not exist yet."""
     if os.geteuid() == 0:
         return Path("/run/securebench")
     given = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -40,9 +39,9 @@ def runs_directory() -> Path:
 
 
 def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, str]:
-    """Make a run directory of this process, and return it with the name of its cgroups.
+    """Create a run directory of this process, and return it with the name of its cgroups.
 
-    Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot be done safely.
+    Raises :class:`EngineError` (``sandbox-unavailable``) if that cannot be done safely.
     """
     parent = runs_directory() if parent is None else parent
     label = Owner.current().label()
@@ -50,19 +49,19 @@ def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, st
         _make_private(parent)
         fresh = Path(tempfile.mkdtemp(prefix=".", dir=parent))
         (fresh / OWNER_FILE).write_text(label)
-        fresh.chmod(0o711)  # a sandbox's root, who is nobody here, passes through it
-        run = fresh.rename(parent / token)  # never seen without its owner
+        fresh.chmod(0o711)  # a sandbox's root, an unprivileged user here, must be able to pass through it
+        run = fresh.rename(parent / token)  # so that it is never visible without its owner file
     except OSError as error:
         raise EngineError(
-            f"{parent} cannot hold what sandboxes need while they run: {error}",
+            f"cannot create files for sandboxes in {parent}: {error}",
             code="sandbox-unavailable",
-            hint="set XDG_RUNTIME_DIR to a directory of yours",
+            hint="set XDG_RUNTIME_DIR to a directory that belongs to you",
         ) from error
     return run, f"{token}.{label.replace('/', '.')}"
 
 
 def reap(parent: Path | None = None) -> int:
-    """Remove the run directories and cgroups of processes that are gone. Return how many."""
+    """Remove the run directories and cgroups of processes that are gone. Return their number."""
     found = [path for path in _entries(runs_directory() if parent is None else parent) if _is_gone(_owner_in(path))]
     for path in found:
         shutil.rmtree(path, ignore_errors=True)
@@ -71,7 +70,7 @@ def reap(parent: Path | None = None) -> int:
 
 
 def remove_run(run: Path, group: str) -> None:
-    """Remove what one driver has made, which its supervisor may have done before. Nothing of it runs any more."""
+    """Remove what a driver created, unless its supervisor already has. None of its processes is running any more."""
     for path in _groups():
         if path.name == group:
             remove_tree_of_groups(path)
@@ -79,7 +78,7 @@ def remove_run(run: Path, group: str) -> None:
 
 
 def remove_tree_of_groups(group: Path) -> bool:
-    """Kill what is in the cgroups at and below ``group``, and remove them. Return whether they are gone."""
+    """Kill all processes in the cgroups at and below ``group``, and remove them. Return whether they are gone."""
     deadline = time.monotonic() + _REMOVAL_SECONDS
     while True:
         directories = [path for path, _, _ in os.walk(group, topdown=False)]
@@ -92,7 +91,7 @@ def remove_tree_of_groups(group: Path) -> bool:
 
 
 def _make_private(directory: Path) -> None:
-    """Make ``directory``, or see that it is ours. Raises ``OSError``."""
+    """Create ``directory``, or check that only this user can write to it. Raises ``OSError``."""
     with suppress(FileExistsError):
         directory.mkdir(mode=0o711, parents=True)
     found = directory.lstat()
@@ -101,8 +100,8 @@ def _make_private(directory: Path) -> None:
 
 
 def _groups() -> Iterator[Path]:
-    for place in find_places():
-        yield from _entries(Path(place, NAMESPACE))
+    for directory in find_group_directories():
+        yield from _entries(Path(directory, NAMESPACE))
 
 
 def _entries(directory: Path) -> list[Path]:
@@ -124,7 +123,7 @@ def _owner_of(group: Path) -> Owner | None:
 
 
 def _is_gone(owner: Owner | None) -> bool:
-    """Whether ``owner`` is certainly gone: one in another pid namespace, or unknown, gets the benefit of the doubt."""
+    """Whether ``owner`` is certainly gone. Not if it is unknown, or in another pid namespace."""
     if owner is None:
         return False
     return not owner.is_of_this_boot() or (owner.can_be_judged() and not owner.is_alive())

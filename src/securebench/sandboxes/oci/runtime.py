@@ -1,14 +1,14 @@
-"""The program that makes a sandbox out of an OCI configuration: which one, where, and how it is called.
+"""The OCI runtime, which creates a sandbox from an OCI configuration: finding it, its differences and its arguments.
 
-* **crun** takes a compiled seccomp filter, and leaves cgroups to others: it is put into its cgroups beforehand.
-* **runc** takes the seccomp profile as text and compiles it each time. As root it makes a cgroup of its own.
-* **runsc** (gVisor) is a kernel of its own in user space, with no network; it is put into cgroups like crun. Its own
-  network stack knows nothing of a socket that listens in its namespace, and to use the host's instead it has to be
-  started by a user who is mapped into the sandbox, as root is in none: so it has no forwarded ports.
+* **crun** uses a compiled seccomp filter and does not manage cgroups here: it is started in its cgroups.
+* **runc** reads the seccomp profile as text and compiles it each time. As root it creates its own cgroups.
+* **runsc** (gVisor) is a kernel in user space, without a network. It is started in its cgroups like crun. Its network
+  stack does not see sockets that listen in its network namespace. To use the host's stack instead, it would have to be
+  started by a user who is mapped into the sandbox, but root never is. So it supports no forwarded ports.
 
-What a runtime has to say goes to a log, as the standard streams belong to the sandbox: in the bundle for ``run``, and
-beside the process document, with ``.log`` after its name, for ``exec``. A log with an error in it means that the
-command never ran, whatever the exit code. The pid of the first process is written beside the log, as ``pid``.
+The standard streams belong to the sandbox, so runtimes write their messages to a log: for ``run`` in the bundle, and
+for ``exec`` next to the process document, with ``.log`` after its name. An error in the log means that the command
+never ran, whatever the exit code. The pid of the first process is written next to the log, as ``pid``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 LOG: Final = "log"
 """The name of a runtime's log in its bundle."""
 PID: Final = "pid"
-"""The name of the file in a bundle that holds the pid of the sandbox's first process, as the runtime sees it."""
+"""The name of the file in a bundle with the pid of the sandbox's first process, in the runtime's pid namespace."""
 
 _PREFERRED: Final = ("crun", "runc")
 _DIRECTORIES: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-"""Looked through after ``PATH``: an ordinary user's often lacks those of system programs."""
+"""Searched after ``PATH``, which for ordinary users often lacks the directories of system programs."""
 
 _OPTIONS: Final = {
     "crun": ("--cgroup-manager=disabled", "--log-format=json"),
@@ -43,12 +43,12 @@ _OPTIONS: Final = {
     "runsc": ("--network=none", "--ignore-cgroups", "--oci-seccomp", "--log-format=json"),
 }
 _WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
-"""gVisor has an overlay of its own over the root, which nobody can read afterwards."""
+"""By default, gVisor puts its own overlay over the root, which cannot be read afterwards."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Older versions have known container escapes (runc: CVE-2024-21626), unless the distribution has patched them."""
 
 _DATA_OF_RUNC: Final = 128 * 1024 * 1024
-"""Bytes. It was seen to need between 80 and 88 MiB."""
+"""Bytes. It was measured to need between 80 and 88 MiB."""
 
 _INITS: Final = ("tini-static", "docker-init", "catatonit", "tini")
 _INIT_DIRECTORIES: Final = (*_DIRECTORIES, "/usr/libexec/docker", "/usr/libexec/podman", "/usr/libexec/catatonit")
@@ -57,7 +57,7 @@ _VERSION_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class OciRuntime:
-    """A runtime that is installed. ``rootless``: it is started in a user namespace of an ordinary user."""
+    """An installed runtime. ``rootless``: it is started in the user namespace of an ordinary user."""
 
     name: str
     path: str
@@ -65,82 +65,83 @@ class OciRuntime:
     rootless: bool = False
 
     @property
-    def takes_compiled_seccomp(self) -> bool:
-        """Whether its configuration holds the filter itself, not the profile as text."""
+    def uses_compiled_seccomp(self) -> bool:
+        """Whether its configuration contains the compiled filter instead of the profile as text."""
         return self.name == "crun"
 
     @property
     def copies_itself(self) -> bool:
-        """Whether it starts twice, from a copy of itself, unless it is run from a sealed one."""
+        """Whether it executes itself again from a copy, unless it already runs from a sealed copy."""
         return self.name == "crun"
 
     @property
     def owns_cgroups(self) -> bool:
-        """Whether it makes a cgroup in every hierarchy, at ``linux.cgroupsPath``, and removes that one alone."""
+        """Whether it creates a cgroup at ``linux.cgroupsPath`` in each hierarchy, and removes only that one."""
         return self.name == "runc" and not self.rootless
 
     @property
-    def leaves_commands(self) -> bool:
-        """Whether it starts a command in a sandbox and goes, so that the supervisor waits for the command itself.
+    def detaches_commands(self) -> bool:
+        """Whether it starts a command in a sandbox and exits, so that the supervisor waits for the command itself.
 
-        runc would carry its streams, and wait until nobody has them open: a daemon would hold up who started it.
+        Otherwise runc would copy its streams and wait until all processes have closed them, so a daemon would block
+        the command's result.
         """
         return self.name == "runc"
 
     @property
-    def leaves_containers(self) -> bool:
-        """Whether it starts a sandbox and goes, so that the supervisor waits for the sandbox's first process itself.
+    def detaches_containers(self) -> bool:
+        """Whether it starts a sandbox and exits, so that the supervisor waits for the sandbox's first process itself.
 
-        A runtime that waits gives one exit code, 137, to a first process that was killed and to one that ended so.
-        gVisor's first process is one of its own kernel, which it has to wait for.
+        A runtime that waits returns the same exit code, 137, if the first process was killed and if it exited with 137.
+        gVisor's first process belongs to its own kernel, and gVisor has to wait for it.
         """
         return self.name != RUNSC
 
     @property
     def needs_root_id(self) -> bool:
-        """Whether a sandbox must have a root, whoever runs in it: an ordinary user then needs subordinate ids."""
+        """Whether a sandbox must have a root user, which requires subordinate ids if the host user is not root."""
         return self.name != "crun"
 
     @property
     def extra_pids(self) -> int:
-        """How many processes and threads a sandbox has beyond those that its limit is meant for: gVisor's own."""
+        """The number of the runtime's own processes and threads that count against the sandbox's limit: gVisor's."""
         return SENTRY_THREADS if self.name == RUNSC else 0
 
     @property
     def least_data(self) -> int:
-        """How many bytes of data a sandbox's processes must each be allowed, or it cannot be made.
+        """The smallest data size limit, in bytes, with which a sandbox can be created.
 
-        runc compiles the seccomp filter in the sandbox, when it has taken on the limits of its first process.
+        runc compiles the seccomp filter inside the sandbox, after it has applied the limits of the first process.
         """
         return _DATA_OF_RUNC if self.name == "runc" else 0
 
     @property
     def locks_root(self) -> bool:
-        """Whether its root file system may be mounted nosuid and nodev, which a user namespace cannot take back.
+        """Whether its root file system can be mounted nosuid and nodev, which a user namespace cannot undo.
 
-        gVisor mounts it again without, and fails; what it shows to sandboxes are files of its own.
+        gVisor tries to remount it without them and fails. It does not expose the mounted files directly anyway.
         """
         return self.name != RUNSC
 
     @property
-    def runs_unreadable(self) -> bool:
-        """Whether it can start a program that nobody may read. gVisor reads programs itself."""
+    def can_run_unreadable(self) -> bool:
+        """Whether it can start a program that is executable but not readable. gVisor has to read programs."""
         return self.name != RUNSC
 
     @property
     def refuses_with_eperm(self) -> bool:
-        """Whether its filter answers so to all that it refuses, whatever the profile says."""
+        """Whether its filter returns ``EPERM`` for every refused call, whatever the profile says."""
         return self.name == RUNSC
 
     @property
     def warning(self) -> str:
-        """What should be said of its version, or nothing."""
+        """A warning about its version, or an empty text."""
         minimum = _MINIMUM.get(self.name, ())
         if _numbers(self.version) >= minimum:
             return ""
-        wanted = ".".join(map(str, minimum))
+        required = ".".join(map(str, minimum))
         return (
-            f"{self.name} {self.version} is older than {wanted}, and has known container escapes "
+            f"{self.name} {self.version} is older than {required}, and has known container escapes "
             "unless your distribution has patched it: keep it up to date"
         )
 
@@ -151,41 +152,41 @@ class OciRuntime:
 
     @property
     def enters_networks(self) -> bool:
-        """Whether it enters a network namespace that it is given. Else it has to be started in that one.
+        """Whether it can enter an existing network namespace. Otherwise it has to be started in it.
 
-        runc does for ``run``; but for ``exec`` it enters the user namespace first, which has no right over the other.
-        Nor has the namespace in which an ordinary user's crun is counted.
+        runc can for ``run``; but for ``exec`` it enters the user namespace first, which has no privilege over the
+        network namespace. The same holds for the user namespace in which an ordinary user's crun is counted.
         """
-        return self.name != "runc" and not (self.rootless and self.takes_limits_on)
+        return self.name != "runc" and not (self.rootless and self.limits_itself)
 
     @property
-    def takes_limits_on(self) -> bool:
-        """Whether it limits itself as its sandbox is to be limited before it makes that, as crun does.
+    def limits_itself(self) -> bool:
+        """Whether it applies the limits of the sandbox to itself before it creates the sandbox, as crun does.
 
-        A limit of an ordinary user's processes would then be one of all his sandboxes together.
+        An ordinary user's process limit would then count the processes of all the user's sandboxes together.
         """
         return self.name == "crun"
 
     def run_argv(
-        self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False, leaves: bool = False
+        self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False, detached: bool = False
     ) -> list[str]:
-        """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it.
+        """Return the arguments to run a sandbox from ``bundle``/config.json, and to remove it at its end.
 
-        ``collects``: what is written to the root file system is there afterwards. ``leaves``: it does not wait, and
-        its record of the sandbox (:func:`record_of`) is left as well.
+        ``collects``: files that are written to the root file system can be read afterwards. ``detached``: it does not
+        wait, and its record of the sandbox (:func:`record_of`) is kept.
         """
         files = ("--bundle", bundle, "--pid-file", f"{bundle}/{PID}")
-        options = ("run", *(["--detach"] if leaves else []), *files, _unique(state, sandbox_id))
+        options = ("run", *(["--detach"] if detached else []), *files, _unique(state, sandbox_id))
         return [*self._start(state, f"{bundle}/{LOG}"), *(_WRITE_THROUGH[self.name] if collects else ()), *options]
 
     def exec_argv(self, process_file: str, state: str, sandbox_id: str) -> list[str]:
-        """Return what runs the process of ``process_file`` in a sandbox, and waits for it, or leaves it and ends."""
+        """Return the arguments to run the process of ``process_file`` in a sandbox. See :attr:`detaches_commands`."""
         files = ("--process", process_file, "--pid-file", f"{process_file}.{PID}")
-        options = ("exec", *(["--detach"] if self.leaves_commands else []), *files, _unique(state, sandbox_id))
+        options = ("exec", *(["--detach"] if self.detaches_commands else []), *files, _unique(state, sandbox_id))
         return [*self._start(state, f"{process_file}.{LOG}"), *options]
 
     def delete_argv(self, state: str, sandbox_id: str) -> list[str]:
-        """Return what ends and forgets a sandbox that was not removed by its ``run``."""
+        """Return the arguments to kill and remove a sandbox that its ``run`` did not remove."""
         delete = ("delete", "--force", _unique(state, sandbox_id))
         return [*self._start(state, "/dev/null"), *delete]
 
@@ -194,9 +195,9 @@ class OciRuntime:
 
 
 def find_runtime(name: str | None = None) -> OciRuntime:
-    """Return the runtime ``name``, or the best that is installed: crun, else runc.
+    """Return the runtime ``name``, or the best one that is installed: crun, else runc.
 
-    Raises :class:`EngineError` (``runtime-unavailable``) if there is none, or it does not say its version.
+    Raises :class:`EngineError` (``runtime-unavailable``) if it is not installed, or its version cannot be read.
     """
     names = _PREFERRED if name is None else (name,)
     for candidate in names:
@@ -211,28 +212,28 @@ def find_runtime(name: str | None = None) -> OciRuntime:
 
 
 def find_init() -> Path:
-    """Return the init that reaps what a sandbox's processes leave: tini, or catatonit, linked statically.
+    """Return the init that reaps orphaned processes in sandboxes: a statically linked tini or catatonit.
 
-    Raises :class:`EngineError` (``runtime-unavailable``) if there is none.
+    Raises :class:`EngineError` (``runtime-unavailable``) if none is installed.
     """
     for name in _INITS:
         path = _find(name, _INIT_DIRECTORIES)
         if path is not None and _is_static(Path(path)):
             return Path(path)
     raise EngineError(
-        f"no init for sandboxes is installed: {', '.join(_INITS)}, and linked statically",
+        f"no statically linked init for sandboxes is installed (one of {', '.join(_INITS)})",
         code="runtime-unavailable",
         hint="install one, for example: apt-get install tini",
     )
 
 
 def record_of(state: str, sandbox_id: str) -> str:
-    """Return the directory in which a runtime keeps what it knows of a sandbox."""
+    """Return the directory in which a runtime stores the state of a sandbox."""
     return f"{state}/{_unique(state, sandbox_id)}"
 
 
 def _unique(state: str, sandbox_id: str) -> str:
-    """Return an id that no other driver gives: gVisor takes it for the name of a socket that is the whole host's."""
+    """Return an id that is unique on the host: gVisor uses it as the name of a socket that the whole host shares."""
     return f"{Path(state).parent.name}-{sandbox_id}"
 
 
@@ -244,14 +245,14 @@ def _find(name: str, directories: Iterable[str]) -> str | None:
 
 def _version_of(path: str) -> str:
     argv = [path, "--version"]
-    env = {**os.environ, SCRATCH_VARIABLE: os.devnull}  # nothing on the host's disk, which an interrupt would leave
+    env = {**os.environ, SCRATCH_VARIABLE: os.devnull}  # create no file on the host that an interrupt would leave
     try:
         done = subprocess.run(argv, capture_output=True, timeout=_VERSION_SECONDS, check=True, env=env)  # noqa: S603 - as found
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineError(
-            f"{path} does not say its version: {error}",
+            f"cannot read the version of {path}: {error}",
             code="runtime-unavailable",
-            hint="install it again, or leave sandbox.runtime out",
+            hint="reinstall it, or remove sandbox.runtime",
         ) from error
     found = re.search(rb"version\s+(\S+)", done.stdout)
     return "" if found is None else found[1].decode("ascii", "replace")
@@ -263,7 +264,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _is_static(path: Path) -> bool:
-    """Whether a program needs no loader, which an image may not have: none of its segments names one."""
+    """Whether a program needs no dynamic loader, which an image may lack: none of its segments names one."""
     with path.open("rb") as file:
         head = file.read(4096)
     return head[:4] == b"\x7fELF" and b"/ld-" not in head and b"/ld." not in head

@@ -1,4 +1,4 @@
-"""Sandboxes of the oci driver: ephemeral, a container a command, and persistent, many commands in one."""
+"""Sandboxes of the oci driver: ephemeral with a container for each command, or persistent with one for all."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.handle import ProcessHandle
 
 _START_SECONDS: Final = 60.0
-"""How long a persistent sandbox gets until its first process answers."""
+"""How long a persistent sandbox may take until its first process answers."""
 
 _GREETING: Final = b"\n"
-"""What the idle process, which is ``cat``, is sent when it starts, and sends back."""
+"""Sent to the idle process, ``cat``, which sends it back when it is running."""
 
 
 class OciSandbox(DriverSandbox[OciProcess]):
-    """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
+    """An ephemeral sandbox: each command runs in a new container with the same spec."""
 
     def __init__(self, context: OciContext, spec: SandboxSpec, tree: Path) -> None:
         self._context = context
@@ -43,39 +43,39 @@ class OciSandbox(DriverSandbox[OciProcess]):
         super().__init__(context.sandboxes, spec)
 
     def collected(self) -> CollectedLayer:
-        """Return the directory of the overlay's changes, which is in memory until this is closed."""
+        """Return the overlay's directory of changes, which stays in memory until the sandbox is closed."""
         self._raise_if_closed()
         if self._collecting is None or self._spec.collect is None:
             raise nothing_to_collect()
         return self._collecting.changes(self._spec.collect)
 
     def kill(self) -> None:
-        """Ask for the end of what runs, without waiting, before it is closed."""
+        """Request the kill of all commands, without waiting, before the sandbox is closed."""
         self._closed = True
         for process in list(self._running):
             process.kill()
 
     def _start_command(self, command: Command) -> OciProcess:
-        """Start a container for ``command``. Whether that worked is known when it is read or waited for."""
+        """Start a container for ``command``. Errors are raised when its output is read or it is waited for."""
         started = self._take(command) or self._start_container(command)
         streams = OciStreams(started.pipes, started.handle, command.stdin)
         return OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)
 
     def _end_commands(self) -> None:
-        """End what runs, and wait for that only where it could still write to the host."""
+        """Kill all commands, and wait for their exit only if they could still write to the host."""
         self.kill()
         for process in list(self._running):
             if not all(mount.read_only for mount in self._spec.mounts):
                 process.await_end()
             process.abandon()
         if self._collecting is not None:
-            self._collecting.forget_changes()
-        with suppress(IndexError):  # another thread that closes it may take the last one
+            self._collecting.release_changes()
+        with suppress(IndexError):  # another closing thread may pop the last one
             while True:
                 self._replace(self._in_use.pop())
 
     def _take(self, command: Command) -> Started | None:
-        """Return what was started ahead for such a command, if it can be and was."""
+        """Return a warm container for this kind of command, if there is one."""
         kind = ContainerKind.of(self._spec, command) if self._context.optimisations.warm_pool else None
         if kind is None:
             return None
@@ -86,13 +86,13 @@ class OciSandbox(DriverSandbox[OciProcess]):
         return started
 
     def _replace(self, kind: ContainerKind) -> None:
-        """Start one ahead for the next command of this kind, in place of what has been used."""
+        """Start a warm container for the next command of this kind, to replace the used one."""
         warm_pool = self._context.warm_pool
         warm_pool.give_back()
-        with suppress(InfrastructureError):  # whoever needs one gets the error
+        with suppress(InfrastructureError):  # the next command that needs a container gets the error
             self._siblings.raise_if_stopped()
             warm_pool.add(kind, self._start_container(replace(kind.command, timeout_seconds=LIFETIME_SECONDS)))
-        if self._siblings.is_stopped:  # while it was started: the pool may have been cleared before
+        if self._siblings.is_stopped:  # the pool may have been cleared while the container was starting
             warm_pool.clear()
 
     def _start_container(self, command: Command) -> Started:
@@ -100,23 +100,23 @@ class OciSandbox(DriverSandbox[OciProcess]):
         try:
             return Started(self._start(command, pipes), pipes)
         except BaseException:
-            pipes.close_ours()
+            pipes.close_local()
             raise
         finally:
-            pipes.close_theirs()
+            pipes.close_remote()
 
     def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
         return OciContainer(self._context, self._spec, self._tree).start(command, pipes)
 
 
 class PersistentOciSandbox(OciSandbox):
-    """A persistent sandbox: one container for its life, idle, and each command runs in it beside that."""
+    """A persistent sandbox: one container with an idle main process, in which all commands run."""
 
     def _take(self, _command: Command) -> None:
-        """Take nothing: a command is to run in this container."""
+        """Return nothing: commands run in this sandbox's own container."""
 
     def kill(self) -> None:
-        """Ask for the end of the container, without waiting."""
+        """Request the kill of the container, without waiting."""
         super().kill()
         self._handle.kill()
 
@@ -126,11 +126,11 @@ class PersistentOciSandbox(OciSandbox):
         try:
             self._handle = self._container.start(None, pipes)
         except BaseException:
-            pipes.close_ours()
+            pipes.close_local()
             raise
         finally:
-            pipes.close_theirs()
-        # The idle process exits when this end of its stdin is closed: so also when this process is killed.
+            pipes.close_remote()
+        # The idle process exits when this end of its stdin is closed, also when this process is killed.
         self._lifeline = pipes.stdin
         try:
             _greet(self._handle, pipes)
@@ -147,13 +147,13 @@ class PersistentOciSandbox(OciSandbox):
 
     def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
         if self._handle.is_over():
-            raise InfrastructureError("this sandbox has ended: a limit, or a kill, ended everything in it")
+            raise InfrastructureError("this sandbox has exited: everything in it was killed, possibly at a limit")
         return self._container.execute(command, pipes, self._handle)
 
 
 def _greet(handle: ProcessHandle, pipes: Pipes) -> None:
-    """Wait until the idle process runs: it sends back what it is sent. Raises :class:`InfrastructureError`."""
-    with suppress(BrokenPipeError):  # it has ended already: its report says how
+    """Wait until the idle process runs and echoes its input. Raises :class:`InfrastructureError`."""
+    with suppress(BrokenPipeError):  # it has exited already: its report says how
         os.write(pipes.stdin, _GREETING)
     poll = select.poll()
     poll.register(pipes.stdout, select.POLLIN)

@@ -1,7 +1,7 @@
-"""The seccomp filter of a sandbox: the profile, compiled once by libseccomp and kept on disk.
+"""The seccomp filter of a sandbox: the profile, compiled once by libseccomp and cached on disk.
 
-Compiling takes some ten milliseconds, so the program is kept in a directory that nobody else can write, under the
-digest of everything that it depends on, and with its own digest in front. What is not as it was written is made again.
+Compilation takes about ten milliseconds. So the program is cached in a directory that no other user can write to, under
+a digest of all its inputs. It is stored with its own digest; a damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Seccomp:
 def seccomp_for(spec: SandboxSpec, directory: Path | None = None, *, keep: bool = True) -> Seccomp:
     """Return the filter of a sandbox of ``spec``.
 
-    With ``keep`` it is read from ``directory``, by default the user's own cache, and written there once compiled.
+    With ``keep``, it is cached in ``directory``, by default in the user's cache directory.
 
-    Raises :class:`EngineError` (``seccomp-unavailable``) where it cannot be compiled.
+    Raises :class:`EngineError` (``seccomp-unavailable``) if it cannot be compiled.
     """
     return _seccomp(tuple(granted_capabilities(spec)), (directory or cache_directory()) if keep else None)
 
 
 def cache_directory() -> Path:
-    """Return where compiled filters are kept."""
+    """Return the directory of cached filters."""
     if os.geteuid() == 0:
         return _OF_ROOT
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -80,7 +80,7 @@ def _seccomp(capabilities: tuple[str, ...], directory: Path | None) -> Seccomp:
 
 
 def _read(directory: Path, name: str) -> bytes | None:
-    """Return what was kept, or ``None`` if it is not there, not private or not whole."""
+    """Return the cached program, or ``None`` if it is missing, damaged or writable by others."""
     try:
         _require_private(directory.lstat(), stat.S_ISDIR)
         descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -94,7 +94,7 @@ def _read(directory: Path, name: str) -> bytes | None:
 
 
 def _write(directory: Path, name: str, program: bytes) -> None:
-    """Keep ``program``, whole or not at all. Raises :class:`OSError`, also for a directory that is not private."""
+    """Cache ``program`` atomically. Raises :class:`OSError`, also if others can write to the directory."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _require_private(directory.lstat(), stat.S_ISDIR)
     descriptor, temporary = tempfile.mkstemp(dir=directory)
@@ -110,4 +110,4 @@ def _write(directory: Path, name: str, program: bytes) -> None:
 def _require_private(status: os.stat_result, is_kind: Callable[[int], bool]) -> None:
     mine = status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
     if not (mine and is_kind(status.st_mode)):
-        raise PermissionError(errno.EPERM, "others may write it")
+        raise PermissionError(errno.EPERM, "writable by other users")

@@ -1,4 +1,4 @@
-"""The standard streams of a process in a sandbox: three pipes, of which these are the driver's ends."""
+"""The driver's ends of the pipes that are the standard streams of a process in a sandbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import Stream
-from securebench.sandboxes.oci.handle import exhaustion
+from securebench.sandboxes.oci.handle import descriptor_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,33 +23,33 @@ _READ = 64 * 1024
 
 
 class Pipes:
-    """Three new pipes. ``theirs`` go to the process and are closed here; the others are the driver's."""
+    """Three new pipes. ``remote`` are the process's ends, to be closed here; the others are the driver's ends."""
 
     def __init__(self) -> None:
-        """Make them. Raises :class:`InfrastructureError` where there is no room for more descriptors."""
+        """Create them. Raises :class:`InfrastructureError` if this process has too many open files."""
         pairs: list[tuple[int, int]] = []
-        with exhaustion():
+        with descriptor_errors():
             try:
                 pairs.extend(os.pipe2(os.O_CLOEXEC) for _ in range(3))
             except OSError:
                 _close(itertools.chain(*pairs))
                 raise
         (stdin, self.stdin), (self.stdout, stdout), (self.stderr, stderr) = pairs
-        self.theirs = (stdin, stdout, stderr)
+        self.remote = (stdin, stdout, stderr)
         for descriptor in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(descriptor, False)
 
-    def close_theirs(self) -> None:
-        """Close what the process has by now."""
-        _close(self.theirs)
+    def close_remote(self) -> None:
+        """Close the process's ends, which have been passed on."""
+        _close(self.remote)
 
-    def close_ours(self) -> None:
-        """Close the driver's ends, where no :class:`OciStreams` does."""
+    def close_local(self) -> None:
+        """Close the driver's ends, if they are not used by an :class:`OciStreams`."""
         _close((self.stdin, self.stdout, self.stderr))
 
 
 class OciStreams:
-    """Stdin, stdout and stderr of a job. One thread receives; sending and closing may come from others."""
+    """Stdin, stdout and stderr of a process. One thread receives; others may send and close."""
 
     def __init__(self, pipes: Pipes, handle: ProcessHandle, stdin: bytes = b"") -> None:
         self._handle = handle
@@ -66,8 +66,8 @@ class OciStreams:
     def receive(self, timeout: float | None) -> Chunk | None:
         """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds.
 
-        While it waits it also feeds what is left of the initial stdin, so that neither side can block the other. The
-        end is when all output was closed, or the process is over: what it left behind is not waited for.
+        While it waits, it also sends the rest of the initial stdin, so that neither side can block the other. The
+        output ends when both streams are closed or the process has exited: processes that it left are not waited for.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._reading:
@@ -82,25 +82,25 @@ class OciStreams:
             return self._ready.popleft() if self._ready else None
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` once nobody reads, also while it waits for room."""
+        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, also while it is blocked."""
         with self._writing:
             self._flush()
             self._pending = memoryview(data)
             self._flush()
 
     def close_stdin(self) -> None:
-        """End stdin, after what was to be sent first."""
+        """Close stdin after sending pending data."""
         with self._writing:
             self._close_after_pending = True
             if not self._pending:
                 self._close_stdin()
 
     def break_pipe(self) -> None:
-        """Make every sender see a broken pipe, those that wait when the process is gone."""
+        """Make :meth:`send` raise ``BrokenPipeError``; a blocked call raises it when the process is gone."""
         self._broken = True
 
     def close(self) -> None:
-        """Let go of everything: whoever reads sees the end, whoever writes a broken pipe."""
+        """Close everything: readers get the end of the output, and writers a broken pipe."""
         self._abandoned = self._broken = True
         self._handle.hang_up()
         with self._reading, self._writing:
@@ -108,7 +108,7 @@ class OciStreams:
             self._close_outputs()
 
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
-        """Return which descriptors are ready: outputs, stdin while it is fed, the job until it is over."""
+        """Return the descriptors that are ready: outputs, stdin if data is pending, the process until it exits."""
         poll = select.poll()
         for descriptor in self._outputs:
             poll.register(descriptor, select.POLLIN)
@@ -150,7 +150,7 @@ class OciStreams:
         poll = select.poll()
         if self._stdin is not None:
             poll.register(self._stdin, select.POLLOUT)
-        poll.register(self._handle, 0)  # its hang-up: the process is over, whoever else may hold its stdin
+        poll.register(self._handle, 0)  # a hang-up means that the process is gone, even if others have its stdin open
         if any(descriptor == self._handle.fileno() for descriptor, _ in poll.poll()):
             self._broken = True
 
@@ -179,7 +179,7 @@ class OciStreams:
         self._outputs.clear()
 
     def _raise_if_broken(self) -> None:
-        # The runtime, or the init, keeps the streams open as long as it runs: at the end of both outputs it is ending.
+        # The runtime, or the init, keeps the streams open while it runs. When both outputs end, it is exiting.
         if self._broken or not self._outputs or self._handle.is_over():
             self._pending = memoryview(b"")
             raise BrokenPipeError("the process no longer reads its stdin")

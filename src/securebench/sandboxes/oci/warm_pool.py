@@ -1,12 +1,12 @@
-"""Containers that were started ahead, in each a command that waits for what it is to do.
+"""Warm containers: started early, each with a command that waits for input.
 
-Starting a container and an interpreter in it takes most of the time of a short task, on one processor, while another
-is idle. So when a sandbox is closed whose command waited (:attr:`~securebench.sandboxes.base.Command.waits`), one like
-it is started, for the next who asks for exactly that. It is a new container, in which nothing but that command has run
-and to which nothing was sent; who takes it is the only one who ever does, and its time limit starts then.
+Starting a container and an interpreter takes most of the time of a short task, on one processor, while another is idle.
+So when a sandbox whose command waits for input (:attr:`~securebench.sandboxes.base.Command.waits`) is closed, a
+container of the same kind is started for the next request of exactly this kind. It is a new container in which only
+that command has run and which has received no input. It is used only once, and its time limit starts then.
 
-Nothing of a host's directory is in it: what lies at a path may be another directory by the time it is taken. Nor has it
-forwarded ports, which are served for one task alone.
+A warm container has no mounts of the host, because another directory could be at the same path by the time it is used.
+It has no forwarded ports, because they are served for a single task.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ContainerKind:
-    """All that a container and what runs in it are made from. Those of equal kinds differ in nothing."""
+    """Everything that determines a container and its command. Containers of equal kinds are interchangeable."""
 
     spec: SandboxSpec
     command: Command
 
     @classmethod
     def of(cls, spec: SandboxSpec, command: Command) -> ContainerKind | None:
-        """Return the kind of what can be started ahead, or ``None`` for what cannot."""
+        """Return the kind of a container that can be started early, or ``None`` if it cannot."""
         if not command.waits or spec.mounts or spec.forwarded_ports or spec.collect is not None:
             return None
         return cls(replace(spec, labels={}), replace(command, timeout_seconds=0.0, stdin=b""))
@@ -38,20 +38,20 @@ class ContainerKind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Started:
-    """A container that was started."""
+    """A started container."""
 
     handle: ProcessHandle
     pipes: Pipes
 
     def end(self) -> None:
-        """End it. Nobody has taken it."""
+        """Kill it. It has not been used."""
         self.handle.kill()
         self.handle.hang_up()
-        self.pipes.close_ours()
+        self.pipes.close_local()
 
 
 class WarmPool:
-    """What was started ahead: never more than were once in use at the same time. Thread safe."""
+    """Warm containers: at most as many as were ever in use at the same time. Thread-safe."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
@@ -60,7 +60,7 @@ class WarmPool:
         self._most = 0
 
     def take(self, kind: ContainerKind) -> Started | None:
-        """Return one of ``kind``, or ``None``: then one must be started. Either is in use until :meth:`give_back`."""
+        """Return a container of ``kind``, or ``None`` if one must be started. It is in use until :meth:`give_back`."""
         with self._changing:
             self._in_use += 1
             self._most = max(self._most, self._in_use)
@@ -74,12 +74,12 @@ class WarmPool:
         return found[1]
 
     def give_back(self) -> None:
-        """Say that one that was taken is no longer in use. It is ended, and not used again."""
+        """Note that a taken container is no longer in use. It has been killed and is not reused."""
         with self._changing:
             self._in_use -= 1
 
     def add(self, kind: ContainerKind, started: Started) -> None:
-        """Keep one for the next who asks for ``kind``. The oldest goes when they are too many."""
+        """Keep a container for the next request of ``kind``. If there are too many, remove the oldest."""
         with self._changing:
             self._ready.append((kind, started))
             too_many = len(self._ready) - self._most
@@ -88,7 +88,7 @@ class WarmPool:
             old.end()
 
     def clear(self) -> None:
-        """End all of it."""
+        """Kill all warm containers."""
         with self._changing:
             ready, self._ready = self._ready, []
         for _, started in ready:

@@ -1,8 +1,9 @@
-"""Control groups of our own: which hierarchies this user may use, and one group in each for a sandbox.
+"""Cgroups: the hierarchies that this user can use, and the group of each sandbox in them.
 
-Version 1 has a hierarchy a controller, version 2 one for all; a hybrid is used as version 1. A user other than root may
-only use what was delegated to him: the highest group above his own that he may write, and whose controllers he may
-hand on. Where there is none, there are no limits of this kind, and the supervisor says so.
+Version 1 has a hierarchy for each controller, version 2 a single one. A hybrid setup is used as version 1. Users other
+than root can only use delegated groups: the topmost ancestor of their own group that they can write to, and whose
+controllers they can enable for its children. If there is none, limits are not enforced by cgroups, and the supervisor
+reports that.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAMESPACE = "securebench"
-"""The directory of a hierarchy that holds everything of ours."""
+"""The directory in a hierarchy that contains all groups of SecureBench."""
 
 CONTROLLERS = ("memory", "pids", "cpu")
 
 INNER = "runtime"
-"""The group that a runtime makes in a sandbox's, where it makes its own."""
+"""The group that the runtime creates in a sandbox's group, if it creates its own."""
 
 _MEMORY_LEFT = 8 * 1024 * 1024
-"""Bytes: files that were read, which the kernel forgets when it needs room, and structures that it frees by and by."""
+"""Bytes: page cache, which the kernel drops when it needs memory, and kernel structures that it frees gradually."""
 
 _CHARGED_AT_ONCE = 1024 * 1024
-"""Bytes: more than the kernel charges a group with in one step, which may be refused just below the limit."""
+"""Bytes: more than the kernel charges to a group at once. A charge can fail when usage is this close to the limit."""
 
 CPU_PERIOD = 100_000
-"""Microseconds over which processor time is shared out."""
+"""The period of the CPU quota in microseconds."""
 
 
 class Hierarchy:
-    """A place where groups can be made: ``path`` holds :data:`NAMESPACE`, and ``controllers`` work below it."""
+    """A directory where groups can be created, in :data:`NAMESPACE` below ``path``, with these ``controllers``."""
 
     __slots__ = ("controllers", "path", "unified")
 
@@ -46,26 +47,26 @@ class Hierarchy:
         self.unified = unified
 
     def directory(self, name: str) -> str:
-        """Return where the group ``name`` of ours lies."""
+        """Return the directory of the group ``name``."""
         return f"{self.path}/{NAMESPACE}/{name}"
 
     def make_parent(self, name: str) -> None:
-        """Make the group ``name`` and those above it, so that groups below it can be limited. Raises ``OSError``."""
+        """Create the group ``name`` and its parents, so that groups below it can have limits. Raises ``OSError``."""
         path = self.path
         for part in (NAMESPACE, name):
             path = f"{path}/{part}"
             with suppress(FileExistsError):
                 os.mkdir(path)
             if self.unified:
-                hand_on(path, self.controllers)
+                enable_controllers(path, self.controllers)
 
 
 def find_hierarchies(
     mounts: str | None = None, own: str | None = None, *, other_controllers: bool = False
 ) -> list[Hierarchy]:
-    """Return the hierarchies that this process may use, from the text of its ``mountinfo`` and ``cgroup`` files.
+    """Return the hierarchies that this process can use, from the text of its ``mountinfo`` and ``cgroup`` files.
 
-    With ``other_controllers`` also those whose controllers are not ours, for runtimes that use all there are.
+    With ``other_controllers``, include those of controllers that SecureBench does not use, for runtimes that use all.
     """
     mounts = _read("/proc/self/mountinfo") if mounts is None else mounts
     own = _read("/proc/self/cgroup") if own is None else own
@@ -73,8 +74,8 @@ def find_hierarchies(
     return [*version_1, *_version_2(mounts, own)]
 
 
-def find_places() -> list[str]:
-    """Return every directory below which a supervisor of this user may have made groups."""
+def find_group_directories() -> list[str]:
+    """Return every directory below which a supervisor of this user may have created groups."""
     mounts = _read("/proc/self/mountinfo")
     version_1 = [mount_point for mount_point, kind, _ in _mounts(mounts) if kind == "cgroup"]
     return [*version_1, *(hierarchy.path for hierarchy in find_hierarchies(mounts) if hierarchy.unified)]
@@ -85,7 +86,7 @@ def _version_1(mounts: str) -> list[Hierarchy]:
     for mount_point, kind, options in _mounts(mounts):
         if kind == "cgroup" and os.access(mount_point, os.W_OK):
             names = tuple(name for name in CONTROLLERS if name in options)
-            found.setdefault(",".join(options), Hierarchy(mount_point, names, unified=False))  # some are mounted twice
+            found.setdefault(",".join(options), Hierarchy(mount_point, names, unified=False))  # may be mounted twice
     return list(found.values())
 
 
@@ -101,40 +102,40 @@ def _version_2(mounts: str, own: str) -> list[Hierarchy]:
 
 
 def _delegated(directory: str) -> tuple[str, ...]:
-    """Return the controllers that can be handed on below ``directory``, if it is this user's to write."""
+    """Return the controllers that can be enabled below ``directory``, if this user can write to it."""
     if not (os.access(directory, os.W_OK) and os.access(f"{directory}/cgroup.procs", os.W_OK)):
         return ()
     available = _read(f"{directory}/cgroup.controllers").split()
-    wanted = tuple(name for name in CONTROLLERS if name in available)
+    usable = tuple(name for name in CONTROLLERS if name in available)
     try:
-        hand_on(directory, wanted)
-    except OSError:  # it holds processes itself, or is not this user's after all
+        enable_controllers(directory, usable)
+    except OSError:  # it contains processes itself, or was not delegated to this user after all
         return ()
-    return wanted
+    return usable
 
 
-def hand_on(directory: str, controllers: tuple[str, ...]) -> None:
-    """Let groups below ``directory`` be limited by ``controllers`` (version 2). Raises ``OSError``."""
+def enable_controllers(directory: str, controllers: tuple[str, ...]) -> None:
+    """Enable ``controllers`` for the groups below ``directory`` (version 2). Raises ``OSError``."""
     missing = set(controllers) - set(_read(f"{directory}/cgroup.subtree_control").split())
     if missing:
         _write(f"{directory}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(missing)))
 
 
 def hybrid_mounts() -> list[str]:
-    """Return where version 2 is mounted beside version 1."""
+    """Return where version 2 is mounted in addition to version 1."""
     mounts = _mounts(_read("/proc/self/mountinfo"))
-    beside = any(kind == "cgroup" for _, kind, _ in mounts)
-    return [mount_point for mount_point, kind, _ in mounts if beside and kind == "cgroup2"]
+    has_version_1 = any(kind == "cgroup" for _, kind, _ in mounts)
+    return [mount_point for mount_point, kind, _ in mounts if has_version_1 and kind == "cgroup2"]
 
 
 class Group:
-    """The groups of one sandbox, one a hierarchy: its limits, its processes, its out-of-memory kills.
+    """The group of one sandbox, in each hierarchy: its limits, its processes, its out-of-memory kills.
 
-    With ``inner`` the runtime makes groups of its own in them, for the container alone, and removes those itself.
+    With ``inner``, the runtime creates its own groups below, for the container alone, and removes them itself.
     """
 
     def __init__(self, hierarchies: list[Hierarchy], name: str, *, inner: bool) -> None:
-        """Make it, without limits. Raises ``OSError``."""
+        """Create it without limits. Raises ``OSError``."""
         self._hierarchies = hierarchies
         self._directories = [hierarchy.directory(name) for hierarchy in hierarchies]
         self._inner = inner
@@ -155,7 +156,7 @@ class Group:
 
     def limit(self, limits: dict[str, float]) -> None:
         """Set its limits: ``memory`` in bytes, ``pids``, ``cpu`` in cores. Raises ``OSError``."""
-        if limits == self._limits:  # as the sandbox before had them
+        if limits == self._limits:  # a reused group often has them already
             return
         self._limits = {}
         for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
@@ -163,24 +164,24 @@ class Group:
         self._limits = limits
 
     def enter(self) -> None:
-        """Put this process into it, unless the runtime does so for its container."""
+        """Move this process into it, unless the runtime does so for its container."""
         for directory in () if self._inner else self._directories:
             _write(f"{directory}/cgroup.procs", "0")
 
     def out_of_memory_kills(self) -> int:
-        """Return how many of its processes the kernel has killed for want of memory, or how often it had to."""
+        """Return the number of out-of-memory kills, or of out-of-memory events, in it."""
         return self._kills()
 
     def kills_at_limit(self) -> int:
-        """Return how many of those kills were for the group's own limit: not for that of a group above it, or the RAM.
+        """Return how many of these kills were due to its own limit, not that of a parent group or the machine's memory.
 
-        Version 2 counts them. Version 1 tells only how much was used at most, so that a sandbox which has once filled
-        its limit, if only with files that it read, is taken for one that needed more in all kills.
+        Version 2 counts them. Version 1 has only the peak usage. So if a sandbox has ever reached its limit, even with
+        page cache, all its kills are attributed to its own limit.
         """
         return self._kills_at_limit()
 
-    def forget_peak(self) -> None:
-        """Let what was used at most be what is used now, before another sandbox has the group."""
+    def reset_peak(self) -> None:
+        """Set the peak usage to the current usage, before another sandbox uses the group."""
         for path, _ in self._peaks():
             _write(path, "0")
 
@@ -194,11 +195,11 @@ class Group:
         return not any(_processes(directory) for directory in self._all())
 
     def is_as_new(self) -> bool:
-        """Whether nothing is in it, and next to nothing charged to it that was left in the kernel by what was."""
+        """Whether it is empty and almost no memory is still charged to it."""
         return self.is_empty() and self._memory_used() <= _MEMORY_LEFT
 
     def remove(self) -> bool:
-        """Remove it. Return whether it is gone: the kernel keeps it for a moment after its last process."""
+        """Remove it. Return whether it is gone: the kernel keeps it for a moment after its last process exits."""
         self._kills = self._kills_at_limit = int
         gone = {directory for directory in self._all() if remove_group(directory)}
         self._directories = [directory for directory in self._directories if directory not in gone]
@@ -209,9 +210,9 @@ class Group:
         return self._kills() if full else 0
 
     def _peaks(self) -> list[tuple[str, str]]:
-        """Return the files (version 1) of what was used at most, of memory and with swap, each with that of its limit.
+        """Return the files of peak usage and limit (version 1), for memory and for memory with swap.
 
-        The counters of failed charges would say it better, but newer kernels leave them at zero.
+        The counters of failed charges would be more precise, but newer kernels leave them at zero.
         """
         kinds = [
             f"{directory}/memory{kind}"
@@ -237,7 +238,7 @@ def kill_all(directory: str) -> None:
     """Kill every process of the group at ``directory``."""
     for pid in _processes(directory):
         with suppress(ProcessLookupError):
-            if pid:  # 0 stands for one of another pid namespace, and would mean ourselves
+            if pid:  # 0 is a process in another pid namespace; kill(0) would kill this process's own group
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -251,9 +252,9 @@ def remove_group(directory: str) -> bool:
 
 
 def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[], int]:
-    """Return what counts the out-of-memory kills in a group and below it.
+    """Return a function that counts the out-of-memory kills in a group and below it.
 
-    Version 1 counts in the group of the process that is killed, so those below are heard of by an event.
+    Version 1 counts a kill only in the group of the killed process, so kills in groups below are counted by an eventfd.
     """
     if inner and not unified:
         return _OomEvents(directory).count
@@ -262,12 +263,12 @@ def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[],
 
 
 def _read_count(path: str, field: str) -> int:
-    """Return the number behind ``field`` in a file of a group; 0 if there is none."""
+    """Return the number after ``field`` in a file of a group; 0 if it is missing."""
     return next((int(line.split()[1]) for line in _read(path).splitlines() if line.startswith(f"{field} ")), 0)
 
 
 class _OomEvents:
-    """How often a group of version 1, or one below it, ran out of memory."""
+    """Counts how often a group of version 1, or one below it, ran out of memory."""
 
     def __init__(self, directory: str) -> None:
         self._seen = 0
@@ -296,9 +297,10 @@ def _processes(directory: str) -> list[int]:
 
 def _limit(hierarchy: Hierarchy, directory: str, limits: dict[str, float]) -> None:
     swap = f"{directory}/memory.{'swap.max' if hierarchy.unified else 'memsw.limit_in_bytes'}"
-    has_swap = "memory" in hierarchy.controllers and os.access(swap, os.W_OK)  # not there where swap is not accounted
+    has_swap = "memory" in hierarchy.controllers and os.access(swap, os.W_OK)  # missing without swap accounting
     if has_swap and not hierarchy.unified:
-        _write(swap, "-1")  # it may not be below the limit of memory, also where that is raised for another sandbox
+        # It must never be below the memory limit, which is about to change and may rise if the group is reused.
+        _write(swap, "-1")
     for controller in hierarchy.controllers:
         settings = (_settings_2 if hierarchy.unified else _settings_1)(controller, limits[controller])
         for name, value in settings.items():

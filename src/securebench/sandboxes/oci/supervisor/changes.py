@@ -1,7 +1,7 @@
-"""What a container has changed of one directory, in the upper directory of its overlay, once nothing of it lives.
+"""The changes of an exited container in one directory, from the upper directory of its overlay.
 
-A descriptor of it keeps the file system in memory that it lies on, also when that is mounted nowhere any more: so
-nothing of a cell needs to be kept for who reads it, and with the last reader's process it is gone.
+An open descriptor keeps the file system in memory alive, even after it was unmounted. So the container's directory need
+not be kept for the reader, and the changes are freed when the last descriptor is closed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOE
 
 
 def open_changes(upper: str, path: str, opaque: str) -> tuple[dict[str, Any], int]:
-    """Return what to report of ``path`` below ``upper``, and the descriptor of that directory, or -1.
+    """Return the report about ``path`` below ``upper``, and a descriptor of that directory, or -1.
 
-    It is opened component by component, and no link is followed. ``opaque`` is the attribute of a directory that shows
-    nothing of the image, nor does any below it.
+    It is opened component by component without following links. ``opaque`` is the attribute of directories that hide
+    the image's entries; directories below them hide them too.
     """
     descriptor, whole = -1, False
     for part in (upper, *filter(None, path.split("/"))):
@@ -28,9 +28,9 @@ def open_changes(upper: str, path: str, opaque: str) -> tuple[dict[str, Any], in
             below = os.open(part, _OPEN, dir_fd=None if descriptor < 0 else descriptor)
         except FileNotFoundError:
             return {"collected": REPLACED if whole else UNCHANGED}, -1
-        except NotADirectoryError:  # a link, a file, or the mark of what was removed
+        except NotADirectoryError:  # a link, a file, or the marker of a removed entry
             return {"collected": REPLACED}, -1
-        except OSError as error:  # such as no room for more descriptors
+        except OSError as error:  # such as too many open files
             return {"collected": str(error)}, -1
         finally:
             if descriptor >= 0:
@@ -42,7 +42,7 @@ def open_changes(upper: str, path: str, opaque: str) -> tuple[dict[str, Any], in
 
 
 def _let_owner_in(descriptor: int) -> None:
-    """Let who reads it search it, whatever mode it was left with: what is in it decides, for root and others alike."""
+    """Make it readable and searchable for its owner, whatever its mode, so that root and other users get the same."""
     mode = os.fstat(descriptor).st_mode
     if ~mode & stat.S_IRWXU:
         os.fchmod(descriptor, stat.S_IMODE(mode) | stat.S_IRWXU)

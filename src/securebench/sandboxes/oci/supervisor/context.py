@@ -1,4 +1,4 @@
-"""What a supervisor sets up once: its directory, the files shown to every sandbox, and where cgroups are made."""
+"""What a supervisor sets up once: its directory, the files for all sandboxes, and the parent of their cgroups."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _RETRY_SECONDS = 0.01
 
 
 class SupervisorContext:
-    """What every container of a supervisor shares. ``run`` is its directory, ``group`` the name of its cgroups.
+    """What all containers of a supervisor share. ``run`` is its directory, ``group`` the name of its cgroups.
 
-    ``inner_groups``: the runtime makes groups of its own within those of a container, in every hierarchy.
-    ``program`` is a descriptor of a copy of the runtime, where it should be run from one.
-    ``pooled``: cgroups are made before they are asked for.
-    ``unreadable`` is the owner of the programs that sandboxes are shown, which nobody in them may read, only run.
+    ``inner_groups``: the runtime creates its own groups within those of a container, in every hierarchy.
+    ``program`` is a descriptor of a copy of the runtime, if it should be run from a copy.
+    ``pooled``: cgroups are created before they are needed.
+    ``unreadable`` is the owner of the programs mounted in sandboxes, which can be executed there but not read.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SupervisorContext:
         sealed: str | None = None,
         pooled: bool = True,
     ) -> None:
-        """Look around. Nothing is made yet. ``sealed`` is the path of a runtime that is to be run from a copy."""
+        """Inspect the machine; nothing is created yet. ``sealed`` is the path of a runtime to be run from a copy."""
         self.run = run
         self.group = group
         self.inner_groups = inner_groups
@@ -44,9 +44,9 @@ class SupervisorContext:
         self.hierarchies = cgroups.find_hierarchies(other_controllers=inner_groups)
 
     def prepare(self, files: dict[str, str]) -> dict[str, Any]:
-        """Make them, with copies of ``files`` (name: source) in :data:`SHOWN`. Return what a driver has to know.
+        """Set up everything, with copies of ``files`` (name: source) in :data:`SHOWN`.
 
-        Raises ``OSError``.
+        Returns the report for the driver. Raises ``OSError``.
         """
         mounts.mount_tmpfs(self.run, "711")
         os.mkdir(f"{self.run}/state", 0o700)
@@ -62,7 +62,7 @@ class SupervisorContext:
         }
 
     def remove(self) -> None:
-        """Remove what was made, also on the host."""
+        """Remove everything that was created, also on the host."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not self._remove_groups() and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)
@@ -72,11 +72,11 @@ class SupervisorContext:
             os.rmdir(self.run)
 
     def _show(self, files: dict[str, str]) -> None:
-        """Copy them: a sandbox can see from where on the host something is mounted, and these are none of its.
+        """Copy ``files``. Copies are mounted because a sandbox can see the source paths of its mounts on the host.
 
-        A process whose program its user may not read cannot be traced, and its memory and files in ``/proc`` cannot be
-        opened, by others of that user: so a sandbox cannot get at its first process. A runtime that enters the sandbox
-        can, as it has all capabilities over a namespace that the program's owner is in.
+        If a process's program is not readable for its user, other processes of that user cannot trace it or open its
+        memory and files in ``/proc``. So a sandbox cannot manipulate its first process. A runtime that enters the
+        sandbox can, because it has all capabilities over a user namespace in which the program's owner is mapped.
         """
         directory = f"{self.run}/{SHOWN}"
         os.mkdir(directory)
@@ -97,7 +97,7 @@ class SupervisorContext:
         try:
             for hierarchy in self.hierarchies:
                 hierarchy.make_parent(self.group)
-        except OSError:  # what looks writable is not: then there are no limits of this kind, and the driver says so
+        except OSError:  # not writable after all: then cgroups enforce no limits, and the driver reports that
             self._remove_groups()
             self.hierarchies = []
 
@@ -106,26 +106,26 @@ class SupervisorContext:
         return all(gone)
 
     def _hide_hybrid(self) -> None:
-        """Cover the cgroup2 mount beside version 1, if nothing of it is used: crun refuses to work with both."""
+        """Cover an unused cgroup2 mount of a hybrid setup: crun refuses to work with both versions."""
         if not any(hierarchy.unified for hierarchy in self.hierarchies):
             for mount_point in cgroups.hybrid_mounts():
                 mounts.mount_tmpfs(mount_point, "755")
 
 
 SHOWN = "shown"
-"""The directory of the files that every sandbox is shown."""
+"""The directory of the files that are mounted in every sandbox."""
 
 OWNER_FILE = "owner"
-"""The file of a run directory that says whose it is."""
+"""The file of a run directory with the label of its owner."""
 
 
 def _sealed_copy(path: str) -> int | None:
     try:
         with open(path, "rb") as file:
             is_script = file.read(2) == b"#!"
-        # A script's interpreter would look for it by a descriptor that is closed by then.
+        # A script's interpreter would open it through a descriptor that is closed by then.
         return None if is_script else sealed_copy(path)
-    except OSError:  # an administrator allows no programs in memory: the runtime does for itself what it can
+    except OSError:  # an administrator may forbid programs in memory; the runtime then protects itself
         return None
 
 

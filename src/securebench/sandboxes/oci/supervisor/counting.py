@@ -1,8 +1,8 @@
-"""A user namespace around one runtime, so that the processes of its sandbox are counted apart from all others.
+"""A user namespace around a runtime, so that the processes of its sandbox are counted separately from all others.
 
-Without cgroups a limit of processes is one of the user's (``RLIMIT_NPROC``). The kernel counts them by namespace, and
-holds all that are in a namespace to the limit that its maker had. A runtime that takes on a sandbox's limits before it
-makes the namespace is held to them itself: started beside others, it would be to a limit of all sandboxes together.
+Without cgroups, the only process limit is the user's (``RLIMIT_NPROC``). The kernel counts processes for each user
+namespace, and limits those in a namespace to the limit that its creator had. A runtime that applies the sandbox's
+limits to itself before it creates the namespace would be limited by the processes of all sandboxes together.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _READY = b"r"
 
 
 class Gate:
-    """What a new process enters a namespace of its own through, and what its parent opens it with."""
+    """Synchronizes a new process, which enters its own user namespace, with its parent, which writes the id maps."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
         self._outside, self._inside = socket.socketpair()
 
     def enter(self) -> None:
-        """Be in the namespace, as who one was, with room for so many processes. Raises ``OSError``."""
+        """Enter a new namespace with unchanged ids, and limit its processes. Raises ``OSError``."""
         self._outside.close()
         with self._inside:
             unshare(CLONE_NEWUSER)
             self._inside.sendall(_READY)
             if self._inside.recv(1) != _READY:
-                raise OSError("its user namespace was not given its users")
+                raise OSError("the id maps of its user namespace could not be written")
         resource.setrlimit(resource.RLIMIT_NPROC, (self._processes, self._processes))
 
     def open(self, pid: int) -> None:
-        """Give the namespace of the new process ``pid`` the users of this one. What fails, that process hears of."""
+        """Write the id maps of the new process ``pid``. If that fails, :meth:`enter` raises an error there."""
         self._inside.close()
         with self._outside, suppress(OSError):
             if self._outside.recv(1) != _READY:
@@ -47,5 +47,5 @@ class Gate:
 
 
 def _same(id_map: str) -> str:
-    """Return the map that gives each id inside of ``id_map`` to itself."""
+    """Return a map of each id that is inside ``id_map`` to itself."""
     return "\n".join(f"{first} {first} {size}" for first, _, size in map(str.split, id_map.splitlines()))

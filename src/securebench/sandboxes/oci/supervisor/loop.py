@@ -1,4 +1,4 @@
-"""The supervisor's one loop: requests in, reports out, time limits kept, children waited for."""
+"""The supervisor's event loop: it receives requests, sends reports, enforces time limits and waits for children."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 
 _RETRY_SECONDS = 0.002
-"""How soon a kill or a removal that did not work at once is tried again; each time waits twice as long."""
+"""The delay until a kill or a removal is retried. It doubles each time."""
 
 _LONGEST_RETRY_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
@@ -32,22 +32,22 @@ _REMOVAL_SECONDS = 2.0
 
 
 class Supervisor:
-    """The state of the loop: cells by their names, jobs by their pids, and what is to be tried again when."""
+    """The state of the loop: containers by name, processes by pid, and calls that are scheduled."""
 
     def __init__(self, control: socket.socket, context: SupervisorContext) -> None:
         self._control = control
         self._context = context
         self._containers: dict[str, SupervisedContainer] = {}
         self._processes: dict[int, tuple[SupervisedContainer, RuntimeProcess]] = {}
-        self._strays: dict[int, int] = {}
-        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._orphan_statuses: dict[int, int] = {}
+        self._scheduled: list[tuple[float, Callable[[], None]]] = []
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._over = False
         self._cgroup_pool = CgroupPool(context)
 
     def serve(self, owner: int) -> None:
-        """Serve until the driver is done, or its process, of which ``owner`` is a descriptor, is gone."""
+        """Serve until the driver closes the channel, or its process, of which ``owner`` is a pidfd, is gone."""
         children = _child_signals()
         self._watch(self._control.fileno(), self._serve_request)
         self._watch(owner, self._stop)
@@ -55,12 +55,12 @@ class Supervisor:
         self._refill()
         while not self._over:
             for descriptor, _ in self._poll.poll(self._wait_seconds()):
-                if descriptor in self._handlers:  # handling one event may have ended what another was for
+                if descriptor in self._handlers:  # an earlier event may have removed it
                     self._handlers[descriptor]()
-            self._do_what_is_due()
-        _end_everything()
+            self._run_scheduled()
+        _kill_everything()
         self._remove_all()
-        self._cgroup_pool.remove()  # with the groups that the cells before left to them
+        self._cgroup_pool.remove()  # last, because removed containers return their groups to it
 
     def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
         self._handlers[descriptor] = handler
@@ -75,8 +75,8 @@ class Supervisor:
         try:
             frame = receive(self._control, START_DESCRIPTORS)
         except FrameError:
-            # Its descriptors are lost, because this process may not open more files, and with them the channel to
-            # answer on. The driver sees that channel close; the sandboxes that run are unaffected.
+            # Its descriptors are lost because this process has too many open files, including the channel for the
+            # answer. The driver sees that channel close; running sandboxes are unaffected.
             return
         if frame is None:
             self._stop()
@@ -85,14 +85,16 @@ class Supervisor:
         request, document = read_request(payload)
         os.close(payload)
         talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
-        process = RuntimeProcess(talk, request["log"], request["started"], request["seconds"], leaves=request["leaves"])
+        process = RuntimeProcess(
+            talk, request["log"], request["started"], request["seconds"], detached=request["detached"]
+        )
         process.first = "tree" in request
         try:
             self._start(request, document, process, streams)
         except UnsafeSourceError as error:
             process.report({"failed": str(error), "unsafe": True})
         except (OSError, KeyError) as error:
-            process.report({"failed": str(error) if isinstance(error, OSError) else "its sandbox has ended"})
+            process.report({"failed": str(error) if isinstance(error, OSError) else "its sandbox has exited"})
         finally:
             close_all(streams)
             if not process.pid:
@@ -104,7 +106,7 @@ class Supervisor:
             container = SupervisedContainer(name, self._context)
             try:
                 container.prepare(request, self._cgroup_pool)
-                _hand_over(container, request["forwarded_ports"], process)
+                _send_forwarded_ports(container, request["forwarded_ports"], process)
                 self._launch(container, request, document, process, streams)
             except BaseException:
                 container.remove()
@@ -119,7 +121,7 @@ class Supervisor:
             self._launch(container, request, document, process, streams)
 
     def _refill(self) -> None:
-        with suppress(OSError):  # what is missing is heard of when it is needed
+        with suppress(OSError):  # if a cgroup is needed and cannot be created, that raises the error
             self._cgroup_pool.refill()
 
     def _launch(
@@ -133,16 +135,16 @@ class Supervisor:
         container.write(request["document"], document)
         container.launch(process, request["argv"], streams, request.get("processes"))
         self._processes[process.pid] = (container, process)
-        self._watch(process.channel.fileno(), partial(self._hear, container, process))
+        self._watch(process.channel.fileno(), partial(self._on_message, container, process))
 
     # --- ends
 
-    def _hear(self, container: SupervisedContainer, process: RuntimeProcess) -> None:
-        """Set a new time limit for a process, or end its container: the driver asks for it, or hangs up."""
+    def _on_message(self, container: SupervisedContainer, process: RuntimeProcess) -> None:
+        """Set a new time limit for a process, or kill its container if the driver requests that or hangs up."""
         try:
             frame = receive(process.channel)
         except BlockingIOError:
-            # An event of an earlier process, whose descriptor had the same number: the driver sent nothing.
+            # The event was for an earlier process, whose descriptor had the same number: the driver sent nothing.
             return
         except (OSError, FrameError):
             frame = None
@@ -164,7 +166,7 @@ class Supervisor:
             self._kill(container)
 
     def _kill(self, container: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
-        """Kill all of a cell. A runtime that is still setting it up may need to be asked again."""
+        """Kill a container. If its runtime is still setting it up, this has to be repeated."""
         if container.kill():
             self._later(delay, partial(self._kill, container, delay * 2))
 
@@ -173,45 +175,45 @@ class Supervisor:
             os.read(children, 4096)
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                self._child_ended(*ended)
-        if not any(process.leaves for _, process in self._processes.values()):
-            self._strays.clear()
+                self._child_exited(*ended)
+        if not any(process.detached for _, process in self._processes.values()):
+            self._orphan_statuses.clear()
 
-    def _child_ended(self, pid: int, status: int) -> None:
-        """Settle the job of a child that has ended, or go on with the process that a runtime has left."""
-        if pid not in self._processes:  # an orphan of some runtime: maybe left by one that has not ended yet
-            self._strays[pid] = status
+    def _child_exited(self, pid: int, status: int) -> None:
+        """Settle the process of an exited child, or adopt the process that a detached runtime has started."""
+        if pid not in self._processes:  # an orphan, possibly of a detached runtime that has not exited yet
+            self._orphan_statuses[pid] = status
             return
         container, process = self._processes.pop(pid)
-        if not process.leaves or status:
+        if not process.detached or status:
             self._settle(container, process, status)
             return
-        process.pid, process.leaves, process.is_left = process.left(), False, True
-        if _is_there(process.pid):
+        process.pid, process.detached, process.is_adopted = process.detached_pid(), False, True
+        if _exists(process.pid):
             self._processes[process.pid] = (container, process)
         else:
-            self._settle(container, process, self._strays.get(process.pid, signal.SIGKILL))
+            self._settle(container, process, self._orphan_statuses.get(process.pid, signal.SIGKILL))
 
     def _settle(
         self, container: SupervisedContainer, process: RuntimeProcess, status: int, delay: float = _RETRY_SECONDS
     ) -> None:
-        """Report the end of ``process``, but of a cell that was killed not before nothing in it can run any more."""
+        """Report the exit of ``process``. If its container was killed, first wait until nothing in it is running."""
         main = container.main
-        if process is main and os.WIFSIGNALED(status) and not container.is_still(self._orphans):
+        if process is main and os.WIFSIGNALED(status) and not container.kill_rest(self._orphans):
             self._later(delay, partial(self._settle, container, process, status, delay * 2))
-        elif process is not main and main in container.processes and (container.is_ending or container.is_falling()):
-            container.held.append((process, status))
+        elif process is not main and main in container.processes and (container.is_ending or container.is_exiting()):
+            container.delayed.append((process, status))
         else:
             self._report_end(container, process, status)
             if process is main:
-                for held, held_status in container.held:
-                    self._report_end(container, held, held_status)
+                for command, command_status in container.delayed:
+                    self._report_end(container, command, command_status)
                 self._remove(container)
                 self._forget(process)
 
     def _report_end(self, container: SupervisedContainer, process: RuntimeProcess, status: int) -> None:
         container.processes.discard(process)
-        report = process.outcome(status, container.starved(), container.lost)
+        report = process.outcome(status, container.oom_kills(), container.lost)
         if process is container.main:
             container.lost = report["lost"]
         changes, descriptors = container.changes() if process is container.main else ({}, [])
@@ -223,10 +225,9 @@ class Supervisor:
 
     def _orphans(self) -> list[int]:
         pids = children(os.getpid())
-        left = {
-            process.left() for _, process in self._processes.values()
-        }  # read after them: what is left was written down before
-        return [pid for pid in pids if pid not in self._processes and pid not in left]
+        # Read after the children: a runtime writes the pid before the process becomes a child of the supervisor.
+        detached = {process.detached_pid() for _, process in self._processes.values()}
+        return [pid for pid in pids if pid not in self._processes and pid not in detached]
 
     def _remove(self, container: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
         if not container.processes and container.remove():
@@ -236,23 +237,25 @@ class Supervisor:
 
     def _remove_all(self) -> None:
         deadline = time.monotonic() + _REMOVAL_SECONDS
-        left = list(self._containers.values())
-        while (left := [container for container in left if not container.remove()]) and time.monotonic() < deadline:
+        rest = list(self._containers.values())
+        while (rest := [container for container in rest if not container.remove()]) and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)
 
     # --- time
 
     def _later(self, delay: float, call: Callable[[], None]) -> None:
-        self._due.append((time.monotonic() + min(delay, _LONGEST_RETRY_SECONDS), call))
+        self._scheduled.append((time.monotonic() + min(delay, _LONGEST_RETRY_SECONDS), call))
 
     def _wait_seconds(self) -> float | None:
         times = [process.deadline for _, process in self._processes.values() if not process.killed]
-        times += [moment for moment, _ in self._due]
+        times += [moment for moment, _ in self._scheduled]
         return min(max(0.0, min(times) - time.monotonic()), _LONGEST_WAIT_SECONDS) if times else None
 
-    def _do_what_is_due(self) -> None:
+    def _run_scheduled(self) -> None:
+        """Run the scheduled calls that are due, and kill containers at their time limit."""
         now = time.monotonic()
-        due, self._due = [call for moment, call in self._due if moment <= now], [e for e in self._due if e[0] > now]
+        due = [call for moment, call in self._scheduled if moment <= now]
+        self._scheduled = [entry for entry in self._scheduled if entry[0] > now]
         for call in due:
             call()
         for container, process in list(self._processes.values()):
@@ -261,8 +264,8 @@ class Supervisor:
                 self._end(container)
 
 
-def _hand_over(container: SupervisedContainer, ports: list[int], process: RuntimeProcess) -> None:
-    """Make the forwarded ports of a cell, and give them to its driver. Raises ``OSError``."""
+def _send_forwarded_ports(container: SupervisedContainer, ports: list[int], process: RuntimeProcess) -> None:
+    """Open the forwarded ports of a container, and send them to its driver. Raises ``OSError``."""
     if not ports:
         return
     listeners = container.open_forwarded_ports(ports)
@@ -272,13 +275,14 @@ def _hand_over(container: SupervisedContainer, ports: list[int], process: Runtim
         close_all(listeners)
 
 
-def _is_there(pid: int) -> bool:
-    """Whether ``pid`` was not waited for yet.
+def _exists(pid: int) -> bool:
+    """Whether ``pid`` exists, running or as a zombie.
 
-    It need not be our child yet: crun ends when a child of a child of it has started the container and written down
-    its first process. That one becomes ours with the end of the other, whether it still runs then or not.
+    It may not be a child of this process yet: crun exits after a grandchild of it has started the container and written
+    the pid of the first process. When that grandchild exits, the first process becomes a child of this one, even if it
+    has exited by then.
     """
-    if pid < 1:  # which would be a group
+    if pid < 1:  # a number below 1 would mean a process group
         return False
     try:
         os.kill(pid, 0)
@@ -288,15 +292,15 @@ def _is_there(pid: int) -> bool:
 
 
 def _child_signals() -> int:
-    """Return a descriptor that can be read whenever a child has ended."""
+    """Return a descriptor that becomes readable when a child exits."""
     readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     return readable
 
 
-def _end_everything() -> None:
-    """Kill every other process of this namespace, and wait until none is left."""
+def _kill_everything() -> None:
+    """Kill every other process in this pid namespace, and wait until none is left."""
     with suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
     with suppress(ChildProcessError):

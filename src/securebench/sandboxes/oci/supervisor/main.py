@@ -11,7 +11,7 @@ from securebench.sandboxes.oci.supervisor.loop import Supervisor
 
 
 def main(descriptor: int) -> None:
-    """Set everything up, report that it is ready, and serve until the driver is gone."""
+    """Set up everything, report that the supervisor is ready, and serve until the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o022)
     control, (settings, (owner,)) = inherited_channel(descriptor, 1)

@@ -1,4 +1,4 @@
-"""Mounts in the supervisor's own mount namespace: system calls, and the options that every mount has."""
+"""Mounts in the supervisor's mount namespace: system calls and mount options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MS_REMOUNT, MS_BIND = 32, 4096
 MNT_DETACH = 2
 
 _KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
-"""Flags of a source that its bind keeps. In a user namespace the kernel refuses to drop them, and nobody should."""
+"""Flags of a source that a bind mount keeps. In a user namespace the kernel does not allow removing them."""
 
 _BYTES_PER_INODE = 4096
 _LEAST_INODES = 1024
@@ -23,32 +23,34 @@ _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 
 
 class UnsafeSourceError(Exception):
-    """The source of a mount passes through a link, is no file or directory, or is not there."""
+    """The source of a mount is missing, passes through a link, or is neither a file nor a directory."""
 
 
 def mount_tmpfs(target: str, mode: str, size: int | None = None) -> None:
-    """Mount an empty file system in memory, of at most ``size`` bytes."""
+    """Mount an empty tmpfs of at most ``size`` bytes."""
     bounds = () if size is None else tmpfs_bounds(size)
     _mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, ",".join((f"mode={mode}", *bounds)))
 
 
 def tmpfs_bounds(size: int) -> tuple[str, str]:
-    """Return the options that bound a file system in memory to ``size`` bytes of content, and its number of files.
+    """Return the options that limit a tmpfs to ``size`` bytes of content, and its number of files.
 
-    So many empty ones take the kernel about a quarter of that. Without a cgroup nobody else counts them.
+    The maximum number of empty files needs about a quarter of ``size`` in kernel memory, which nothing else limits
+    without a cgroup.
     """
     return f"size={size}", f"nr_inodes={max(_LEAST_INODES, size // _BYTES_PER_INODE)}"
 
 
 def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: bool) -> None:
-    """Show ``lower`` at ``root`` of ``directory``, with changes kept in ``upper`` of it, beside ``work``.
+    """Mount ``lower`` at ``root`` in ``directory``, with changes in ``upper`` next to it.
 
-    ``locked``: without devices and set-id programs, as no user namespace can undo. The names are relative and the
-    lower one a descriptor: a sandbox sees them among its mounts, and no odd path can break out of them.
+    ``locked``: without devices and set-id programs, which a user namespace cannot undo. The paths are relative and
+    ``lower`` is a descriptor: a sandbox can read them in its list of mounts, and special characters in a path cannot
+    inject options.
 
-    Whatever the kernel's defaults are, ``upper`` holds whole files, directories under their own names, and nothing that
-    refers to the image's. So what is in it is read without knowing more than two marks: a character device 0/0 for what
-    was removed, and on a directory that took the place of another one the attribute that :func:`opaque` names.
+    The options override the kernel's defaults so that ``upper`` contains only complete files, directories under their
+    own names, and no references to the image. A reader then needs to know only two markers: a character device 0/0 for
+    a removed entry, and the attribute from :func:`opaque` on a directory that replaced another one.
     """
     descriptor = os.open(lower, os.O_PATH | os.O_DIRECTORY)
     options = f"lowerdir=/proc/self/fd/{descriptor},upperdir=upper,workdir=work,{_PLAIN}"
@@ -62,31 +64,31 @@ def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: 
 
 
 def opaque(*, user_attributes: bool) -> str:
-    """Return the attribute that ``upper`` has, of value ``y``, on directories that show nothing of ``lower``.
+    """Return the attribute, of value ``y``, of directories in ``upper`` that hide those of ``lower``.
 
-    Nobody in a sandbox can write one: ``trusted.*`` takes a privilege over the whole host, and with
-    ``user_attributes`` the overlay keeps names that begin like its own to itself.
+    A sandbox cannot write it: ``trusted.*`` requires a privilege over the whole host, and with ``user_attributes`` the
+    overlay reserves names with its own prefix.
     """
     return "user.overlay.opaque" if user_attributes else "trusted.overlay.opaque"
 
 
 def mount_devices(target: str) -> None:
-    """Show, read-only, the devices of the kernel, and of the network namespace that this process is in."""
+    """Mount sysfs read-only: the kernel's devices, including those of this process's network namespace."""
     _mount("sysfs", target, "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def bind(source: str, target: str) -> None:
-    """Bind ``source``, which is ours and no link, to ``target``, which is there."""
+    """Bind ``source``, which belongs to the supervisor and is not a link, to the existing ``target``."""
     _mount(source, target, None, MS_BIND)
 
 
 def make_read_only(target: str) -> None:
-    """Let nobody write to what is mounted at ``target`` any more."""
+    """Remount ``target`` read-only."""
     _mount(None, target, None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | MS_RDONLY)
 
 
 def stage(source: str, target: str, *, read_only: bool) -> None:
-    """Bind ``source`` to ``target``, which is made. Raises :class:`UnsafeSourceError` for what may not be mounted."""
+    """Create ``target`` and bind ``source`` to it. Raises :class:`UnsafeSourceError` if it may not be mounted."""
     descriptor = _open_plain(source)
     try:
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
@@ -102,18 +104,18 @@ def stage(source: str, target: str, *, read_only: bool) -> None:
 
 
 def detach(target: str) -> None:
-    """Take away a mount and all that lies on it. What still uses it goes on until it ends."""
+    """Unmount ``target`` and everything below it. Processes that use it can continue to do so until they exit."""
     _check(_libc.umount2(target.encode(), MNT_DETACH), target)
 
 
 def _open_plain(source: str) -> int:
-    """Open component by component: whoever swaps one for a link meanwhile is refused."""
+    """Open ``source`` component by component, so that a component replaced by a link meanwhile is rejected."""
     descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY)
     for part in source.split("/")[1:]:
         try:
             below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=descriptor)
         except OSError as error:
-            raise UnsafeSourceError(f"the mount of {source} cannot be looked at: {error.strerror}") from None
+            raise UnsafeSourceError(f"the mount of {source} cannot be inspected: {error.strerror}") from None
         finally:
             os.close(descriptor)
         descriptor = below

@@ -1,7 +1,7 @@
-"""A network namespace of a cell, made before its runtime starts: loopback, and sockets in it on which others listen.
+"""The network namespace of a container, created before its runtime starts: loopback with listening sockets.
 
-The supervisor has a network namespace of its own, which it never uses: so it may always go back to it, also in the user
-namespace of an ordinary user, and no runtime is ever started where the host's network is.
+The supervisor itself has a separate network namespace without connections. So it can always switch back to it, also in
+the user namespace of an ordinary user, and no runtime is ever started in the host's network namespace.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 _OWN = "/proc/self/ns/net"
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _FLAGS_OF_LOOPBACK = struct.Struct("16sh22x")
-"""The kernel's ``ifreq`` with flags: a name, and room for the largest of its kinds."""
+"""The kernel's ``struct ifreq`` with flags: a name, the flags, and padding to its full size."""
 _BACKLOG = 128
 
 
-def make_network(ports: list[int], place: str, devices: str) -> list[int]:
-    """Make a network namespace with loopback alone, and return a listening socket a port, each on its 127.0.0.1.
+def make_network(ports: list[int], path: str, devices: str) -> list[int]:
+    """Create a network namespace with loopback only. Return a listening socket on its 127.0.0.1 for each port.
 
-    The namespace is bound to the new file ``place``. What the kernel shows of its devices is mounted, read-only, at the
-    new directory ``devices``: only who owns the namespace can, and the sandbox does not. Raises ``OSError``.
+    The namespace is bound to the new file ``path``. Its sysfs is mounted read-only at the new directory ``devices``:
+    only the owner of the namespace can mount it, and the sandbox does not own it. Raises ``OSError``.
     """
     listeners: list[int] = []
     try:
         with _new_namespace():
             _raise_loopback()
             listeners += map(_listen, ports)
-            os.close(os.open(place, os.O_CREAT | os.O_EXCL, 0o600))
-            mounts.bind(_OWN, place)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+            mounts.bind(_OWN, path)
             os.mkdir(devices)
             mounts.mount_devices(devices)
     except BaseException:
@@ -48,9 +48,9 @@ def make_network(ports: list[int], place: str, devices: str) -> list[int]:
     return listeners
 
 
-def enter_network(place: str) -> None:
-    """Let this process, which becomes a runtime, enter the namespace that is bound to ``place``. Raises ``OSError``."""
-    descriptor = os.open(place, os.O_RDONLY)
+def enter_network(path: str) -> None:
+    """Move this process, which becomes a runtime, into the namespace bound to ``path``. Raises ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         setns(descriptor, CLONE_NEWNET)
     finally:
@@ -73,15 +73,15 @@ def _new_namespace() -> Iterator[None]:
 def _go_back(own: int) -> None:
     try:
         setns(own, CLONE_NEWNET)
-    except OSError as error:  # whatever were started from now on would share a namespace with a sandbox
+    except OSError as error:  # all runtimes started from now on would share a namespace with a sandbox
         raise SystemExit(f"the supervisor cannot leave the network namespace of a sandbox: {error}") from error
 
 
 def _raise_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        request = fcntl.ioctl(asking, _SIOCGIFFLAGS, _FLAGS_OF_LOOPBACK.pack(b"lo", 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, _FLAGS_OF_LOOPBACK.pack(b"lo", 0))
         _, flags = _FLAGS_OF_LOOPBACK.unpack(request)
-        fcntl.ioctl(asking, _SIOCSIFFLAGS, _FLAGS_OF_LOOPBACK.pack(b"lo", flags | _IFF_UP))
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _FLAGS_OF_LOOPBACK.pack(b"lo", flags | _IFF_UP))
 
 
 def _listen(port: int) -> int:

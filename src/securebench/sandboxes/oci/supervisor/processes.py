@@ -1,4 +1,4 @@
-"""A job: one runtime process that the supervisor waits for. It runs a container, or a command in one."""
+"""Runtime processes, which the supervisor starts and waits for. Each runs a container, or a command in one."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SIGKILLED = 137
-"""128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
+"""128 + SIGKILL: killed by SecureBench, or by the kernel because it was out of memory."""
 
 TIMED_OUT = 124
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-"""What only somebody on the host sends a runtime, of which a sandbox sees nothing: it may crash it, at the most."""
+"""Signals that only the host sends to a runtime. A sandbox cannot see its runtime, and could at most crash it."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 MACHINE_MEMORY = "the machine, or a limit above the sandbox, ran out of memory"
 
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
-"""Names the directory in which crun binds its own program, read-only, to a file that it makes and soon removes.
+"""The variable for the directory in which crun creates a temporary file, to which it binds its own program read-only.
 
-By default that is the host's /tmp, where the file stays if crun is killed meanwhile. Where it can make none, or is a
-copy in memory already, it needs none. runc, whose variable it was first, sets it itself; gVisor makes no such file.
+The default is the host's /tmp, where the file stays if crun is killed meanwhile. If crun cannot create it, or runs from
+a copy in memory, it does without. The variable is runc's, which sets it itself; gVisor creates no such file.
 """
 
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -42,49 +42,49 @@ _THREADS = "/proc/{0}/task"
 
 _PF_EXITING = 0x4
 _FLAGS_AFTER_NAME = 6
-"""Which of the fields behind a process's name in ``/proc/PID/stat`` holds its flags, and the one of its end."""
+"""The index of the flags in ``/proc/PID/stat``, counted from the field after the name; and the flag for exiting."""
 
 _LOG_BYTES = 4096
-"""How much of a runtime's log is reported. It has to fit into a frame, where one byte can take six."""
+"""How much of a runtime's log is reported. It has to fit into a frame, in which one byte can take six."""
 
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
-"""How long a command waits for its container's record, on a machine that does much else, and how often it looks."""
+"""How long a command waits for its container's record, long enough for a busy machine, and how often it checks."""
 
 
-class Starved(NamedTuple):
-    """How many processes of a sandbox were killed for want of memory, and how many of those at its own limit."""
+class OomKills(NamedTuple):
+    """The number of out-of-memory kills in a sandbox, and how many of them were due to its own limit."""
 
-    kills: int = 0
+    total: int = 0
     at_limit: int = 0
 
 
 class RuntimeProcess:
-    """A runtime process and the socket on which its driver hears of it. ``deadline`` is of the monotonic clock.
+    """A runtime process, and the socket for reports to its driver. ``deadline`` is a time of the monotonic clock.
 
-    ``log`` is where the runtime says what went wrong; ``started`` is the file that it makes when it has started what
-    it was to run. With ``leaves`` the runtime then ends, and leaves it to us, whom it is a child of from then on.
-    If it is the ``first`` of its cell, that is the first process of a container, else a command in one.
+    ``log`` is the file of the runtime's error messages, and ``started`` the file to which it writes the pid of the
+    process that it has started. If ``detached``, it then exits, and that process becomes a child of the supervisor,
+    which sets ``is_adopted``. If ``first``, that is the first process of a container, else a command in one.
     """
 
-    def __init__(  # what a request says of it
-        self, channel: socket.socket, log: str, started: str, seconds: float, *, leaves: bool = False
+    def __init__(
+        self, channel: socket.socket, log: str, started: str, seconds: float, *, detached: bool = False
     ) -> None:
         self.channel = channel
         channel.setblocking(False)  # one loop serves all processes, and must not wait for one of them
         self.log = log
         self.started = started
-        self.leaves = leaves
+        self.detached = detached
         self.deadline = time.monotonic() + seconds
         self.pid = 0
         self.first = False
-        self.is_left = False
-        self.starved_before = Starved()
+        self.is_adopted = False
+        self.oom_before = OomKills()
         self.timed_out = False
         self.killed = False
 
     def start(self, runtime: RuntimeCall, streams: list[int], prepare: Callable[[], None]) -> None:
-        """Start the runtime with ``streams`` as its standard ones. ``prepare`` runs in the new process."""
+        """Start the runtime with ``streams`` as its standard streams. ``prepare`` runs in the new process."""
         gate = None if runtime.processes is None else Gate(runtime.processes)
         self.pid = os.fork()
         if self.pid == 0:
@@ -92,9 +92,9 @@ class RuntimeProcess:
         if gate is not None:
             gate.open(self.pid)
 
-    def left(self) -> int:
-        """Return the process that its runtime leaves to us, or has left: 0 if it leaves none, or has none yet."""
-        if not self.leaves:
+    def detached_pid(self) -> int:
+        """Return the pid of the process that a detached runtime has started, or 0 if there is none (yet)."""
+        if not self.detached:
             return 0
         try:
             with open(self.started) as file:
@@ -103,22 +103,22 @@ class RuntimeProcess:
             return 0
 
     def report(self, report: dict[str, Any], *descriptors: int) -> None:
-        """Tell the driver, if it still listens."""
+        """Send ``report`` to the driver, if its end of the channel is still open."""
         with suppress(OSError):
             send(self.channel, pack(report), descriptors)
 
-    def outcome(self, status: int, starved: Starved, lost: str = "") -> dict[str, Any]:
-        """Return the report of its end with a wait ``status``, when its sandbox has ``starved`` so often.
+    def outcome(self, status: int, oom_kills: OomKills, lost: str = "") -> dict[str, Any]:
+        """Return the report of its exit with a wait ``status``, given the ``oom_kills`` in its sandbox so far.
 
-        ``lost`` is why its end says nothing about what ran in it, or empty. Nothing in a sandbox can bring that about.
-        The argument says so of the container in which it ran, if it is a command that was killed with that.
+        The report's ``lost`` is the reason why its exit says nothing about what ran in it, or empty. Nothing in a
+        sandbox can cause that. The argument ``lost`` is the same of its container, for a command killed with that.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
-        kills = starved.kills > self.starved_before.kills
-        if log and (self.killed or kills):  # the runtime was hit itself, and complains
+        kills = oom_kills.total > self.oom_before.total
+        if log and (self.killed or kills):  # the runtime itself was affected, and its log is about that
             code, log = SIGKILLED, ""
-        # A time limit that fires while the process ends by itself has killed nothing.
+        # If the time limit fires while the process is exiting anyway, it has killed nothing.
         timed_out = self.timed_out and code == SIGKILLED
         return {
             "exit": TIMED_OUT if timed_out else code,
@@ -126,44 +126,44 @@ class RuntimeProcess:
             "out_of_memory": code == SIGKILLED and not self.killed and kills,
             "killed": self.killed,
             "started": self.has_started(),
-            "lost": (code == SIGKILLED and lost) or self._lost(status, starved) if code else "",
+            "lost": (code == SIGKILLED and lost) or self._lost(status, oom_kills) if code else "",
             "log": log,
         }
 
     def await_start(self) -> None:
-        """Wait, for some seconds at most, until its runtime has written down the process that it started.
+        """Wait, with a time limit, until its runtime has written the pid of the process that it started.
 
-        Only then can a command be run beside that. crun records a container after its first process has begun to run,
-        and that one may have been heard of long before: crun looks into its record first, and fails without one.
+        Only then can another command be started in the container. crun writes its record of a container after the first
+        process has begun to run, which may have produced output long before. ``crun exec`` fails without the record.
         """
         give_up = time.monotonic() + _RECORD_SECONDS
         while not self.has_started() and time.monotonic() < give_up:
             time.sleep(_RECORD_POLL_SECONDS)
 
     def has_started(self) -> bool:
-        """Whether its runtime has written down the process that it started, and not something else."""
+        """Whether its runtime has written a valid pid of the process that it started."""
         try:
             with open(self.started) as file:
                 return int(file.read(32)) > 0
         except (OSError, ValueError):
             return False
 
-    def _lost(self, status: int, starved: Starved) -> str:
-        """Say what the machine did to it, or nothing.
+    def _lost(self, status: int, oom_kills: OomKills) -> str:
+        """Return what the machine did to it, or an empty text.
 
-        A kill for want of memory is the sandbox's own if it was at its own limit in that time; else the kernel chose
-        one of its processes because a group above it, or the whole machine, had none left.
+        An out-of-memory kill is the sandbox's own fault if it reached its own limit in that time. Otherwise the kernel
+        selected one of its processes because a parent group, or the whole machine, was out of memory.
         """
-        before = self.starved_before
-        if starved.kills > before.kills:
-            return "" if starved.at_limit > before.at_limit else MACHINE_MEMORY
+        before = self.oom_before
+        if oom_kills.total > before.total:
+            return "" if oom_kills.at_limit > before.at_limit else MACHINE_MEMORY
         if not os.WIFSIGNALED(status) or self.killed:
             return ""
-        if not self.is_left and os.WTERMSIG(status) in _FROM_OUTSIDE:
+        if not self.is_adopted and os.WTERMSIG(status) in _FROM_OUTSIDE:
             return f"its runtime was killed from outside, by signal {os.WTERMSIG(status)}"
-        # The kernel lets nobody in a pid namespace kill its first process, and the sandbox closes what would make the
-        # kernel do it (:mod:`~securebench.sandboxes.seccomp_profile`); a kill for want of its own memory was counted.
-        if self.is_left and self.first and os.WTERMSIG(status) == signal.SIGKILL:
+        # Processes in a pid namespace cannot kill its first process, and the calls that would make the kernel do it are
+        # blocked (:mod:`~securebench.sandboxes.seccomp_profile`). Out-of-memory kills were handled above.
+        if self.is_adopted and self.first and os.WTERMSIG(status) == signal.SIGKILL:
             return "its first process was killed from outside"
         return ""
 
@@ -176,12 +176,11 @@ class RuntimeProcess:
 
 
 class RuntimeCall(NamedTuple):
-    """A call of a runtime: its arguments, where it runs, and where stands what goes wrong.
+    """A call of a runtime: its arguments, its working directory and its log.
 
-    ``network`` is the path of a network namespace to start it in, if not the supervisor's. ``processes`` is how many
-    there
-    may be, with it, where they have to be counted apart. ``program`` is a descriptor of what to run, if that is not the
-    program that the first argument names.
+    ``network`` is the path of a network namespace to start it in, if not the supervisor's. ``processes`` is the process
+    limit, including the runtime, if its processes have to be counted separately. ``program`` is a descriptor of the
+    program, if that is not the one that the first argument names.
     """
 
     argv: list[str]
@@ -193,10 +192,10 @@ class RuntimeCall(NamedTuple):
 
 
 def sealed_copy(path: str) -> int:
-    """Return a descriptor of a copy in memory that nobody can change. Raises ``OSError``.
+    """Return a descriptor of an immutable copy in memory. Raises ``OSError``.
 
-    Through ``/proc`` a container can get at the program that enters it. A runtime that could be overwritten that way
-    copies itself and starts again from there, each time; one that runs from such a copy has no need to.
+    A container can open the program of a runtime that enters it, through ``/proc``. To avoid being overwritten that
+    way, a runtime copies itself and executes the copy, each time. If it already runs from a sealed copy, it does not.
     """
     descriptor = os.memfd_create("runtime", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(path, "rb") as original, os.fdopen(descriptor, "wb", closefd=False) as copy:
@@ -207,19 +206,17 @@ def sealed_copy(path: str) -> int:
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes whose parent is ``parent``: the kernel lists them by the thread that has made them."""
+    """Return the children of the process ``parent``. The kernel lists them by the thread that created them."""
     threads = _THREADS.format(parent)
     try:
-        return [pid for thread in os.listdir(threads) for pid in _made_by(f"{threads}/{thread}/children")]
-    except (
-        FileNotFoundError,
-        ProcessLookupError,
-    ):  # it, or a thread, has just ended; or this kernel does not list them
+        return [pid for thread in os.listdir(threads) for pid in _read_pids(f"{threads}/{thread}/children")]
+    except (FileNotFoundError, ProcessLookupError):
+        # It, or one of its threads, has just exited; or this kernel does not have these lists.
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
 
 
-def _made_by(listed: str) -> list[int]:
-    with open(listed, "rb") as file:
+def _read_pids(path: str) -> list[int]:
+    with open(path, "rb") as file:
         return [int(pid) for pid in file.read().split()]
 
 
@@ -230,7 +227,7 @@ def exit_code(status: int) -> int:
 
 
 def is_exiting(pid: int) -> bool:
-    """Whether the process ``pid`` has begun to end, or is gone."""
+    """Whether the process ``pid`` has begun to exit, or is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -243,16 +240,16 @@ def _parent(pid: str) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:  # it has just ended
+    except OSError:  # it has just exited
         return 0
 
 
 def become(
     runtime: RuntimeCall, streams: list[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
 ) -> None:
-    """Let this process, a child of the supervisor, become a runtime. What goes wrong stands in its log.
+    """Turn this process, a child of the supervisor, into a runtime. Errors are written to its log.
 
-    What the runtime makes for itself lies in its directory, and goes with it, at whatever moment it is killed.
+    The runtime creates its temporary files in its directory. So they are removed with it, whenever it is killed.
     """
     argv = runtime.argv
     try:
@@ -270,7 +267,7 @@ def become(
         program = argv[0] if runtime.program is None else runtime.program
         environment = {"PATH": _PATH, SCRATCH_VARIABLE: runtime.directory}
         os.execve(program, argv, environment)  # noqa: S606 - what this is for
-    except BaseException as error:  # noqa: BLE001 - this process must not go on as a second supervisor
+    except BaseException as error:  # noqa: BLE001 - this process must not continue as a second supervisor
         with open(runtime.log, "w") as file:
             file.write(f"{argv[0]} could not be started: {error}")
     finally:

@@ -17,7 +17,7 @@ def unshare(kinds: int) -> None:
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Move this process into a namespace that is there already. Raises ``OSError``."""
+    """Move this process into an existing namespace. Raises ``OSError``."""
     _check(_libc.setns(descriptor, kind))
 
 
