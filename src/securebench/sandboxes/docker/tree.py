@@ -24,7 +24,7 @@ class EngineTrees:
         self._copying = threading.Lock()
 
     def lease(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of ``image``. Raises the errors of :func:`import_from_engine` and :meth:`ImageStore.lease`."""
+        """Return the files of ``image``. Raises as :func:`import_from_engine` and :meth:`ImageStore.lease` do."""
         with self._copying:  # once: an image may be large, and many tasks need the same one
             store = self._store = self._store or ImageStore()
             if store.find(image.id) is None:
