@@ -16,6 +16,7 @@ from securebench.importers.terminal.files import TaskFile, refused, tree_digest
 from securebench.importers.terminal.ignored import is_ignored
 from securebench.importers.terminal.script import needed_system_packages, read_script
 from securebench.importers.terminal.shell import UnreadableScriptError
+from securebench.importers.terminal.stand_ins import lacking
 from securebench.importers.terminal.tests import absolute_paths, expected_names, moved
 from securebench.importers.terminal.wheels import PYTEST_VERSION
 from securebench.pack_paths import LANE_ROOTS, container_directory_fault
@@ -78,6 +79,8 @@ def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
     if checker:
         trees[f"images/{task.name}-checker"] = _checker_recipe(task, image, checker, facts)
     _report(task, script, workdir, changed, checker)
+    if f"images/{task.name}" in trees:
+        task.report.lost += lacking(task, facts, choices.base_images)
     row = _row(task, image, workdir, _checker_name(task) if checker else "")
     return ImportedTask(row, task, {root: files for root, files in trees.items() if files}, script.packages, plan)
 
