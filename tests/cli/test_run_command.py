@@ -115,10 +115,13 @@ def test_a_pack_is_no_tester_yaml(
 def test_flags_reach_the_run(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each flag is an option of the run."""
     flags = ["--limit", "3", "--output-dir", "elsewhere", "--resume", "--workers", "4", "--show-agent-output"]
-    flags += ["--show-verifier-output", "--keep-verifier-output"]
+    flags += ["--show-verifier-output", "--keep-verifier-output", "--trials", "5", "--shuffle", "0"]
+    flags += ["--task", "a*", "--task", "b", "--tag", "easy", "--family", "short_answer"]
     call(monkeypatch, "tester.yaml", *flags)
     options = fake_run.options
     assert (options.limit, options.output_dir, options.workers) == (3, Path("elsewhere"), 4)
+    assert (options.trials, options.shuffle) == (5, 0)
+    assert (options.task, options.tag, options.family) == (("a*", "b"), ("easy",), ("short_answer",))
     assert options.resume
     assert options.show_agent_output
     assert options.show_verifier_output
@@ -131,6 +134,8 @@ def test_defaults(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     call(monkeypatch, "tester.yaml")
     options = fake_run.options
     assert (options.limit, options.output_dir, options.workers) == (None, None, None)
+    assert (options.trials, options.shuffle) == (None, None)
+    assert (options.task, options.tag, options.family) == ((), (), ())
     assert not options.resume
     assert not options.show_agent_output
     assert options.show_verifier_output is None
@@ -200,7 +205,7 @@ def test_the_table_goes_to_stdout(
     captured = capsys.readouterr()
     assert "50.0% of 2" in captured.out
     assert "pack/bad" in captured.out
-    assert captured.err == "run r: 3 of 4 tasks of b, 1 worker\n"
+    assert captured.err == "run r: 4 tasks of b, 1 worker\n"
 
 
 def test_quiet(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from results.samples import STATUS, record
 from securebench.cli.plain import WEAK as WEAK_WORDS
 from securebench.cli.summary_table import summary_lines, summary_table
+from securebench.results.part_of_pack import PartOfPack
 from securebench.results.record import Assurance, RecordEntry, read_entry
 from securebench.results.summary import Counts, TesterRunSummary, total
 from securebench.results.usage import Usage
@@ -57,6 +58,13 @@ def test_counts_by_family() -> None:
     assert table["multiple_choice"] == ["3", "3", "0", "0", "0", "0", "100.0%", "of", "3"]
     assert table["tool_call"] == ["1", "0", "0", "0", "1", "0", "none"]
     assert table["all"] == ["9", "5", "1", "1", "1", "1", "83.3%", "of", "6"]
+
+
+def test_a_part_of_a_pack_says_so() -> None:
+    """Nobody takes the result of ten tasks for that of the whole benchmark."""
+    told = shown(part=PartOfPack(10, 164, {"limit": 10}))
+    assert "Selection: 10 of 164 tasks, not the whole benchmark" in told
+    assert "Selection" not in shown()
 
 
 def test_fits_80_columns() -> None:

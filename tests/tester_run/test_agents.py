@@ -10,7 +10,15 @@ import pytest
 
 from run_fakes import FakeProducer, FakeVerifier, Sink, seal
 from securebench.egress.gateway import Gateway
-from securebench.errors import ConfigError, EgressError, EngineError, ImageError, MaterializationError, ProviderError
+from securebench.errors import (
+    ConfigError,
+    EgressError,
+    EngineError,
+    ImageError,
+    MaterializationError,
+    ProviderError,
+    StorageError,
+)
 from securebench.execution import retry
 from securebench.harnesses.base import AgentResult
 from securebench.results.egress_log import EGRESS_LOG
@@ -417,13 +425,18 @@ def test_everything_that_was_spent_is_added_up(root: Path) -> None:
     def up(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
         return AgentResult(candidate=seal(context.store, "right"), metadata={"usage": usage})
 
+    def up_twice(number: int, view: AgentView, context: ProduceContext) -> AgentResult:
+        if number > 2:
+            raise StorageError("the disk is full")
+        return up(number, view, context)
+
     def spent(summary: TesterRunSummary) -> tuple[int, int]:
         return summary.usage.input_tokens, summary.usage.output_tokens
 
     summary = run(root, parts=make_parts(Checked(hook=down)))
     assert (summary.errors, spent(summary)) == (5, (5 * 300 + 7, 5 * 30 + 1))
     assert [record["provenance"]["spent"]["input_tokens"] for record in records(root)] == [300] * 5
-    summary = run(root, parts=make_parts(Checked(hook=up)), resume=True, limit=2)
+    summary = run(root, parts=make_parts(Checked(hook=up_twice)), resume=True)
     assert spent(summary) == (5 * 300 + 2 * 100 + 14, 5 * 30 + 20 + 2)
     summary = run(root, parts=make_parts(Checked(hook=up)), resume=True)
     assert (summary.passed, spent(summary)) == (6, (5 * 300 + 6 * 100 + 21, 5 * 30 + 60 + 3))
@@ -444,7 +457,7 @@ def test_a_rejected_key_leaves_an_empty_directory(root: Path) -> None:
     assert not producer.views
     assert not list((root / "results").iterdir())
     assert run(root, limit=2).passed == 2
+    assert run(root, parts=make_parts(producer), resume=True, limit=2).passed == 2
     with pytest.raises(ConfigError, match="no such key"):
         run(root, parts=make_parts(producer), resume=True)
-    assert run(root, parts=make_parts(producer), resume=True, limit=2).passed == 2
     assert run(root, resume=True).passed == 6

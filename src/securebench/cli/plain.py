@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.printable import printable
 from securebench.progress import Resume, RunStart, TaskDone, TaskStart
+from securebench.results.part_of_pack import PartOfPack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,11 +51,11 @@ class PlainSink:
 
 
 def run_line(event: RunStart) -> str:
-    """Return how many tasks of the pack a run is about to execute, or trials of them."""
-    to_do = f"{event.to_do} trials (up to {event.trials} each)" if event.trials > 1 else f"{event.to_do}"
+    """Return which tasks of the pack a run executes, and how."""
+    part = PartOfPack(event.tasks, event.pack_tasks).describe(event.benchmark_id)
+    trials = f", {event.trials} trials each" if event.trials > 1 else ""
     workers = "1 worker" if event.workers == 1 else f"{event.workers} workers"
-    tasks = "1 task" if event.pack_tasks == 1 else f"{event.pack_tasks} tasks"
-    return printable(f"run {event.run_id}: {to_do} of {tasks} of {event.benchmark_id}, {workers}")
+    return printable(f"run {event.run_id}: {part}{trials}, {workers}")
 
 
 def resume_line(event: Resume, trials: int = 1) -> str:

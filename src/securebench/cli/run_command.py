@@ -48,7 +48,11 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 @click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
 @click.option("--config", "config_option", type=click.Path(path_type=Path), help="The tester YAML.")
 @click.option("--env-file", type=click.Path(path_type=Path), help="Variables for harness.env.  [default: .env]")
-@click.option("--limit", type=click.IntRange(min=1), help="Run the first N rows only.")
+@click.option("--task", multiple=True, metavar="GLOB", help="Run only tasks whose id matches; may be repeated.")
+@click.option("--tag", multiple=True, metavar="TAG", help="Run only tasks with this tag; may be repeated.")
+@click.option("--family", multiple=True, metavar="FAMILY", help="Run only tasks of this family; may be repeated.")
+@click.option("--shuffle", type=click.IntRange(min=0), metavar="SEED", help="Run the tasks in a seeded random order.")
+@click.option("--limit", type=click.IntRange(min=1), help="Run only the first N of the tasks selected so far.")
 @click.option("--trials", type=click.IntRange(min=1), help="Run each task so many times.  [default: run.trials]")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Continue a run: keep finished tasks, run the rest.")
@@ -107,7 +111,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
         console.print(printable(line), markup=False, soft_wrap=True)
 
     options = RunOptions(
-        limit=flags["limit"],
+        **{name: flags[name] for name in ("task", "tag", "family", "shuffle", "limit")},
         trials=flags["trials"],
         output_dir=flags["output_dir"],
         workers=flags["workers"],

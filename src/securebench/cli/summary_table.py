@@ -129,6 +129,7 @@ def _more(summary: TesterRunSummary) -> str:
 
 def _footer(summary: TesterRunSummary) -> list[str]:
     return [
+        *([f"Selection: {summary.part.describe()}"] if summary.part else []),
         f"Verification: {summary.verification_status}",
         *([usage_line(summary.usage)] if summary.usage else []),
         f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",

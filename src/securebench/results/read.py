@@ -6,11 +6,9 @@ are bounded.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -19,6 +17,7 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.printable import printable_line
 from securebench.results.journal import JOURNAL, SUPERSEDED, damaged, next_sequence
 from securebench.results.lock import is_locked
+from securebench.results.part_of_pack import PartOfPack
 from securebench.results.record import entry_of, require_shallow
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.run_files import numbered_lines, opened_run_file
@@ -27,7 +26,7 @@ from securebench.results.sealed import read_sealed
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, total
 from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
 from securebench.results.usage import read_usage
-from securebench.strict_input.faults import shown
+from securebench.strict_input.faults import shown, similar
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from securebench.results.sealed import SealedCandidate
     from securebench.trials import TrialId
 
-_SUGGESTED: Final = 5
 _SHOWN: Final = 200
 """Characters of a suggested id."""
 _LEFT_OUT: Final = 1024
@@ -59,19 +57,6 @@ def read_run(directory: str | Path) -> RecordedRun:
             hint="give the --output-dir of a run",
         )
     return RecordedRun(Path(directory), header)
-
-
-@dataclass(frozen=True, slots=True)
-class PartOfPack:
-    """Which part of its pack a run was to execute."""
-
-    planned: int
-    tasks: int
-
-    def describe(self) -> str:
-        """Return the part in words."""
-        tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
-        return f"{self.planned} of {tasks}, not the whole benchmark"
 
 
 class RecordedRun:
@@ -117,7 +102,7 @@ class RecordedRun:
         information = self.header.information
         older = "planned_tasks" not in information  # version 2 has one trial of each task
         planned = self.planned if older else self._number(information, "information", "planned_tasks")
-        return None if planned >= tasks else PartOfPack(planned, tasks)
+        return None if planned >= tasks else PartOfPack(planned, tasks, self._section("selection"))
 
     @property
     def is_active(self) -> bool:
@@ -170,6 +155,7 @@ class RecordedRun:
             families=families,
             failures=failures,
             usage=sum(filter(None, [*checks, *aside.values()]), usage),
+            part=self.selection,
             ending=RunEnd.RUNNING if self.is_active else left,
             problems=self.header.problems,
         )
@@ -315,8 +301,7 @@ class RecordedRun:
 
 def _near(task_id: str, ids: set[str]) -> str:
     """Return a hint with the ids that are most like ``task_id``."""
-    inside = sorted(name for name in ids if task_id and task_id.lower() in name.lower())
-    near = inside or difflib.get_close_matches(task_id, ids, n=_SUGGESTED, cutoff=0.6)
+    near = similar(task_id, ids)
     if not near:
         return "'securebench show DIR' lists the tasks of a run"
-    return f"did you mean {' or '.join(repr(printable_line(name[:_SHOWN])) for name in near[:_SUGGESTED])}?"
+    return f"did you mean {' or '.join(repr(printable_line(name[:_SHOWN])) for name in near)}?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import time
@@ -53,9 +54,9 @@ def _now() -> str:
 class RunHeader:
     """The description of a run.
 
-    ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. Only ``trials`` may
-    grow, and the agent may get builds for more platforms. ``images`` maps each image reference that was resolved so far
-    to its id. ``information`` affects nothing.
+    ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. Only the
+    ``trials`` and the limit of the ``selection`` may grow, and the agent may get builds for more platforms. ``images``
+    maps each image reference that was resolved so far to its id. ``information`` affects nothing.
     """
 
     decisive: Mapping[str, JsonValue]
@@ -195,10 +196,21 @@ def _trials(decisive: Mapping[str, Any]) -> int:
     return trials if type(trials) is int else 0
 
 
+def _limit(decisive: Mapping[str, Any]) -> float:
+    """Return how many of the selected tasks are planned at most. A damaged value counts as all of them."""
+    selection = decisive.get("selection")
+    limit = selection.get("limit") if isinstance(selection, dict) else None
+    return limit if type(limit) is int else math.inf
+
+
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both headers restricted to their common builds, and with the same trials if there are more now."""
+    """Return both headers restricted to their common builds, and with the same sizes if these are larger now."""
     if _trials(now) > _trials(then):
         then = {**then, "trials": now["trials"]}
+    if _limit(now) > _limit(then):
+        unlimited = {name: value for name, value in then["selection"].items() if name != "limit"}
+        limit = {"limit": now["selection"]["limit"]} if "limit" in now["selection"] else {}
+        then = {**then, "selection": {**unlimited, **limit}}
     before, after = _builds(then), _builds(now)
     if before is None or after is None:
         return then, now
@@ -207,9 +219,9 @@ def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Ma
 
 
 def _grown(then: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``then`` with the builds of ``now`` added, and with its trials."""
+    """Return ``then`` with the builds of ``now`` added, and with its sizes."""
     builds = _builds(now)
-    grown = {**then, "trials": now["trials"]} if "trials" in now else then
+    grown = {**then, **{name: now[name] for name in ("trials", "selection") if name in now}}
     return grown if builds is None else _with_builds(grown, {**(_builds(then) or {}), **builds})
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.resources import JsonValue
+    from securebench.results.part_of_pack import PartOfPack
     from securebench.results.record import RecordEntry
 
 SHOWN_FAILURES: Final = 20
@@ -114,6 +115,8 @@ class TesterRunSummary:
     failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
     """The reported model usage of the recorded attempts."""
+    part: PartOfPack | None = None
+    """The selected part of the pack, if it is not the whole."""
     ending: RunEnd = RunEnd.FINISHED
     problems: tuple[str, ...] = field(default=())
     """Problems of the run as a whole, and how to fix them."""
@@ -161,6 +164,7 @@ class TesterRunSummary:
             "output_dir": str(self.output_dir),
             "ending": self.ending.value,
             "verification_status": self.verification_status.value,
+            "part_of_pack": self.part.to_json() if self.part else None,
             **self.total.to_json(),
             "families": {name: counts.to_json() for name, counts in self.families.items()},
             **({"usage": self.usage.to_json()} if self.usage else {}),
@@ -187,8 +191,7 @@ def count(
 ) -> Counted:
     """Count records. ``planned`` maps task ids to families; there are ``trials`` of each task.
 
-    Tasks that have a record but are not planned (a resumed run with a smaller ``--limit``) count as planned. If the ids
-    of planned tasks are unknown, ``sizes`` has their number by family.
+    If the ids of planned tasks are unknown, ``sizes`` has their number by family, and those with a record are added.
     """
     tasks = dict(planned)
     seen: Counter[tuple[str, VerificationStatus]] = Counter()

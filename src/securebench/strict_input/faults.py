@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from securebench.errors import ConfigError, PathPolicyError, Problem, SourceLocation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 Path: TypeAlias = tuple[str | int, ...]
 """The path to a value inside a document: keys and zero-based indexes."""
@@ -116,6 +116,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     return f"expected one of: {', '.join(names)}" if names else ""
+
+
+def similar(word: str, known: Collection[str], most: int = 5) -> list[str]:
+    """Return up to ``most`` of ``known`` that contain ``word``, whatever its case, or else that are spelled like it."""
+    inside = sorted(name for name in known if word and word.lower() in name.lower())
+    return inside[:most] or difflib.get_close_matches(word[:_SHOWN], known, n=most, cutoff=0.6)
 
 
 def shown(text: str) -> str:

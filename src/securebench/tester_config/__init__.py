@@ -7,6 +7,7 @@ from securebench.tester_config.model import (
     HarnessConfig,
     RunConfig,
     SandboxConfig,
+    TaskSelection,
     TesterConfig,
     VerifierConfig,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "ProviderSettings",
     "RunConfig",
     "SandboxConfig",
+    "TaskSelection",
     "TesterConfig",
     "VerifierConfig",
     "load_env_file",

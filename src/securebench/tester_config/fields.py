@@ -156,6 +156,11 @@ Domains: TypeAlias = Annotated[
     BeforeValidator(_tuple, json_schema_input_type=list[str]),
     AfterValidator(_distinct),
 ]
+Names: TypeAlias = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_tuple, json_schema_input_type=list[str]),
+    AfterValidator(_distinct),
+]
 Model: TypeAlias = Annotated[str, matching(_MODEL, "the name of a model")]
 Version: TypeAlias = Annotated[str, matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
 Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]

@@ -22,6 +22,7 @@ from securebench.tester_config.model import (
     HarnessConfig,
     RunConfig,
     SandboxConfig,
+    TaskSelection,
     TesterConfig,
     VerifierConfig,
 )
@@ -145,6 +146,7 @@ def _named_place(value: Any, path: tuple[str, ...], base: Path) -> Path | None:
 def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path, digest: str) -> TesterConfig:
     base = path.parent
     run, verification, sandbox = map(_given, (model.run, model.verification, model.sandbox))
+    run["select"] = TaskSelection(**run.get("select", {}))
     verifiers = verification.pop("verifiers", {})
     sandbox["settings"] = settings["sandbox",] if sandbox.pop("config", None) is not None else None
     harness = settings["harness",]

@@ -13,18 +13,42 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from securebench.resources import JsonValue
     from securebench.strict_input.models import WireModel
     from securebench.tester_config.settings import HarnessSettings
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSelection:
+    """Which tasks of a pack a run executes.
+
+    ``task`` has patterns of ids. A task is selected if it matches one value of each of ``task``, ``tag`` and ``family``
+    that is given. Then ``shuffle`` sorts by a hash of this seed and the id, and ``limit`` keeps the first tasks.
+    """
+
+    task: tuple[str, ...] = ()
+    tag: tuple[str, ...] = ()
+    family: tuple[str, ...] = ()
+    shuffle: int | None = None
+    limit: int | None = None
+
+    @property
+    def given(self) -> dict[str, JsonValue]:
+        """The criteria that are given."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        return {name: value for name, value in plain.items() if value not in (None, [])}
+
+
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The run's id, its output directory, its number of workers, and how often it tries each task."""
+    """The run's id, output directory, number of workers, how often it tries each task, and which tasks it executes."""
 
     id: str
     output_dir: Path
     max_workers: int = 1
     trials: int = 1
+    select: TaskSelection = field(default_factory=TaskSelection)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,17 @@ from pydantic import Field
 from securebench.families.fields import DangerousCommands, Identifier
 from securebench.limits import MIB
 from securebench.strict_input.models import OPTIONAL, WireModel
-from securebench.tester_config.fields import TIB, HostPath, SchemaVersion, Size, Trials, Variables, Workers
+from securebench.tester_config.fields import TIB, HostPath, Names, SchemaVersion, Size, Trials, Variables, Workers
+
+
+class SelectModel(WireModel):
+    """Which tasks of the pack to run."""
+
+    task: Names = OPTIONAL
+    tag: Names = OPTIONAL
+    family: Names = OPTIONAL
+    shuffle: Annotated[int, Field(ge=0)] = OPTIONAL
+    limit: Annotated[int, Field(ge=1)] = OPTIONAL
 
 
 class RunModel(WireModel):
@@ -19,6 +29,7 @@ class RunModel(WireModel):
     output_dir: HostPath
     max_workers: Workers = OPTIONAL
     trials: Trials = OPTIONAL
+    select: SelectModel = OPTIONAL
 
 
 class BenchmarkModel(WireModel):

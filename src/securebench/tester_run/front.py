@@ -11,7 +11,7 @@ from securebench.tester_run.options import RunOptions
 from securebench.tester_run.run import run_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from securebench.progress import Event
     from securebench.results.summary import TesterRunSummary
@@ -25,6 +25,10 @@ def load_config(path: str | Path) -> TesterConfig:
 def run(  # noqa: PLR0913 - the options of the command line
     config: TesterConfig | str | Path,
     *,
+    task: Sequence[str] = (),
+    tag: Sequence[str] = (),
+    family: Sequence[str] = (),
+    shuffle: int | None = None,
     limit: int | None = None,
     trials: int | None = None,
     output_dir: str | Path | None = None,
@@ -48,6 +52,10 @@ def run(  # noqa: PLR0913 - the options of the command line
     records and in the summary's ``problems``.
     """
     options = RunOptions(
+        task=tuple(task),
+        tag=tuple(tag),
+        family=tuple(family),
+        shuffle=shuffle,
         limit=limit,
         trials=trials,
         output_dir=Path(output_dir) if output_dir is not None else None,

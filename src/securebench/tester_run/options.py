@@ -33,13 +33,18 @@ def _ignore(_text: str) -> None:
 class RunOptions:
     """The choices of the user who starts a run. ``None`` means the value of the tester YAML.
 
-    ``limit`` runs the first rows only, ``trials`` runs each task so many times, and ``driver`` replaces
-    ``sandbox.driver``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages that are not events,
-    such as an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works
-    only in the main thread. ``show_verifier_output`` is called from any thread with each judged trial and the output of
-    the verifier's commands; ``keep_verifier_output`` keeps that output in the run directory.
+    ``task``, ``tag``, ``family``, ``shuffle`` and ``limit`` replace the values in ``run.select``: see
+    :class:`TaskSelection`. ``trials`` runs each task so many times. ``driver`` replaces ``sandbox.driver``.
+    ``variables`` has the values of ``harness.env``. ``notify`` gets messages that are not events, such as an image
+    being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works only in the main
+    thread. ``show_verifier_output`` is called from any thread with each judged trial and the output of the verifier's
+    commands; ``keep_verifier_output`` keeps that output in the run directory.
     """
 
+    task: tuple[str, ...] = ()
+    tag: tuple[str, ...] = ()
+    family: tuple[str, ...] = ()
+    shuffle: int | None = None
     limit: int | None = None
     trials: int | None = None
     output_dir: Path | None = None

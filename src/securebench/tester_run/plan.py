@@ -14,6 +14,7 @@ from securebench.errors import ConfigError
 from securebench.families.registry import FAMILIES
 from securebench.harnesses.registry import require_supported
 from securebench.results.identity import RunIdentity
+from securebench.results.part_of_pack import PartOfPack
 from securebench.results.provenance import (
     extension_provenance,
     framework_provenance,
@@ -25,6 +26,7 @@ from securebench.results.provenance import (
 from securebench.results.run_header import RunHeader
 from securebench.tester_config import require_output_dir
 from securebench.tester_run.memory import available_memory
+from securebench.tester_run.selection import select_tasks, selection_of
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.strict_input.models import WireModel
     from securebench.tasks import SecureBenchTask
-    from securebench.tester_config import TesterConfig
+    from securebench.tester_config import TaskSelection, TesterConfig
     from securebench.tester_run.options import RunOptions, RunParts
     from securebench.verifiers.base import Verifier
 
@@ -60,13 +62,14 @@ class PlannedTrial(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run does. ``tasks`` are the planned tasks, in the order of the pack. Each is tried ``trials`` times."""
+    """What a run does. ``tasks`` are the selected tasks, in their order. Each is tried ``trials`` times."""
 
     config: TesterConfig
     pack: BenchmarkPack
     tasks: tuple[SecureBenchTask, ...]
     all_tasks: tuple[SecureBenchTask, ...]
-    """The tasks of the whole pack. A run may have records of tasks that are not planned now."""
+    """The tasks of the whole pack."""
+    selection: TaskSelection
     trials: int
     directory: Path
     workers: int
@@ -76,6 +79,12 @@ class Plan:
     environment: Mapping[str, str]
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
+
+    @property
+    def part(self) -> PartOfPack | None:
+        """The selected part of the pack, if it is not the whole."""
+        planned, tasks = len(self.tasks), len(self.all_tasks)
+        return PartOfPack(planned, tasks, self.selection.given) if planned < tasks else None
 
     def planned(self) -> list[PlannedTrial]:
         """Return every trial in the order of execution: a run that is interrupted has tried each task about as often.
@@ -101,6 +110,7 @@ class Plan:
             "benchmark": {"id": self.pack.id, "version": self.pack.version},
             "pack": {**self.pack_provenance(commitment), "tasks": len(self.pack.rows)},
             "trials": self.trials,
+            "selection": self.selection.given,
             "harness": {**self.harness, "env": self._environment_commitments(commitment)},
             "verifiers": {
                 name: {"version": verifier.version, **extension_provenance(verifier), **self._settings_of(name)}
@@ -137,7 +147,7 @@ class Plan:
             run_id=self.config.run.id,
             benchmark_id=self.pack.id,
             provenance={"pack": self.pack_provenance(commitment), "harness": dict(self.harness)},
-            tasks={task.id: (task.task_type, row_provenance(task, commitment)) for task in self.all_tasks},
+            tasks={task.id: (task.task_type, row_provenance(task, commitment)) for task in self.tasks},
             verifiers={name: verifier_provenance(verifier) for name, verifier in self.verifiers.items()},
             driver={"name": info.name, "runtime": info.runtime},
             images=images,
@@ -170,7 +180,8 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     """Load, compile and check everything. Raises :class:`ConfigError`. Nothing is written."""
     pack = load_benchmark_pack(config.benchmark.manifest, config.benchmark.tasks)
     tasks = compile_benchmark_pack(pack)
-    planned = tasks[: options.limit]
+    selection = selection_of(config.run.select, options)
+    planned = select_tasks(tasks, selection)
     workers = options.workers or config.run.max_workers
     require_supported(task.agent_view() for task in planned)
     producer = parts.make_producer(config.harness)
@@ -179,6 +190,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         pack=pack,
         tasks=planned,
         all_tasks=tasks,
+        selection=selection,
         trials=options.trials or config.run.trials,
         directory=_output_dir(options.output_dir or config.run.output_dir, pack.directory),
         workers=affordable_workers(workers, config.sandbox.limits.memory),

@@ -248,6 +248,7 @@ class _Run:
             families=families,
             failures=failures,
             usage=sum(filter(None, [*checks, *(entry.usage for entry in self._journal.set_aside())]), usage),
+            part=self._plan.part,
             ending=ending,
             problems=tuple(filter(None, (trouble, egress_trouble, *self._header.problems))),
         )

@@ -1,0 +1,30 @@
+"""The selected part of a pack: every output of a run that is not of the whole benchmark says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.resources import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfPack:
+    """Which part of its pack a run executes: ``planned`` of its ``tasks``, selected by ``criteria``."""
+
+    planned: int
+    tasks: int
+    criteria: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the part as JSON, for ``--json``."""
+        return {"planned": self.planned, "tasks": self.tasks, "selection": dict(self.criteria)}
+
+    def describe(self, pack: str = "") -> str:
+        """Return the part in words, with the name of the ``pack`` if it is given."""
+        tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
+        of_pack = f"{tasks} of {pack}" if pack else tasks
+        return of_pack if self.planned == self.tasks else f"{self.planned} of {of_pack}, not the whole benchmark"
