@@ -229,7 +229,7 @@ def _own_fields(kind: type[Event]) -> list[str]:
 
 
 class Reporter:
-    """Hands events to sinks, from any thread, in one order. :meth:`task` binds one to a task.
+    """Hands events to sinks, from any thread, in the order of their times. :meth:`task` binds one to a task.
 
     Events whose kind is ``muted`` are dropped before they are redacted.
     """
@@ -264,6 +264,9 @@ class Reporter:
             return
         event = replace(event, **self._trial._asdict(), **self._redacted(event))
         with self._lock:
+            event = replace(
+                event, time=time.monotonic()
+            )  # threads may wait here: the times have the order of the events
             for sink in list(self._sinks):
                 try:
                     sink(event)

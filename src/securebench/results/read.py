@@ -22,6 +22,7 @@ from securebench.results.record import entry_of, require_shallow
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.run_files import numbered_lines, opened_run_file
 from securebench.results.run_header import HEADER, read_header
+from securebench.results.running import read_running
 from securebench.results.sealed import read_sealed
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, total
 from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
@@ -30,11 +31,12 @@ from securebench.strict_input.faults import shown, similar
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from securebench.resources import JsonValue
     from securebench.results.record import RecordEntry
     from securebench.results.run_header import RunHeader
+    from securebench.results.running import RunningSession
     from securebench.results.sealed import SealedCandidate
     from securebench.trials import TrialId
 
@@ -136,10 +138,18 @@ class RecordedRun:
             for _, record in self._parsed(SUPERSEDED, self._opened(SUPERSEDED, stack)):
                 yield record
 
-    def summary(self) -> TesterRunSummary:
-        """Count the records, as at the end of a run. The tasks of a run that is not complete count as not run."""
+    def running(self) -> RunningSession | None:
+        """Return what the process that writes to this run is executing; ``None`` if there is none, or it is unknown."""
+        return read_running(self._root) if self.is_active else None
+
+    def summary(self, each: Callable[[RecordedTask], None] | None = None) -> TesterRunSummary:
+        """Count the records, as at the end of a run. The tasks of a run that is not complete count as not run.
+
+        ``each`` is called with every record.
+        """
         seen: set[TrialId] = set()
-        families, failures, usage = count({}, self._entries(seen), self.trials, self._planned_families())
+        is_active = self.is_active  # before the records are read: the last one may be written meanwhile
+        families, failures, usage = count({}, self._entries(seen, each), self.trials, self._planned_families())
         unknown = self.planned // max(1, self.trials) - total(families.values()).tasks
         if unknown > 0:  # version 2 has no number of planned tasks by family
             families["unknown"] = Counts(unknown, trials=self.trials)
@@ -156,7 +166,7 @@ class RecordedRun:
             failures=failures,
             usage=sum(filter(None, [*checks, *aside.values()]), usage),
             part=self.selection,
-            ending=RunEnd.RUNNING if self.is_active else left,
+            ending=RunEnd.RUNNING if is_active else left,
             problems=self.header.problems,
         )
 
@@ -216,9 +226,11 @@ class RecordedRun:
             if line:
                 yield self._step(path, number, line)
 
-    def _entries(self, seen: set[TrialId]) -> Iterator[RecordEntry]:
+    def _entries(self, seen: set[TrialId], each: Callable[[RecordedTask], None] | None) -> Iterator[RecordEntry]:
         for record in self.records():
             seen.add(record.id)
+            if each:
+                each(record)
             yield entry_of(record.raw)
 
     def _planned_families(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
 from securebench.results.provenance import driver_provenance, extension_provenance
 from securebench.results.record import VerificationStatus
+from securebench.results.running import RunningTasks
 from securebench.results.summary import RunEnd, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
 from securebench.results.trajectory import TRAJECTORIES
@@ -159,7 +160,7 @@ class _Run:
         self, info: DriverInfo, check: ProviderCheck | None, sinks: Iterable[Callable[[Event], None]]
     ) -> TesterRunSummary:
         with ExitStack() as stack:
-            all_sinks = list(sinks)
+            all_sinks: list[Callable[[Event], None]] = [*sinks, stack.enter_context(RunningTasks(self._plan.directory))]
             if self._options.show_agent_output:
                 all_sinks.append(stack.enter_context(TraceLog(self._plan.directory / places.TRACE)))
             muted = () if self._options.show_agent_output else (EventKind.AGENT_OUTPUT,)

@@ -1,0 +1,138 @@
+"""``securebench status``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from securebench.cli.run_command import EXIT_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from securebench.results.run_snapshot import RunSnapshot
+
+_EXAMPLES: Final = """\b
+Examples:
+  securebench status results
+  securebench status results --watch
+"""
+
+_SHOWN_TASKS: Final = 16
+
+
+@click.command(name="status", epilog=_EXAMPLES)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--watch", is_flag=True, help="Keep the display up to date until the run ends.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line for each change.")
+@click.pass_context
+def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: bool) -> None:
+    """Show how far a run is: done, running and left, rate, time left, tokens and cost.
+
+    DIR is the output directory of a run, also of one in another terminal. Its files are only read.
+
+    Exit codes: 0 shown, 1 the directory is not a run or is damaged, 2 wrong usage, 3 only with --watch: the run has
+    ended, and some tasks have no verdict.
+    """
+    from rich.console import Console
+
+    from securebench.results.read import read_run
+    from securebench.results.run_snapshot import run_snapshot, watch_run
+
+    if not watch:
+        snapshot = run_snapshot(read_run(directory))
+        if as_json:
+            click.echo(json.dumps(snapshot.to_json(), indent=2))
+        else:
+            _print(Console(highlight=False), snapshot)
+        return
+    last = _watch(Console(highlight=False), watch_run(directory), as_json=as_json)
+    ctx.exit(0 if last.has_verdicts else EXIT_ERRORS)
+
+
+def _watch(console: Console, snapshots: Iterator[RunSnapshot], *, as_json: bool) -> RunSnapshot:
+    """Show snapshots until the run ends, and return the last one: a display on a terminal, lines elsewhere."""
+    if as_json or not console.is_terminal:
+        return _watch_lines(snapshots, as_json=as_json)
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        for snapshot in snapshots:
+            live.update(Group(*_lines(snapshot)), refresh=True)
+    _print(console, snapshot)
+    return snapshot
+
+
+def _watch_lines(snapshots: Iterator[RunSnapshot], *, as_json: bool) -> RunSnapshot:
+    before = None
+    for snapshot in snapshots:
+        if (now := (snapshot.state, snapshot.done, snapshot.running)) != before:
+            click.echo(json.dumps(snapshot.to_json()) if as_json else _brief(snapshot))
+        before = now
+    return snapshot
+
+
+def _print(console: Console, snapshot: RunSnapshot) -> None:
+    for line in _lines(snapshot):
+        console.print(line, soft_wrap=True)
+
+
+def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
+    """Yield the whole description of a snapshot."""
+    from rich.text import Text
+
+    from securebench.cli.live import clock, shortened
+    from securebench.cli.summary_table import usage_line
+    from securebench.printable import printable_line
+
+    run, counts = snapshot.run, snapshot.counts
+    title = f"{snapshot.summary.benchmark_id}, run {snapshot.summary.run_id}: "
+    styles = {"running": "cyan", "finished": "green", "interrupted": "yellow"}
+    state = snapshot.state.value
+    yield Text(printable_line(title), style="bold").append(state, style=styles.get(state, ""))
+    models = f" ({', '.join(run.models)})" if run.models else ""
+    yield Text(f"Agent: {printable_line(run.label + models)}")
+    if run.selection:
+        yield Text(f"Selection: {run.selection.describe()}")
+    yield Text(f"Done: {_brief(snapshot)}")
+    now = datetime.now(UTC)
+    if snapshot.running:
+        yield Text(f"Running: {len(snapshot.running)}")
+    for task in snapshot.running[:_SHOWN_TASKS]:
+        name = shortened(task.task_id) + (f" (trial {task.trial})" if run.trials > 1 else "")
+        yield Text(f"  {task.phase:<8} {clock(max(0, (now - task.since).total_seconds())):>7}  {name}")
+    if (more := len(snapshot.running) - _SHOWN_TASKS) > 0:
+        yield Text(f"  and {more} more", style="dim")
+    if state == "running":
+        rate = f", {snapshot.rate:.1f} per minute" if snapshot.rate is not None else ""
+        about = f", about {clock(snapshot.seconds_left)} left" if snapshot.seconds_left is not None else ""
+        yield Text(f"Left: {counts.not_run:,}{rate}{about}")
+    elif left := counts.not_run + counts.errors:
+        yield Text(f"Without a verdict: {left:,}. To run them, repeat the 'securebench run' command with --resume")
+    if snapshot.started_at and snapshot.finished_at:
+        ended = "last finished" if state == "running" else "finished"
+        yield Text(f"Started {_moment(snapshot.started_at)}, {ended} {_moment(snapshot.finished_at)}", style="dim")
+    if snapshot.usage:
+        yield Text(usage_line(snapshot.usage))
+    yield from (Text(f"Problem: {printable_line(problem)}", style="red") for problem in snapshot.summary.problems)
+
+
+def _brief(snapshot: RunSnapshot) -> str:
+    """Return the counts in one line."""
+    counts = snapshot.counts
+    share = f" ({snapshot.done / counts.planned:.0%})" if counts.planned else ""
+    outcomes = f"{counts.passed:,} passed, {counts.failed:,} failed, {counts.errors:,} errors"
+    pending = f", {counts.pending:,} pending" if counts.pending else ""
+    return f"{snapshot.done:,} of {counts.planned:,}{share}: {outcomes}{pending}"
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
