@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.results.read import read_run
 from securebench.results.summary import RunEnd
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.read import RecordedRun
     from securebench.results.recorded_task import RecordedTask
-    from securebench.results.running import RunningTask
+    from securebench.results.running import RunningSession, RunningTask
     from securebench.results.summary import Counts, TesterRunSummary
     from securebench.results.usage import Usage
 
@@ -99,17 +100,24 @@ class RunSnapshot:
 
 
 class _Times:
-    """The times of the records of a run."""
+    """The times of the records of a run, and the tasks of ``session`` that have none."""
 
-    def __init__(self, since: datetime | None) -> None:
-        self._since = since
+    def __init__(self, session: RunningSession | None) -> None:
+        self._since = session.since if session else None
+        self._running = {TrialId(task.task_id, task.trial): task for task in (session.tasks if session else ())}
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.recent = 0
         """Trials that ended after ``since``."""
 
+    @property
+    def running(self) -> tuple[RunningTask, ...]:
+        """The tasks in progress that have no record: a task has one moments before it leaves ``running.json``."""
+        return tuple(self._running.values())
+
     def __call__(self, record: RecordedTask) -> None:
         """Note the times of one record."""
+        self._running.pop(record.id, None)
         if record.started_at is None:
             return
         end = record.started_at + timedelta(seconds=record.duration_seconds or 0)
@@ -121,7 +129,7 @@ class _Times:
 def run_snapshot(run: RecordedRun, now: datetime | None = None) -> RunSnapshot:
     """Return how far ``run`` is. Raises :class:`ConfigError` for damaged records."""
     session = run.running()
-    times = _Times(session.since if session else None)
+    times = _Times(session)
     summary = run.summary(times)
     rate = left = None
     if summary.ending is RunEnd.RUNNING and session and times.recent:
@@ -131,7 +139,7 @@ def run_snapshot(run: RecordedRun, now: datetime | None = None) -> RunSnapshot:
     return RunSnapshot(
         run=run,
         summary=summary,
-        running=session.tasks if session and summary.ending is RunEnd.RUNNING else (),
+        running=times.running if summary.ending is RunEnd.RUNNING else (),
         rate=rate,
         seconds_left=left,
         started_at=times.first,
