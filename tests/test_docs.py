@@ -23,7 +23,7 @@ from securebench.limits import Limits
 from securebench.progress import EVENTS, Event, EventKind
 from securebench.results.summary import Counts, TesterRunSummary
 from securebench.results.usage import Usage
-from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
+from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.strict_input.models import WireModel
 from securebench.tester_config.model import RunConfig
 from securebench.tester_config.settings import ClaudeCodeConfig
@@ -38,7 +38,6 @@ PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 
 NOT_CODES = {
     *(name for name in ENFORCEABLE if "-" in name),
-    *DriverFeature,
     "apt-config",
     "apt-get",
     "ca-certificates",
@@ -176,7 +175,7 @@ def test_the_events_page_lists_the_fields_of_each_event() -> None:
 @pytest.mark.parametrize(
     ("names", "packages"),
     [
-        (("tester-config.md",), ("tester_config",)),
+        (("tester-config.md", "suite.md"), ("tester_config",)),
         (("pack-format.md", "families.md"), ("benchmark_pack", "families")),
     ],
 )

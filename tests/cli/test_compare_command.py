@@ -52,7 +52,7 @@ def test_plain_lines(runs: list[Path]) -> None:
     assert "agent-a: pass rate % 30.0 [10.8, 60.3]" in result.output
     assert "agent-b: pass rate % 80.0 [49.0, 94.3], difference +50.0 [" in result.output
     assert "p 0.062, won:lost 5:0" in result.output
-    assert "Only agent-b, not agent-a, passed made-up/task-00003, made-up/task-00004" in result.output
+    assert "Passed only by agent-b, not by agent-a: made-up/task-00003, made-up/task-00004" in result.output
 
 
 def test_json_has_every_task(runs: list[Path]) -> None:

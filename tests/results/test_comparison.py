@@ -14,7 +14,7 @@ from securebench.results.commitment import KEY_FILE
 from securebench.results.comparison import compare, tally
 from securebench.results.read import read_run
 from securebench.results.record import VerificationStatus
-from securebench.results.suite import SUITE, read_runs, write_suite
+from securebench.results.suite import SUITE, RecordedSuite, read_runs, write_suite
 from synthetic_run import header, record, write_run
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def test_other_settings_are_noted(tmp_path: Path) -> None:
 def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
     """Runs that were not started yet are left out."""
     _run(tmp_path / "pack" / "one", ["10"])
-    write_suite(tmp_path, "suite", {"pack/one": {"agent": "one"}, "pack/two": {"agent": "two"}})
+    write_suite(tmp_path, RecordedSuite("suite", {"pack/one": {}, "pack/two": {}}))
     assert [run.directory.name for run in read_runs(tmp_path)] == ["one"]
 
 
@@ -151,6 +151,6 @@ def test_a_suite_follows_no_link_outside(tmp_path: Path) -> None:
     suite = tmp_path / "suite"
     suite.mkdir()
     (suite / "run").symlink_to(tmp_path / "elsewhere")
-    write_suite(suite, "suite", {"run": {}})
+    write_suite(suite, RecordedSuite("suite", {"run": {}}))
     with pytest.raises(ConfigError, match="outside"):
         read_runs(suite)

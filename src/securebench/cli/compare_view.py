@@ -149,12 +149,12 @@ def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
     """Yield the tasks that only one of two agents solved, and what a reader must know about the runs."""
     names = _names(pairs)
     for pair in pairs:
-        better, worse = ("Only", "not") if pair.method == "mcnemar" else ("More often", "than")
+        often, than = ("only", ", not") if pair.method == "mcnemar" else ("more often", " than")
         for this, other, ids in ((pair.b, pair.a, pair.only_b), (pair.a, pair.b, pair.only_a)):
             if ids:
                 more = f" and {len(ids) - _SHOWN_TASKS} more (--json lists all)" if len(ids) > _SHOWN_TASKS else ""
                 shown = ", ".join(map(printable_line, ids[:_SHOWN_TASKS]))
-                yield f"{better} {names[id(this)]}, {worse} {names[id(other)]}, passed {shown}{more}"
+                yield f"Passed {often} by {names[id(this)]}{than} by {names[id(other)]}: {shown}{more}"
         yield f"{names[id(pair.b)]} agrees with {names[id(pair.a)]} on {pair.agreement:.0%} of the tasks"
     for note in dict.fromkeys(note for pair in pairs for note in pair.notes):
         yield f"Note: {printable_line(note)}"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from securebench.progress import Event
     from securebench.results.summary import TesterRunSummary
+    from securebench.tester_config import TesterConfig
+    from securebench.tester_run import RunOptions
 
 EXIT_ERRORS: Final = 3
 
@@ -46,7 +48,7 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 
 @click.command(name="run")
 @click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
-@click.option("--config", "config_option", type=click.Path(path_type=Path), help="The tester YAML.")
+@click.option("--config", "config_option", type=click.Path(path_type=Path), help="The tester YAML, or a suite file.")
 @click.option("--env-file", type=click.Path(path_type=Path), help="Variables for harness.env.  [default: .env]")
 @click.option("--task", multiple=True, metavar="GLOB", help="Run only tasks whose id matches; may be repeated.")
 @click.option("--tag", multiple=True, metavar="TAG", help="Run only tasks with this tag; may be repeated.")
@@ -63,20 +65,24 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 @click.option("--show-agent-output", is_flag=True, help="Show agents' output live, and keep it in agent-trace.log.")
 @click.option("--show-verifier-output", is_flag=True, help="Show output of checkers and tests, redacted.")
 @click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the run directory.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print what would run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
-    """Run a benchmark pack against an agent.
+    """Run a benchmark pack against an agent, or a suite: several agents on several packs.
 
-    CONFIG is the tester YAML. Exit codes: 0 every task has a verdict or is pending, 1 configuration error before any
-    task ran, 2 wrong usage, 3 some tasks have no verdict because of an infrastructure error, 130 interrupted.
+    CONFIG is the tester YAML or the suite file. Exit codes: 0 every task has a verdict or is pending, 1 configuration
+    error before any task ran, 2 wrong usage, 3 some tasks have no verdict because of an infrastructure error, 130
+    interrupted.
     """
     config = _only_one(config_argument, config_option)
     with _signals_interrupt():
-        summary = _run(config, flags)
+        result = _run(config, flags)
+    if isinstance(result, int):
+        ctx.exit(result)
     with _terminal_may_be_gone():
-        _report(summary, flags)
-    ctx.exit(exit_code(summary))
+        _report(result, flags)
+    ctx.exit(exit_code(result))
 
 
 def exit_code(summary: TesterRunSummary) -> int:
@@ -97,14 +103,15 @@ def _only_one(argument: Path | None, option: Path | None) -> Path:
     return config
 
 
-def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
+def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
+    """Run what the file describes. Return the summary of a run, or the exit code of a suite or a dry run."""
     from securebench.cli.output import show_verifier_output
     from securebench.printable import printable
-    from securebench.tester_config import load_tester_config
+    from securebench.tester_config.loader import read_tester_file
     from securebench.tester_run import RunOptions, run_benchmark
 
     _refuse_pack(path)
-    config = load_tester_config(path)
+    file = read_tester_file(path)
     console = _console(stderr=True)
 
     def echo(line: str) -> None:
@@ -124,8 +131,25 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
         variables=_variables(flags["env_file"]),
         notify=_ignore if flags["quiet"] else echo,
     )
+    if file.is_suite:
+        from securebench.cli.suite_run import run_suite_file
+
+        return run_suite_file(file, options, flags, console, echo)
+    if flags["dry_run"]:
+        return _dry_run(file.config(), options, as_json=flags["as_json"])
     with ExitStack() as stack:
-        return run_benchmark(config, options, _sinks(flags, console, echo, stack))
+        return run_benchmark(file.config(), options, sinks_for(flags, console, echo, stack))
+
+
+def _dry_run(config: TesterConfig, options: RunOptions, *, as_json: bool) -> int:
+    """Check pack, agent and options, and print what would run. Nothing is written."""
+    from securebench.cli.dry_run import planned, planned_lines
+    from securebench.tester_run.options import RunParts
+    from securebench.tester_run.plan import make_plan
+
+    plan = planned(make_plan(config, options, RunParts()))
+    click.echo(json.dumps(plan, indent=2) if as_json else "\n".join(planned_lines([plan])))
+    return 0
 
 
 def _refuse_pack(path: Path) -> None:
@@ -147,7 +171,7 @@ def _variables(env_file: Path | None) -> dict[str, str]:
     return {**load_env_file(env_file or _DEFAULT_ENV_FILE), **os.environ}
 
 
-def _sinks(
+def sinks_for(
     flags: dict[str, Any], console: Console, echo: Callable[[str], None], stack: ExitStack
 ) -> list[Callable[[Event], None]]:
     """Return the sinks for the flags. ``stack`` closes the live display."""

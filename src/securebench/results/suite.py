@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from securebench.errors import ConfigError
 from securebench.fs.durable import write_durably
@@ -16,7 +16,6 @@ from securebench.strict_input.files import open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from securebench.resources import JsonValue
     from securebench.results.read import RecordedRun
 
 SUITE: Final = "suite.json"
@@ -24,17 +23,22 @@ SUITE_VERSION: Final = 1
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
-def write_suite(directory: Path, suite_id: str, runs: Mapping[str, Mapping[str, JsonValue]]) -> None:
-    """Write ``suite.json``. ``runs`` maps the path of each run, relative to ``directory``, to its description.
+class RecordedSuite(NamedTuple):
+    """A suite on disk. ``runs`` maps the path of each run, relative to the suite's directory, to its description."""
 
-    Raises :class:`StorageError`.
-    """
-    content = {"suite_version": SUITE_VERSION, "id": suite_id, "runs": {name: dict(runs[name]) for name in runs}}
+    id: str
+    runs: Mapping[str, Mapping[str, Any]]
+
+
+def write_suite(directory: Path, suite: RecordedSuite) -> None:
+    """Write ``suite.json``. Raises :class:`StorageError`."""
+    runs = {path: dict(description) for path, description in suite.runs.items()}
+    content = {"suite_version": SUITE_VERSION, "id": suite.id, "runs": runs}
     write_durably(directory / SUITE, (json.dumps(content, indent=2) + "\n").encode("ascii"))
 
 
-def read_suite(directory: Path) -> Mapping[str, Mapping[str, Any]] | None:
-    """Return the runs of the suite in ``directory`` by path; ``None`` if it is not the directory of a suite.
+def read_suite(directory: Path) -> RecordedSuite | None:
+    """Return the suite in ``directory``; ``None`` if it is not the directory of a suite.
 
     Raises :class:`ConfigError` (``suite-damaged``, ``file-not-regular``).
     """
@@ -46,7 +50,7 @@ def read_suite(directory: Path) -> Mapping[str, Mapping[str, Any]] | None:
             return None
         raise
     try:
-        return _runs(data)
+        return _suite(data)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(
             f"{directory / SUITE} is damaged: {error}",
@@ -57,10 +61,10 @@ def read_suite(directory: Path) -> Mapping[str, Mapping[str, Any]] | None:
 
 def read_runs(directory: str | Path) -> list[RecordedRun]:
     """Open a run, or the runs of a suite that were started. Raises :class:`ConfigError` as :func:`read_run` does."""
-    paths = read_suite(Path(directory))
-    if paths is None:
+    suite = read_suite(Path(directory))
+    if suite is None:
         return [read_run(directory)]
-    runs = [_inside(Path(directory), path) for path in paths]
+    runs = [_inside(Path(directory), path) for path in suite.runs]
     return [read_run(run) for run in runs if (run / HEADER).is_file()]
 
 
@@ -80,18 +84,20 @@ def _inside(directory: Path, path: str) -> Path:
     return run
 
 
-def _runs(data: bytes) -> Mapping[str, Mapping[str, Any]]:
+def _suite(data: bytes) -> RecordedSuite:
     """Parse ``suite.json``, which may come from a stranger: no path leaves its directory."""
     if len(data) > _MAX_BYTES:
         raise ValueError(f"it has more than {_MAX_BYTES} bytes")
     content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
     if content["suite_version"] != SUITE_VERSION:
         raise ValueError(f"expected version {SUITE_VERSION}, got {content['suite_version']!r}")
-    runs: dict[str, dict[str, Any]] = content["runs"]
+    runs: Any = content["runs"]
+    if not isinstance(runs, dict):
+        raise TypeError("'runs' is not an object")
     for path, description in runs.items():
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or ".." in parts or "\0" in path:
             raise ValueError(f"{path[:200]!r} is not a path in the suite")
         if not isinstance(description, dict):
             raise TypeError(f"the description of {path[:200]!r} is not an object")
-    return runs
+    return RecordedSuite(str(content["id"]), runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,7 +32,9 @@ from securebench.tester_config.settings import HarnessSettings, ProviderSettings
 from securebench.tester_config.wire import TesterModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from securebench.strict_input.faults import Document
 
 _Place: TypeAlias = tuple[str, ...]
 
@@ -46,18 +49,56 @@ def load_tester_config(path: Path) -> TesterConfig:
 
     Its paths are relative to its directory. The pack's files must exist as regular files; the pack itself is not read.
     """
+    return read_tester_file(path).config()
+
+
+@dataclass(frozen=True, slots=True)
+class TesterFile:
+    """A parsed YAML file, before its content is checked. ``digest`` is the sha256 (hex) of its bytes."""
+
+    value: Any
+    path: Path
+    """Absolute."""
+    digest: str
+    source: Document
+
+    @property
+    def is_suite(self) -> bool:
+        """Whether the file describes a suite of runs, not a single run."""
+        return isinstance(self.value, dict) and "suite" in self.value
+
+    def config(self) -> TesterConfig:
+        """Return the configuration of a single run. Raises :class:`ConfigError` with all problems."""
+        config, faults = config_of(self.value, self.path, self.digest)
+        self.raise_if_any(faults)
+        assert config is not None
+        return config
+
+    def raise_if_any(self, faults: Iterable[Fault]) -> None:
+        """Raise :class:`ConfigError` with the locations of ``faults``, if there are any."""
+        problems = Problems()
+        problems.extend(faults, self.source)
+        problems.raise_if_any()
+
+
+def read_tester_file(path: Path) -> TesterFile:
+    """Read a tester YAML or a suite. Raises :class:`ConfigError` if it is not valid YAML."""
     text, data = read_text(path, "tester configuration", MAX_YAML_BYTES, follow=True)
     value, source, faults = parse_yaml(text, str(path))
-    problems = Problems()
-    problems.extend(faults, source)
-    problems.raise_if_any()
+    place = place_from(Path(path).absolute().parent, Path(path).name)
+    file = TesterFile(value, place, hashlib.sha256(data).hexdigest(), source)
+    file.raise_if_any(faults)
+    return file
+
+
+def config_of(value: Any, file: Path, digest: str) -> tuple[TesterConfig | None, list[Fault]]:
+    """Return the configuration in ``value``, or its faults. Its paths are relative to the directory of ``file``."""
     model, faults = fit(TesterModel, value)
-    file = place_from(Path(path).absolute().parent, Path(path).name)
     settings, of_settings = _fit_settings(value, file.parent)
-    problems.extend([*faults, *of_settings, *_place_faults(value, file)], source)
-    problems.raise_if_any()
-    assert model is not None
-    return _config(model, settings, file, hashlib.sha256(data).hexdigest())
+    faults = [*faults, *of_settings, *_place_faults(value, file)]
+    if faults or model is None:
+        return None, faults
+    return _config(model, settings, file, digest), []
 
 
 def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:

@@ -22,14 +22,19 @@ class SelectModel(WireModel):
     limit: Annotated[int, Field(ge=1)] = OPTIONAL
 
 
-class RunModel(WireModel):
+class SharedRunModel(WireModel):
+    """The settings of a run that all runs of a suite share."""
+
+    max_workers: Workers = OPTIONAL
+    trials: Trials = OPTIONAL
+    select: SelectModel = OPTIONAL
+
+
+class RunModel(SharedRunModel):
     """The run."""
 
     id: Identifier
     output_dir: HostPath
-    max_workers: Workers = OPTIONAL
-    trials: Trials = OPTIONAL
-    select: SelectModel = OPTIONAL
 
 
 class BenchmarkModel(WireModel):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from securebench import plugins
 from securebench.harnesses.registry import build_harness_producer
 from securebench.plugins import AUTO_DRIVER, ExtensionKind
+from securebench.results.commitment import Commitment
 from securebench.verifiers.registry import verifier_for
 
 if TYPE_CHECKING:
@@ -99,3 +100,4 @@ class RunParts:
     make_gateway: Callable[[Callable[[Mapping[str, JsonValue]], None]], Gateway] = make_gateway
     verifier_for: Callable[[str, VerifierConfig | None], Verifier | None] = verifier_for
     checkpoint: Callable[[str], None] = _ignore
+    new_commitment: Callable[[], Commitment] = Commitment.new

@@ -1,0 +1,76 @@
+"""``securebench run`` with a suite file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from securebench.cli import EXIT_INTERRUPTED, complain
+from securebench.cli.dry_run import planned, planned_lines
+from securebench.cli.run_command import EXIT_ERRORS, exit_code, resume_command, sinks_for
+from securebench.cli.suite_view import as_json, leaderboard_lines, leaderboard_table, standings
+from securebench.printable import printable_line
+from securebench.results.summary import RunEnd
+from securebench.tester_config.suite import load_suite
+from securebench.tester_run.options import RunParts
+from securebench.tester_run.suite import plan_suite, run_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rich.console import Console
+
+    from securebench.progress import Event
+    from securebench.tester_config.loader import TesterFile
+    from securebench.tester_config.suite import SuiteRun
+    from securebench.tester_run.options import RunOptions
+    from securebench.tester_run.suite import SuiteOutcome
+
+
+def run_suite_file(
+    file: TesterFile, options: RunOptions, flags: dict[str, Any], console: Console, echo: Callable[[str], None]
+) -> int:
+    """Run a suite with the options of the command line, print the leaderboard, and return the exit code."""
+    suite = load_suite(file)
+    if flags["dry_run"]:
+        plans = [planned(plan) for _, plan in plan_suite(suite, options, RunParts())]
+        click.echo(json.dumps(plans, indent=2) if flags["as_json"] else "\n".join(planned_lines(plans)))
+        return 0
+
+    @contextmanager
+    def sinks(run: SuiteRun, number: int) -> Iterator[Iterable[Callable[[Event], None]]]:
+        if not flags["quiet"]:
+            echo(f"\n[run {number} of {len(suite.runs)}] {printable_line(f'{run.pack}, agent {run.agent}')}")
+        with ExitStack() as stack:
+            yield sinks_for(flags, console, echo, stack)
+
+    outcomes = run_suite(suite, options, sinks)
+    _report(outcomes, flags)
+    if any(outcome.summary and outcome.summary.ending is RunEnd.INTERRUPTED for outcome in outcomes):
+        return EXIT_INTERRUPTED
+    return max((exit_code(outcome.summary) if outcome.summary else EXIT_ERRORS for outcome in outcomes), default=0)
+
+
+def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any]) -> None:
+    """Print the leaderboard, the problems, and how to resume."""
+    left = 0
+    for outcome in outcomes:
+        name = f"{outcome.run.pack}, agent {outcome.run.agent}"
+        problems = outcome.summary.problems if outcome.summary else (outcome.problem,)
+        for problem in problems:
+            complain(f"{name}: {problem}")
+        left += outcome.summary.total.not_run + outcome.summary.errors if outcome.summary else 1
+    if flags["as_json"]:
+        click.echo(json.dumps(as_json(outcomes), indent=2))
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False).print(leaderboard_table(standings(outcomes)))
+    else:
+        click.echo("\n".join(leaderboard_lines(standings(outcomes))))
+    if left:
+        click.echo(f"The suite is not complete. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True)

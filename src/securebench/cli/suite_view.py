@@ -1,0 +1,114 @@
+"""Show a suite: the leaderboard, and what a dry run would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
+
+from securebench.cli.live import clock
+from securebench.printable import printable_line
+from securebench.results.comparison import tally
+from securebench.results.read import read_run
+from securebench.results.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from securebench.results.statistics import Estimate
+    from securebench.tester_run.suite import SuiteOutcome
+
+
+@dataclass(slots=True)
+class Standing:
+    """The results of one agent: the pass rate on each pack, and what its runs spent."""
+
+    agent: str
+    rates: dict[str, Estimate] = field(default_factory=dict)
+    errors: int = 0
+    seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the pass rates: each pack has the same weight."""
+        return sum(rate.value for rate in self.rates.values()) / len(self.rates) if self.rates else None
+
+
+def standings(outcomes: Sequence[SuiteOutcome]) -> list[Standing]:
+    """Return the results of all agents from the records on disk: complete ones first, then by mean pass rate."""
+    found: dict[str, Standing] = {}
+    for outcome in outcomes:
+        standing = found.setdefault(outcome.run.agent, Standing(outcome.run.agent))
+        if outcome.summary is None:
+            continue
+        read = tally(read_run(outcome.directory))
+        if read.estimate:
+            standing.rates[outcome.run.pack] = read.estimate
+        standing.errors += read.errors
+        standing.seconds += read.seconds
+        standing.usage += read.usage
+    return sorted(found.values(), key=lambda standing: (-len(standing.rates), -(standing.mean or 0.0)))
+
+
+def leaderboard_table(found: Sequence[Standing]) -> RenderableType:
+    """Return the leaderboard for a terminal."""
+    packs = _packs(found)
+    title = "Leaderboard: pass rates in %, with 95 % intervals"
+    table = Table(title=title, title_justify="left", box=SIMPLE, collapse_padding=True, pad_edge=False)
+    table.add_column("agent", overflow="fold", min_width=8)
+    for heading in (*packs, "mean", "errors", "time", "cost"):
+        table.add_column(printable_line(heading), justify="right", overflow="fold")
+    for standing in found:
+        table.add_row(*map(Text, (printable_line(standing.agent), *_cells(standing, packs))))
+    return table
+
+
+def leaderboard_lines(found: Sequence[Standing]) -> list[str]:
+    """Return the leaderboard for a file or a pipe: one line for each agent."""
+    packs = _packs(found)
+    lines = ["Leaderboard: pass rates in %, with 95 % intervals"]
+    for standing in found:
+        named = zip((*packs, "mean", "errors", "time", "cost"), _cells(standing, packs), strict=True)
+        cells = ", ".join(f"{printable_line(name)} {cell}" for name, cell in named if cell)
+        lines.append(f"  {printable_line(standing.agent)}: {cells}")
+    return lines
+
+
+def as_json(outcomes: Sequence[SuiteOutcome]) -> list[dict[str, Any]]:
+    """Return what ``--json`` prints: one object for each run, with its summary or its problem."""
+    return [
+        {
+            "pack": outcome.run.pack,
+            "agent": outcome.run.agent,
+            "output_dir": str(outcome.directory),
+            **({"summary": outcome.summary.to_json()} if outcome.summary else {"problem": outcome.problem}),
+        }
+        for outcome in outcomes
+    ]
+
+
+def _packs(found: Sequence[Standing]) -> list[str]:
+    return list(dict.fromkeys(pack for standing in found for pack in standing.rates))
+
+
+def _cells(standing: Standing, packs: Sequence[str]) -> list[str]:
+    mean, cost = standing.mean, standing.usage.cost_usd
+    return [
+        *(_rate(standing.rates.get(pack)) for pack in packs),
+        "none" if mean is None else f"{100 * mean:.1f}",
+        str(standing.errors),
+        clock(standing.seconds),
+        "" if cost is None else f"${cost:,.2f}",
+    ]
+
+
+def _rate(rate: Estimate | None) -> str:
+    if rate is None:
+        return "none"
+    return f"{100 * rate.value:.1f} [{100 * rate.interval.low:.1f}, {100 * rate.interval.high:.1f}]"

@@ -1,0 +1,114 @@
+"""``securebench run`` with a suite file, from the outside: real sandboxes, a kill, a resume, a comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from securebench.cli import cli
+from securebench.results.record import comparable
+from securebench.results.suite import read_runs
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SUITE = """\
+schema_version: "0.2"
+suite: {{id: both, output_dir: {output}}}
+packs: [{benchmarks}/text-smoke, {benchmarks}/code-completion-smoke]
+agents:
+  - name: demo
+    harness:
+      type: command
+      config: {{command: [python3, /opt/securebench/agent/agent.py], agent_dir: {benchmarks}/demo-agent}}
+  - name: silent
+    harness: {{type: command, config: {{command: ["true"]}}}}
+run: {{trials: 2, max_workers: 2}}
+"""
+RUNS = 4
+TRIALS = 2 * 2 * (12 + 3)
+
+
+def suite_file(root: Path, output: str) -> Path:
+    """Write a suite of two agents and two packs."""
+    path = root / f"{output}.yaml"
+    path.write_text(SUITE.format(output=root / output, benchmarks=BENCHMARKS))
+    return path
+
+
+def command(path: Path, *options: str) -> list[str]:
+    """Return the command that runs a suite."""
+    return [sys.executable, "-m", "securebench", "run", str(path), "--driver", "oci", *options]
+
+
+def outcome(directory: Path) -> dict[str, list[str]]:
+    """Return the comparable records of each run of a suite."""
+    return {
+        run.run_id: sorted(json.dumps(comparable(record.raw), sort_keys=True) for record in run.records())
+        for run in read_runs(directory)
+    }
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    """It checks packs and agents, and prints the number of trials."""
+    result = CliRunner().invoke(cli, ["run", str(suite_file(tmp_path, "out")), "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "benchmark: text-smoke 1, all 12 tasks, 2 trials each" in result.output
+    assert result.output.endswith(f"{RUNS} runs, {TRIALS} trials. Nothing was run.\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_a_single_run(tmp_path: Path) -> None:
+    """Its JSON names each selected task."""
+    arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--json", "--limit", "2"]
+    result = CliRunner().invoke(cli, [*arguments, "--output-dir", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert (len(found["tasks"]), found["pack_tasks"], found["trials"]) == (2, 12, 1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.oci
+@pytest.mark.slow
+@pytest.mark.usefixtures("oci_driver")
+def test_a_suite_is_killed_and_resumed(tmp_path: Path, base_image: ResolvedImage) -> None:
+    """Two agents on two packs, killed half-way: the records are those of a suite that nobody killed."""
+    del base_image
+    with subprocess.Popen(
+        command(suite_file(tmp_path, "killed"), "--quiet"), stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        second = tmp_path / "killed" / "text-smoke" / "silent" / "candidates.jsonl"
+        deadline = time.monotonic() + 60
+        while not (second.exists() and second.read_bytes().count(b"\n") > 3):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert 1 < len(read_runs(tmp_path / "killed")) < RUNS
+    resumed = subprocess.run(
+        command(tmp_path / "killed.yaml", "--resume"), check=True, capture_output=True, text=True, timeout=120
+    )
+    clean = subprocess.run(
+        command(suite_file(tmp_path, "clean"), "--json", "--quiet"), check=True, capture_output=True, timeout=120
+    )
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "clean")
+    passed = {(one["pack"], one["agent"]): one["summary"]["passed"] for one in json.loads(clean.stdout)}
+    assert passed == {
+        ("text-smoke", "demo"): 20,
+        ("text-smoke", "silent"): 0,
+        ("code-completion-smoke", "demo"): 4,
+        ("code-completion-smoke", "silent"): 0,
+    }
+    assert "text-smoke 83.3 [55.2, 95.3], code-completion-smoke 66.7 [20.8, 93.9], mean 75.0" in resumed.stdout
+    found = CliRunner().invoke(cli, ["compare", str(tmp_path / "clean"), "--json"])
+    assert [pair["difference"] for pair in json.loads(found.output)] == pytest.approx([-10 / 12, -2 / 3])
