@@ -31,7 +31,7 @@ PLAN = EgressPlan(
         requests=1,
         tokens=2,
         bytes=3,
-        authority="PEM",
+        ca_bundle="PEM",
     ),
 )
 REPORT = EgressReport(

@@ -50,7 +50,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownProgram:
     """A program. ``package`` is its main npm package, whose tags name versions. ``pinned`` is the default version.
 
     ``models`` are those that the pinned version lists. It treats a name that begins with one as that model.
@@ -79,7 +79,7 @@ class Known:
         return found
 
 
-_CODEX: Final = Known(
+_CODEX: Final = KnownProgram(
     name="codex",
     package="@openai/codex",
     pinned="0.169.0",
@@ -105,7 +105,7 @@ _CODEX: Final = Known(
     ),
 )
 
-_CLAUDE_CODE: Final = Known(
+_CLAUDE_CODE: Final = KnownProgram(
     name="claude_code",
     package="@anthropic-ai/claude-code",
     pinned="2.1.197",
@@ -147,11 +147,11 @@ _CLAUDE_CODE: Final = Known(
     ),
 )
 
-PROGRAMS: Final[Mapping[str, Known]] = {known.name: known for known in (_CODEX, _CLAUDE_CODE)}
+PROGRAMS: Final[Mapping[str, KnownProgram]] = {known.name: known for known in (_CODEX, _CLAUDE_CODE)}
 """All known programs by name."""
 
 
-def find(name: str) -> Known:
+def find(name: str) -> KnownProgram:
     """Return a program. Raises :class:`ConfigError` (``agent-unknown``)."""
     known = PROGRAMS.get(name)
     if known is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from securebench.agents.catalogue import PROGRAMS, check_version
 from securebench.agents.model import ProgramKey, StoredProgram
 from securebench.agents.package import inspect, unusable
-from securebench.agents.progress import InstallStage, Teller
+from securebench.agents.progress import InstallStage, ProgressReporter
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.http.download import Download
 from securebench.images.store.archive_files import layer_type
@@ -42,10 +42,12 @@ def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress:
 
     def hashed() -> Iterator[bytes]:
         is_download = isinstance(pieces, Download)
-        teller = Teller(on_progress, what, InstallStage.DOWNLOADING if is_download else InstallStage.READING)
+        reporter = ProgressReporter(
+            on_progress, what, InstallStage.DOWNLOADING if is_download else InstallStage.READING
+        )
         for piece in pieces:
             digest.update(piece)
-            teller.add(len(piece), pieces.size if isinstance(pieces, Download) else 0)
+            reporter.add(len(piece), pieces.size if isinstance(pieces, Download) else 0)
             yield piece
 
     blob = incoming.take(hashed())

@@ -57,7 +57,7 @@ def lines(report: Callable[[str], None], seconds: float = _SECONDS) -> OnProgres
     return on_progress
 
 
-class Teller:
+class ProgressReporter:
     """Reports the progress of one stage at intervals."""
 
     def __init__(self, on_progress: OnProgress, what: str, stage: InstallStage) -> None:

@@ -49,7 +49,7 @@ class RelayPlan:
     """How to reach one provider, and the limits for one task.
 
     ``base_url`` includes the version if there is one (``https://host/v1``). ``key`` is added to each request, unless it
-    is ``None``. ``authority`` is the PEM text of an additional CA certificate: its text rather than its path, because
+    is ``None``. ``ca_bundle`` is the PEM text of an additional CA certificate: its text rather than its path, because
     the gateway process cannot read files.
     """
 
@@ -61,7 +61,7 @@ class RelayPlan:
     requests: int
     tokens: int
     bytes: int
-    authority: str | None = None
+    ca_bundle: str | None = None
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
     """What earlier attempts at the same task used; likewise ``spent_tokens`` and ``spent_bytes``."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bounds import processor_seconds
 from client_hellos import EARLY_DATA, ENCRYPTED, hello, message, real_hello, record, server_name, sized
-from securebench.egress.proxy.client_hello import MAX_HELLO, HelloError, Introduction, read_hello
+from securebench.egress.proxy.client_hello import MAX_HELLO, HelloChecker, HelloError, read_hello
 from securebench.egress.proxy.decisions import Reason
 
 HOST = "api.example.test"
@@ -108,39 +108,39 @@ def test_a_message_with_one_wrong_byte_is_read_or_refused(at: int, value: int) -
 def test_an_introduction_passes_on_what_it_was_given(sizes: list[int]) -> None:
     """However the bytes come, those that go on are the same, and what follows the messages is not looked at."""
     data = hello(HOST) + CHANGE + hello(HOST) + record(bytes(500), kind=23) + b"anything"
-    introduction = Introduction(HOST)
+    checker = HelloChecker(HOST)
     passed = b""
     for size in sizes:
-        passed += introduction.feed(data[:size])
+        passed += checker.feed(data[:size])
         data = data[size:]
     whole = hello(HOST) + CHANGE + hello(HOST) + record(bytes(500), kind=23) + b"anything"
-    assert passed + introduction.feed(data) == whole
-    assert introduction.is_made
+    assert passed + checker.feed(data) == whole
+    assert checker.is_complete
 
 
 @pytest.mark.parametrize("between", [b"", CHANGE, CHANGE + CHANGE])
 def test_a_second_message_is_held_to_the_host_too(between: bytes) -> None:
     """A server may ask for a second ClientHello and go by its name: another name cuts the tunnel."""
-    introduction = Introduction(HOST)
-    introduction.feed(hello(HOST))
+    checker = HelloChecker(HOST)
+    checker.feed(hello(HOST))
     with pytest.raises(HelloError, match="server_name_mismatch"):
-        introduction.feed(between + hello("evil.example.test"))
+        checker.feed(between + hello("evil.example.test"))
 
 
 @pytest.mark.parametrize("trick", [record(b""), record(b"\1\1", kind=20), bytes((20, 3, 3, 0, 9, 1))])
 def test_no_record_hides_a_second_message(trick: bytes) -> None:
     """Records that are none, and would shift where the next one begins, cut the tunnel."""
-    introduction = Introduction(HOST)
-    introduction.feed(hello(HOST))
+    checker = HelloChecker(HOST)
+    checker.feed(hello(HOST))
     with pytest.raises(HelloError, match="tls_required"):
-        introduction.feed(trick + hello("evil.example.test"))
+        checker.feed(trick + hello("evil.example.test"))
 
 
 def test_a_client_that_sends_single_bytes_costs_little() -> None:
     """The longest message, a byte at a time, takes well under the time that it may take to send it."""
     data = record(message(server_name(HOST.encode()), (9, bytes(16_000))))
-    introduction = Introduction(HOST)
+    checker = HelloChecker(HOST)
     with processor_seconds(5):
         for byte in data:
-            introduction.feed(bytes((byte,)))
-    assert introduction.is_made
+            checker.feed(bytes((byte,)))
+    assert checker.is_complete

@@ -465,7 +465,7 @@ def test_tls_to_a_private_authority() -> None:
     context = _server(authority.issue_cert("localhost"))
 
     async def play() -> None:
-        plan = replace(PLAN, authority=authority.cert_pem.bytes().decode())
+        plan = replace(PLAN, ca_bundle=authority.cert_pem.bytes().decode())
         async with relayed(plan=plan, tls=context) as setting:
             answers = [await setting.ask() for _ in range(3)]
         assert [(answered.status, answered.is_whole) for answered in answers] == [(200, True)] * 3
@@ -482,7 +482,7 @@ def test_tls_is_verified(name: str, trusts: bool) -> None:
     pem = authority.cert_pem.bytes().decode() if trusts else None
 
     async def play() -> None:
-        async with relayed(plan=replace(PLAN, authority=pem), tls=context) as setting:
+        async with relayed(plan=replace(PLAN, ca_bundle=pem), tls=context) as setting:
             answered = await setting.ask()
         assert (answered.status, setting.seen) == (502, [])
         assert setting.relay.report().trouble is Trouble.UNREACHABLE

@@ -72,7 +72,7 @@ def test_the_relay_is_given_what_bounds_it() -> None:
         requests=1,
         tokens=2,
         bytes=3,
-        authority="PEM",
+        ca_bundle="PEM",
     )
     plan = openai(config).plan(config, ProviderKey("OPENAI_API_KEY", KEY), "PEM")
     assert plan == EgressPlan(domains=("example.org",), relay=expected)

@@ -386,7 +386,7 @@ def test_an_authority_of_the_testers_is_taken_for_the_provider(place: Place, tmp
     place.produce()
     relay = place.gateway.plans[-1][1].relay
     assert relay is not None
-    assert relay.authority == authority.bytes().decode()
+    assert relay.ca_bundle == authority.bytes().decode()
 
 
 def test_an_endless_line_is_no_harm(place: Place) -> None:

@@ -40,7 +40,7 @@ class HelloError(ValueError):
         self.reason = reason
 
 
-class Introduction:
+class HelloChecker:
     """Checks what a client sends before its data is encrypted: each ClientHello must name ``host``.
 
     The client sends a second ClientHello if the server requests another key (HelloRetryRequest), and a server may use
@@ -49,26 +49,26 @@ class Introduction:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._held = b""
+        self._pending = b""
         self._is_over = False
-        self.is_made = False
+        self.is_complete = False
         """Whether a complete ClientHello for ``host`` was received."""
 
     def feed(self, data: bytes) -> bytes:
         """Add data from the client, and return the data that may now be forwarded. Raises :class:`HelloError`."""
         if self._is_over:
             return data
-        self._held += data
+        self._pending += data
         end = 0
         while (following := self._next(end)) > end:
             end = following
-        passed, self._held = self._held[:end], self._held[end:]
+        passed, self._pending = self._pending[:end], self._pending[end:]
         return passed
 
     def _next(self, at: int) -> int:
         """Check the record or message at ``at`` and return its end, or ``at`` if it is incomplete."""
-        start = self._held[at : at + _RECORD_HEADER + 1]
-        if not self.is_made or start[:1] == b"":
+        start = self._pending[at : at + _RECORD_HEADER + 1]
+        if not self.is_complete or start[:1] == b"":
             return self._hello(at)
         if start[0] == _CHANGE_CIPHER_SPEC:  # has no meaning in TLS 1.3 but is still sent
             return self._change(at)
@@ -76,21 +76,21 @@ class Introduction:
         if start[0] == _HANDSHAKE and (is_short or start[-1] == _CLIENT_HELLO):
             return self._hello(at)
         self._is_over = True
-        return len(self._held)
+        return len(self._pending)
 
     def _change(self, at: int) -> int:
-        start = self._held[at + 3 : at + _CHANGE_LENGTH]
+        start = self._pending[at + 3 : at + _CHANGE_LENGTH]
         if not bytes((0, 1, 1)).startswith(start):
             raise HelloError(Reason.TLS_REQUIRED)
-        return at + _CHANGE_LENGTH if len(self._held) >= at + _CHANGE_LENGTH else at
+        return at + _CHANGE_LENGTH if len(self._pending) >= at + _CHANGE_LENGTH else at
 
     def _hello(self, at: int) -> int:
-        if (found := read_hello(self._held[at:])) is None:
+        if (found := read_hello(self._pending[at:])) is None:
             return at
         name, length = found
         if name != self._host:
             raise HelloError(Reason.SERVER_NAME_MISMATCH)
-        self.is_made = True
+        self.is_complete = True
         return at + length
 
 

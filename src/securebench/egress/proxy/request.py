@@ -30,7 +30,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProxyRequest:
     """A parsed request. ``target`` is the request target for the server, empty for a tunnel."""
 
     attempt: ProxyAttempt
@@ -45,11 +45,11 @@ class UnreadableError(RefusalError):
         self.attempt = attempt
 
 
-def read(request: h11.Request) -> Wanted:
+def read(request: h11.Request) -> ProxyRequest:
     """Parse ``request``, whether or not it is allowed. Raises :class:`UnreadableError`."""
     target = request.target.decode("ascii", "replace")
     if request.method == b"CONNECT":
-        return Wanted(_attempt("connect", target, default=None))
+        return ProxyRequest(_attempt("connect", target, default=None))
     matched = _ABSOLUTE.fullmatch(target)
     if not matched:
         raise UnreadableError(ProxyAttempt.of("http", target), Reason.REQUEST_INVALID)
@@ -57,12 +57,12 @@ def read(request: h11.Request) -> Wanted:
     if scheme.lower() != _SCHEME or fragment:
         reason = Reason.REQUEST_INVALID if fragment else Reason.SCHEME_REFUSED
         raise UnreadableError(ProxyAttempt.of("http", authority), reason)
-    return Wanted(_attempt("http", authority, default=HTTP_PORT), path if path.startswith("/") else f"/{path}")
+    return ProxyRequest(_attempt("http", authority, default=HTTP_PORT), path if path.startswith("/") else f"/{path}")
 
 
-def judge(wanted: Wanted, request: h11.Request, allowed: AllowedDomains) -> None:
-    """Check that ``wanted`` is allowed and that ``request`` is unambiguous. Raises :class:`RefusalError`."""
-    attempt = wanted.attempt
+def judge(proxied: ProxyRequest, request: h11.Request, allowed: AllowedDomains) -> None:
+    """Check that ``proxied`` is allowed and that ``request`` is unambiguous. Raises :class:`RefusalError`."""
+    attempt = proxied.attempt
     port = TLS_PORT if attempt.kind == "connect" else HTTP_PORT
     if not allowed.admits(attempt.host):
         raise RefusalError(Reason.DOMAIN_NOT_ALLOWED)
@@ -73,9 +73,9 @@ def judge(wanted: Wanted, request: h11.Request, allowed: AllowedDomains) -> None
         _check_host(attempt, request)
 
 
-def forwarded(wanted: Wanted, request: h11.Request) -> Headers:
+def forwarded(proxied: ProxyRequest, request: h11.Request) -> Headers:
     """Return the headers of the request for the server."""
-    host = (b"Host", wanted.attempt.host.encode("ascii"))
+    host = (b"Host", proxied.attempt.host.encode("ascii"))
     return [host, *end_to_end(list(request.headers)), (b"Connection", b"close")]
 
 

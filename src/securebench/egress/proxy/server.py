@@ -14,7 +14,7 @@ import h11
 
 from securebench.egress.http_streams import PIECE, HttpPeer, close
 from securebench.egress.proxy.answers import BAD_GATEWAY, alert, answer, refuse
-from securebench.egress.proxy.client_hello import HelloError, Introduction
+from securebench.egress.proxy.client_hello import HelloChecker, HelloError
 from securebench.egress.proxy.decisions import Decision, ProxyAttempt, Reason
 from securebench.egress.proxy.domains import AllowedDomains
 from securebench.egress.proxy.exchange import exchange
@@ -97,9 +97,9 @@ class Proxy:
     async def _tunnel(self, client: HttpPeer, attempt: ProxyAttempt, address: str, outside: Streams) -> bool:
         await client.next_event()  # the end of the request: it has no body
         await client.send(h11.Response(status_code=_OK, headers=[]))
-        introduction = Introduction(attempt.host)
+        checker = HelloChecker(attempt.host)
         try:
-            hello = await self._hello(client, introduction)
+            hello = await self._hello(client, checker)
         except RefusalError as error:
             self._ledger.decide(attempt, error.decision, error.reason, address)
             await alert(client)
@@ -108,17 +108,17 @@ class Proxy:
         async def carry(meter: TunnelMeter) -> None:
             meter.sent(len(hello))
             await write(outside[1], hello)
-            await tunnel((client.reader, client.writer), outside, meter, introduction)
+            await tunnel((client.reader, client.writer), outside, meter, checker)
 
         await self._metered(attempt, address, carry)
         return False
 
-    async def _hello(self, client: HttpPeer, introduction: Introduction) -> bytes:
+    async def _hello(self, client: HttpPeer, checker: HelloChecker) -> bytes:
         """Return the client's first data once it is a ClientHello for the right host. Raises :class:`RefusalError`."""
         data, _ = client.connection.trailing_data
         try:
             async with asyncio.timeout(self._ledger.caps.head_seconds):
-                while not (hello := introduction.feed(data)):
+                while not (hello := checker.feed(data)):
                     data = await client.reader.read(PIECE)
                     if not data:
                         raise RefusalError(Reason.BROKEN, Decision.FAILED)

@@ -12,7 +12,7 @@ from securebench.egress.proxy.decisions import Reason, TunnelUsage
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from securebench.egress.proxy.client_hello import Introduction
+    from securebench.egress.proxy.client_hello import HelloChecker
     from securebench.egress.proxy.decisions import Ledger
     from securebench.egress.proxy.resolution import Streams
 
@@ -77,17 +77,17 @@ class TunnelMeter:
             raise LimitError(Reason.BYTE_LIMIT)
 
 
-async def tunnel(inside: Streams, outside: Streams, meter: TunnelMeter, introduction: Introduction) -> None:
+async def tunnel(inside: Streams, outside: Streams, meter: TunnelMeter, checker: HelloChecker) -> None:
     """Copy bytes until both sides have closed or one fails.
 
-    The data that ``introduction`` has already accepted was forwarded by the caller. Raises :class:`LimitError`,
+    The data that ``checker`` has already accepted was forwarded by the caller. Raises :class:`LimitError`,
     ``HelloError`` and ``OSError``.
     """
 
     async def up() -> None:
         while piece := await inside[0].read(_PIECE):
             meter.sent(len(piece))
-            await write(outside[1], introduction.feed(piece))
+            await write(outside[1], checker.feed(piece))
         _end(outside[1])
 
     async def down() -> None:

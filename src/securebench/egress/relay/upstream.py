@@ -30,15 +30,15 @@ _PORTS: Final = {"http": 80, "https": 443}
 class Upstream:
     """Connects to the host of ``base_url``, and to no other. TLS certificates are verified with the system's CAs.
 
-    ``authority`` is an additional CA certificate in PEM. Raises :class:`EgressError` if it or the URL is invalid.
+    ``ca_bundle`` is PEM text of additional CA certificates. Raises :class:`EgressError` if it or the URL is invalid.
     """
 
-    def __init__(self, base_url: str, authority: str | None = None, connect_seconds: float = 30.0) -> None:
+    def __init__(self, base_url: str, ca_bundle: str | None = None, connect_seconds: float = 30.0) -> None:
         self._connect_seconds = connect_seconds
         try:
             parts = urlsplit(base_url)
             self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-            self._tls = _tls(authority) if parts.scheme == "https" else None
+            self._tls = _tls(ca_bundle) if parts.scheme == "https" else None
             if not self._host or not _PATH.fullmatch(parts.path) or parts.query or parts.fragment:
                 raise ValueError("expected a host and a path, without query and fragment")  # noqa: TRY301 - as urlsplit does
         except (KeyError, ValueError, OSError) as error:
@@ -90,10 +90,10 @@ def drop(peer: HttpPeer) -> None:
 
 
 @lru_cache(maxsize=8)
-def _tls(authority: str | None) -> ssl.SSLContext:
+def _tls(ca_bundle: str | None) -> ssl.SSLContext:
     """Return the TLS context. It is cached because loading the system's CAs takes tens of milliseconds."""
     context = ssl.create_default_context()
-    if authority is not None:
-        context.load_verify_locations(cadata=authority)
+    if ca_bundle is not None:
+        context.load_verify_locations(cadata=ca_bundle)
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -78,9 +78,9 @@ class ProviderEndpoint:
         return found or ProviderKey(names[0], "")
 
     def plan(
-        self, config: ProviderSettings, key: ProviderKey, authority: str | None = None, spent: Spent | None = None
+        self, config: ProviderSettings, key: ProviderKey, ca_bundle: str | None = None, spent: Spent | None = None
     ) -> EgressPlan:
-        """Return the egress plan of one try of a task. ``authority`` is an extra CA bundle for the relay, in PEM.
+        """Return the egress plan of one try of a task. ``ca_bundle`` is an extra one for the relay, in PEM.
 
         ``spent`` is what earlier tries used of the task's budget.
 
@@ -89,11 +89,11 @@ class ProviderEndpoint:
         """
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys((*config.allowed_domains, self.host))))
-        relay, before = self.relay_plan(config, key, authority), spent or Spent()
+        relay, before = self.relay_plan(config, key, ca_bundle), spent or Spent()
         relay = replace(relay, spent_requests=before.requests, spent_tokens=before.tokens, spent_bytes=before.bytes)
         return EgressPlan(domains=config.allowed_domains, relay=relay)
 
-    def relay_plan(self, config: ProviderSettings, key: ProviderKey, authority: str | None = None) -> RelayPlan:
+    def relay_plan(self, config: ProviderSettings, key: ProviderKey, ca_bundle: str | None = None) -> RelayPlan:
         """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
         budget = config.budget
         return RelayPlan(
@@ -105,7 +105,7 @@ class ProviderEndpoint:
             requests=budget.requests,
             tokens=budget.tokens,
             bytes=budget.bytes,
-            authority=authority,
+            ca_bundle=ca_bundle,
             timeouts=ProviderTimeouts(**config.provider_timeouts.model_dump()),
         )
 

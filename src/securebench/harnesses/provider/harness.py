@@ -69,7 +69,7 @@ class _Ready:
     """The result of :meth:`ProviderHarness.prepare`."""
 
     key: ProviderKey
-    authority: str | None
+    ca_bundle: str | None
     installation: Installation
 
 
@@ -114,11 +114,11 @@ class ProviderHarness(Harness):
         """See :meth:`HarnessProducer.prepare`. Images with the same kind of C library share one program."""
         key = self._endpoint.key(run.variables)
         installation = install(self._store, self.name, self.config.version, run, PROGRAMS_TARGET)
-        authority = read_ca_bundle(run.variables, run.notify)
+        ca_bundle = read_ca_bundle(run.variables, run.notify)
         for warning in (self._endpoint.warning(self.config), self._model_warning(installation)):
             if warning:
                 run.notify(warning)
-        self._ready = _Ready(key=key, authority=authority, installation=installation)
+        self._ready = _Ready(key=key, ca_bundle=ca_bundle, installation=installation)
         return {"program": self.name, **installation.identity(), **self._assurance()}
 
     def check_provider(
@@ -126,7 +126,7 @@ class ProviderHarness(Harness):
     ) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
         ready = self._prepared
-        plan = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
+        plan = self._endpoint.relay_plan(self.config, ready.key, ready.ca_bundle)
         with closing(open_gateway()) as gateway:
             report = gateway.probe(None, plan, self.config.model)
         if report.trouble is Trouble.REFUSED:
@@ -168,8 +168,8 @@ class ProviderHarness(Harness):
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Open egress to the provider. Raises :class:`EgressError`."""
         ready, program = self._prepared, self._program(view)
-        asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
-        plan = self._endpoint.plan(self.config, ready.key, ready.authority, context.spent)
+        asking = self._endpoint.relay_plan(self.config, ready.key, ready.ca_bundle)
+        plan = self._endpoint.plan(self.config, ready.key, ready.ca_bundle, context.spent)
         session = open_egress(view, plan, context)
         assert context.gateway is not None
         setup = ProviderSetup(
