@@ -80,8 +80,6 @@ docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
 
-src/securebench 8
-
 src/securebench/engine 5
 
 src/securebench/harnesses 1
@@ -96,7 +94,7 @@ src/securebench/sandboxes 2
 
 src/securebench/testing 2
 
-src/securebench/verifiers 54
+src/securebench/verifiers 35
 """
 """A package or page, and how many findings it may have.
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_PATH_LENGTH: Final = 1024
-"""Bytes of a path: a quarter of what Linux takes, which leaves room for where it is mounted."""
+"""Maximum bytes of a path: a quarter of Linux's limit, which leaves room for the path of its mount."""
 
 MAX_NAME_LENGTH: Final = 255
-"""Bytes of one name: what Linux file systems take."""
+"""Maximum bytes of one name: the limit of Linux file systems."""
 
 MAX_PATH_DEPTH: Final = 32
-"""Names in a path."""
+"""Maximum names in a path."""
 
 PUBLIC_ROOT: Final = "securebench/public"
 LANE_ROOTS: Final[Mapping[Visibility, str]] = {
@@ -85,7 +85,7 @@ def container_directory_fault(path: str) -> str:
         return "is a directory of the container's system"
     if any(is_at_or_below(path, tree) for tree in _SYSTEM_TREES_OF_USR):
         return "is a directory of the container's system"
-    return "is where the framework keeps its own files" if any(is_at_or_below(path, t) for t in _OWN_TREES) else ""
+    return "is reserved for SecureBench's own files" if any(is_at_or_below(path, t) for t in _OWN_TREES) else ""
 
 
 def mount_fault(mount: str, lane: Visibility) -> str:
@@ -93,16 +93,16 @@ def mount_fault(mount: str, lane: Visibility) -> str:
     if fault := relative_path_fault(mount):
         return fault
     if denied := next((path for path in DENIED_MOUNTS if is_at_or_below(folded(mount), path)), ""):
-        return f"lies at {denied!r}, where nothing is ever mounted"
+        return f"is at or below {denied!r}, where nothing may be mounted"
     if lane is not Visibility.PUBLIC:
         root = LANE_ROOTS[lane]
-        return "" if is_below(mount, root) else f"does not lie below {root!r}"
+        return "" if is_below(mount, root) else f"is not below {root!r}"
     reserved = next((path for path in RESERVED_MOUNTS if is_at_or_below(folded(mount), path)), "")
-    return f"lies at {reserved!r}, which is the framework's own" if reserved else ""
+    return f"is at or below {reserved!r}, which is reserved for SecureBench" if reserved else ""
 
 
 def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two mounts that are equal, ignoring case, or one inside the other; else ``None``."""
+    """Return the first two mounts that are equal, ignoring case, or one below the other; else ``None``."""
     seen: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda path: path.count("/")):
         names = folded(mount).split("/")
@@ -114,7 +114,7 @@ def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
 
 
 def folded(path: str) -> str:
-    """Return ``path`` as a file system sees it that ignores case and Unicode normalisation."""
+    """Return a form of ``path`` that is equal for all spellings on file systems that ignore case and normalisation."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", path).casefold())
 
 
@@ -130,21 +130,21 @@ def is_below(path: str, root: str) -> bool:
 
 def _character_fault(path: str) -> str:
     if "\\" in path:
-        return "holds a backslash"
+        return "contains a backslash"
     if not path.isprintable():
-        return "holds a control or invisible character"
+        return "contains a control or invisible character"
     if _CONFUSABLE.search(path):
-        return "holds a character that looks like '.', '/' or a backslash"
-    return "holds a percent-encoded '.', '/', backslash or NUL" if _ENCODED.search(path) else ""
+        return "contains a character that looks like '.', '/' or a backslash"
+    return "contains a percent-encoded '.', '/', backslash or NUL" if _ENCODED.search(path) else ""
 
 
 def _name_fault(name: str) -> str:
     if not name:
-        return "holds an empty name: '//', or a '/' at its end"
+        return "contains an empty name: '//', or a '/' at its end"
     if name in (".", ".."):
-        return f"holds {name!r}"
+        return f"contains {name!r}"
     if name.endswith((" ", ".")) or name.startswith(" "):
-        return f"holds the name {name!r}, which some file systems change"
+        return f"contains the name {name!r}, which some file systems change"
     if _DEVICE.fullmatch(name):
-        return f"holds {name!r}, which is a device on some systems"
+        return f"contains {name!r}, which is a device on some systems"
     return "" if len(name.encode("utf-8")) <= MAX_NAME_LENGTH else f"holds a name longer than {MAX_NAME_LENGTH} bytes"

@@ -5,9 +5,9 @@ A package offers an extension by an entry point in the group ``securebench.KIND`
     [project.entry-points."securebench.harnesses"]
     my-agent = "my_package.agent:MyHarness"
 
-A program that embeds SecureBench calls :func:`register`. Our own are found the same way, and cannot be replaced. An
-extension's code runs on the host with the rights of the run. Installing its package is how a tester trusts it: a pack
-can name a family that is installed, and nothing else.
+A program that embeds SecureBench calls :func:`register` instead. Built-in extensions are loaded in the same way and
+cannot be replaced. The code of an extension runs on the host with the rights of the run. Testers express trust by
+installing its package: a pack can only refer to an installed family.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ExtensionKind(StrEnum):
-    """What an extension may be. The value names its entry point group, ``securebench.VALUE``."""
+    """The kinds of extensions. The value is part of the name of the entry point group, ``securebench.VALUE``."""
 
     HARNESS = "harnesses"
     VERIFIER = "verifiers"
@@ -41,10 +41,10 @@ class ExtensionKind(StrEnum):
 
 
 AUTO_DRIVER: Final = "auto"
-"""The name that users give where the run should choose a driver of its own."""
+"""The name with which users let SecureBench select the driver."""
 
 
-_OURS: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
+_BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
         ExtensionKind.HARNESS: {
             "command": "securebench.harnesses.command:CommandHarnessProducer",
@@ -79,14 +79,14 @@ _OURS: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
         },
     }
 )
-"""What this package offers itself. A module is imported only when its name is asked for."""
+"""The built-in extensions. A module is imported only when its extension is loaded."""
 
 _registered: Final[dict[tuple[ExtensionKind, str], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose code an extension is: a distribution and its version, and the sha256 (hex) of its source files.
+    """The code of an extension: its distribution and version, and the sha256 (hex) of its source files.
 
     ``distribution`` and ``version`` are empty for code that no installed distribution owns.
     """
@@ -97,15 +97,15 @@ class Identity:
     digest: str
 
     def to_json(self) -> dict[str, str]:
-        """Return it as it stands in ``run.json`` and in records."""
+        """Return the JSON value for ``run.json`` and records."""
         return asdict(self)
 
 
 class Extension:
-    """What a package may add as a class: it says whose code it is."""
+    """The base of extension classes, with the identity of their code."""
 
     def identity(self) -> Identity | None:
-        """Return the identity of this code, for ``run.json`` and every record: a run only resumes with an equal one.
+        """Return the identity of this code, for ``run.json`` and every record. Resuming a run requires an equal one.
 
         ``None`` means SecureBench itself. Raises :class:`ConfigError` (``plugin-no-source``).
         """
@@ -113,39 +113,41 @@ class Extension:
 
 
 def register(kind: ExtensionKind | str, name: str, extension: Any) -> None:
-    """Offer ``extension`` under ``name`` in this process, as an installed entry point would.
+    """Make ``extension`` available as ``name`` in this process, like an installed entry point.
 
-    Raises :class:`ConfigError` (``plugin-conflict``) for a name that something else has.
+    Raises :class:`ConfigError` (``plugin-conflict``) if another extension has this name.
     """
     kind = ExtensionKind(kind)
-    taken = (
-        name in _OURS[kind] or name in _entry_points(kind) or _registered.get((kind, name), extension) is not extension
+    is_used = (
+        name in _BUILT_IN[kind]
+        or name in _entry_points(kind)
+        or _registered.get((kind, name), extension) is not extension
     )
-    if taken:
+    if is_used:
         raise ConfigError(
-            f"{kind.value}: the name {name!r} is taken", code="plugin-conflict", hint="choose another name"
+            f"{kind.value}: the name {name!r} is already used", code="plugin-conflict", hint="choose another name"
         )
     _registered[kind, name] = extension
 
 
 def own_names(kind: ExtensionKind) -> tuple[str, ...]:
-    """Return the names of this kind that this package offers itself."""
-    return tuple(_OURS[kind])
+    """Return the names of the built-in extensions of this kind."""
+    return tuple(_BUILT_IN[kind])
 
 
 def names(kind: ExtensionKind) -> tuple[str, ...]:
-    """Return every name of this kind, our own first."""
+    """Return every name of this kind, the built-in ones first."""
     others = {name for of, name in _registered if of is kind} | set(_entry_points(kind))
-    return (*_OURS[kind], *sorted(others - _OURS[kind].keys()))
+    return (*_BUILT_IN[kind], *sorted(others - _BUILT_IN[kind].keys()))
 
 
 def is_known(kind: ExtensionKind, name: str) -> bool:
-    """Whether something has this name. Installed packages are looked at only for a name that is not ours."""
-    return name in _OURS[kind] or (kind, name) in _registered or name in _entry_points(kind)
+    """Whether an extension has this name. Installed packages are searched only if no built-in one has it."""
+    return name in _BUILT_IN[kind] or (kind, name) in _registered or name in _entry_points(kind)
 
 
 def choices(kind: ExtensionKind) -> tuple[str, ...]:
-    """Return every name that a user may give: :func:`names`, and for a driver :data:`AUTO_DRIVER` first."""
+    """Return every name that a user can select: :func:`names`, and for a driver :data:`AUTO_DRIVER` first."""
     return ((AUTO_DRIVER,) if kind is ExtensionKind.DRIVER else ()) + names(kind)
 
 
@@ -157,11 +159,11 @@ def is_choice(kind: ExtensionKind, name: str) -> bool:
 def load(kind: ExtensionKind, name: str) -> Any:
     """Return the extension of this name.
 
-    Raises :class:`ConfigError`: ``plugin-unknown``; ``plugin-conflict`` where two packages offer the name;
-    ``plugin-broken`` where it cannot be imported. A package cannot replace an extension of ours.
+    Raises :class:`ConfigError`: ``plugin-unknown``; ``plugin-conflict`` if two packages provide the name;
+    ``plugin-broken`` if it cannot be imported. A package cannot replace a built-in extension.
     """
-    if name in _OURS[kind]:
-        module, _, attribute = _OURS[kind][name].partition(":")
+    if name in _BUILT_IN[kind]:
+        module, _, attribute = _BUILT_IN[kind][name].partition(":")
         return getattr(importlib.import_module(module), attribute)
     if (kind, name) in _registered:
         return _registered[kind, name]
@@ -174,7 +176,7 @@ def load(kind: ExtensionKind, name: str) -> Any:
         )
     if len(found) > 1:
         raise ConfigError(
-            f"{kind.value}: more than one package offers {name!r}: {', '.join(map(_owner, found))}",
+            f"{kind.value}: more than one package provides {name!r}: {', '.join(map(_owner, found))}",
             code="plugin-conflict",
             hint="remove all but one of them",
         )
@@ -189,11 +191,11 @@ def load(kind: ExtensionKind, name: str) -> Any:
 
 
 def identity_of(owner: type) -> Identity | None:
-    """Return whose code a class is, ``None`` for our own.
+    """Return the identity of a class's code, ``None`` for SecureBench's own.
 
-    The digest is over all files of the top-level package, or of the module, that defines it.
+    The digest is over all files of the top-level package or module that defines it.
 
-    Raises :class:`ConfigError` (``plugin-no-source``) where there is no file to digest.
+    Raises :class:`ConfigError` (``plugin-no-source``) if there is no source file.
     """
     top = owner.__module__.partition(".")[0]
     if top == __package__:
@@ -235,7 +237,7 @@ def _source_digest(top: str) -> str:
         return file_digest(Path(module.__file__ or ""))
     except (AttributeError, OSError, TreeRefusedError) as error:
         raise ConfigError(
-            f"the source of {top!r} cannot be read, so a record could not say what code ran",
+            f"cannot read the source of {top!r}, which records need to identify the code that ran",
             code="plugin-no-source",
-            hint="put the extension into a module or a package",
+            hint="define the extension in a module or package",
         ) from error

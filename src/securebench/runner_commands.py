@@ -1,7 +1,7 @@
-"""Test commands: which test runner a command starts, and which files of the repository belong to that runner.
+"""Recognise the test runner that a command starts, and the files of the repository that belong to the runner.
 
-A command is recognised only if it is one runner and nothing else. Everything that is not recognised can only be judged
-by its exit code, which code under test can forge with one line.
+A command is recognised only if it starts a single runner and does nothing else. Other commands can only be judged by
+their exit code, which the code under test can fake with one line.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _DEFAULT_PYTHON: Final = "python3"
 
 _SYMPY_OPTIONS: Final = frozenset(("-C", "--no-cache", "-v", "--verbose", "--no-colors", "--slow", "--no-subprocess"))
 _NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*")
-"""Options after which a run is no longer all tests of what is named, or is no test run at all."""
+"""Options with which a run does not include all tests of the named files, or runs no tests at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerCommand:
-    """A command that is one test runner.
+    """A command that starts a test runner.
 
-    ``program`` is the interpreter, or the runner itself where ``interpreter`` is false. ``flags`` are options of the
-    interpreter. ``script`` is the runner's file, relative to where the command runs, if it is one of the repository.
+    ``program`` is the interpreter, or the runner itself if ``interpreter`` is ``False``. ``flags`` are options of the
+    interpreter. ``script`` is the runner's file, relative to the working directory, if it is in the repository.
     """
 
     runner: Runner
@@ -41,7 +41,7 @@ class RunnerCommand:
     script: str = ""
 
     def owns(self, path: str) -> bool:
-        """Return whether ``path``, relative to where the command runs, decides outcomes and is the runner's."""
+        """Return whether ``path``, relative to the working directory, belongs to the runner and affects outcomes."""
         if path == self.script:
             return True
         if self.runner == "sympy":
@@ -58,11 +58,12 @@ _DJANGO_FILES = re.compile(
     r"tests/(?:runtests|test_sqlite|urls)[./].*|django/core/management/commands/test[./].*"
     r"|django/test(?:/__init__)?\.[^/]+|django/test/(?:runner|testcases|utils|html)[./].*"
 )
-"""What collects and runs tests, asserts for them, or sets up what they run in; and what would be imported instead."""
+"""Files that collect and run tests, provide assertions or set up the environment, and files that would be imported
+instead of them."""
 
 
 def read_command(command: str | tuple[str, ...] | list[str]) -> RunnerCommand | None:
-    """Return ``command`` if it is a known runner and nothing else, else ``None``: a shell may do anything to it."""
+    """Return the runner that ``command`` starts, or ``None`` if it is unknown or does more, such as shell syntax."""
     program, *rest = words(command) or [""]
     flags = _interpreter_flags(rest)
     name = PurePosixPath(program).name
@@ -77,7 +78,7 @@ def read_command(command: str | tuple[str, ...] | list[str]) -> RunnerCommand | 
 
 
 def words(command: str | tuple[str, ...] | list[str]) -> list[str]:
-    """Return the words of ``command``; none of a text in which a shell would do more than split words."""
+    """Return the words of ``command``, or none if a shell would do more than split it into words."""
     if not isinstance(command, str):
         return list(command)
     if not _PLAIN.fullmatch(command):
@@ -95,14 +96,14 @@ def _is_installed(program: str) -> bool:
 
 
 def _interpreter_flags(arguments: list[str]) -> tuple[str, ...]:
-    """Return the options at the front that are Python's and change nothing but warnings and buffering."""
+    """Return the leading options of Python, if they change only warnings, bytecode files and buffering."""
     flags: list[str] = []
-    left = list(arguments)
-    while left:
-        if left[0] == "-W" and len(left) > 1:
-            flags += [left.pop(0), left.pop(0)]
-        elif left[0] in ("-B", "-u") or (left[0].startswith("-W") and len(left[0]) > 2):  # noqa: PLR2004 - "-W" alone
-            flags.append(left.pop(0))
+    rest = list(arguments)
+    while rest:
+        if rest[0] == "-W" and len(rest) > 1:
+            flags += [rest.pop(0), rest.pop(0)]
+        elif rest[0] in ("-B", "-u") or (rest[0].startswith("-W") and len(rest[0]) > 2):  # noqa: PLR2004 - "-W" alone
+            flags.append(rest.pop(0))
         else:
             break
     return tuple(flags)

@@ -1,7 +1,7 @@
 """The compiled task, and the views through which the rest of the program sees it.
 
-A harness is given an :class:`AgentView`, a verifier a :class:`VerifierView`. They are separate types: no path
-of attributes leads from an agent's view to another lane.
+A harness receives an :class:`AgentView`, and a verifier a :class:`VerifierView`. They are separate types: no attribute
+of an agent's view leads to another lane.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 DEFAULT_IMAGE = "securebench/python:3.11"
-"""The image of a task whose environment names none: our own base image."""
+"""SecureBench's base image, the default image of a task."""
 
 WORKSPACE_TARGET = "/workspace"
-"""Where a workspace lies in a sandbox, but for a terminal task that names a working directory."""
+"""The path of a workspace in a sandbox, unless a terminal task sets another working directory."""
 
 MAX_TAGS = 32
 """Tags of one task. They are copied into every record of it."""
 MAX_TAG = 100
 """Characters of a tag."""
 _TAG_FIELDS = ("category", "difficulty")
-"""Metadata that count as tags. Importers take them over from the packs' authors."""
+"""Metadata that count as tags. Importers copy them from the original benchmark."""
 
 
 class CandidateKind(StrEnum):
-    """What an agent leaves behind for a family."""
+    """The kind of candidate that an agent leaves for a family."""
 
     TEXT = "text"
     CODE = "code"
@@ -50,7 +50,7 @@ CANDIDATE_KINDS: Mapping[str, CandidateKind] = MappingProxyType(
         "terminal_task": CandidateKind.WORKSPACE,
     }
 )
-"""The kind of candidate of each family that has another than text. A test holds the families to it."""
+"""The kind of candidate of each family whose candidates are not text. A test checks the families against this."""
 
 _ENVIRONMENT: Mapping[str, tuple[type, ...]] = {
     "image": (str,),
@@ -62,7 +62,7 @@ _ENVIRONMENT: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A row's environment, merged over the manifest's defaults. ``timeout_seconds`` is the task's budget."""
+    """A row's environment, merged with the manifest's defaults. ``timeout_seconds`` is the task's time limit."""
 
     image: str | None = None
     workdir: str | None = None
@@ -72,7 +72,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class AssetRoot:
-    """A directory of a pack from which files may be taken: absolute on this machine, never shown to an agent."""
+    """A directory of a pack with files for tasks. Its path is absolute on this machine and never shown to an agent."""
 
     directory: Path
     read_only: bool = True
@@ -84,7 +84,7 @@ class AssetRoot:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """All that a harness may know of a task: public resources, and how to run it."""
+    """Everything that a harness may know about a task: its public resources, and how to run it."""
 
     task_id: str
     family: str
@@ -98,13 +98,13 @@ class AgentView:
 
     @property
     def payload(self) -> dict[str, JsonValue]:
-        """What ``task.json`` holds: public names and values, nothing else."""
+        """The content of ``task.json``: only public names and values."""
         return self.resources.payload()
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierView:
-    """All that a verifier may know: ``test_sandbox`` goes into its sandbox, ``evaluator`` stays in its process."""
+    """Everything that a verifier may know: ``test_sandbox`` is copied to its sandbox, ``evaluator`` stays here."""
 
     task_id: str
     family: str
@@ -121,7 +121,7 @@ class VerifierView:
 
 @dataclass(frozen=True, slots=True)
 class SecureBenchTask:
-    """One task, compiled: identity, resources in lanes, and environment. Immutable, and no I/O."""
+    """A compiled task: its identity, resources in lanes, and environment. Immutable; does no I/O."""
 
     id: str
     benchmark_id: str
@@ -133,15 +133,15 @@ class SecureBenchTask:
     public_assets: AssetRoot | None = None
     eval_assets: AssetRoot | None = None
     row_digest: str = ""
-    """Of the whole row, its hidden fields too: never to be published as it is."""
+    """The digest of the whole row, including hidden fields. It must never be published."""
     public_digest: str = ""
-    """Of what the row has outside of ``eval``."""
+    """The digest of the row without ``eval``."""
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The texts in ``metadata.tags``, and ``category:VALUE`` and ``difficulty:VALUE`` if the metadata has these.
+        """The texts in ``metadata.tags``, and ``category:VALUE`` and ``difficulty:VALUE`` if the metadata has them.
 
-        Metadata are free-form, so that anything else, and what is too long or too much for a tag, is ignored.
+        Metadata are free-form: other values, long texts and tags beyond the limit are ignored.
         """
         listed = self.metadata.get("tags")
         named = [(name, self.metadata.get(name)) for name in _TAG_FIELDS]
@@ -153,13 +153,13 @@ class SecureBenchTask:
 
     @property
     def images(self) -> frozenset[str]:
-        """The references of all images that the task needs: the agent's, and the checker's where that is another."""
+        """The references of all images that the task needs: the agent's and, if it is another, the checker's."""
         checker = self.resources["checker"].value if "checker" in self.resources else None
         own = checker.get("image") if isinstance(checker, dict) else None
         return frozenset({self.environment.image or DEFAULT_IMAGE, *([own] if isinstance(own, str) else [])})
 
     def agent_view(self) -> AgentView:
-        """Return what a harness may see."""
+        """Return the view of a harness."""
         return AgentView(
             task_id=self.id,
             family=self.task_type,
@@ -170,7 +170,7 @@ class SecureBenchTask:
         )
 
     def verifier_view(self) -> VerifierView:
-        """Return what a verifier may see."""
+        """Return the view of a verifier."""
         return VerifierView(
             task_id=self.id,
             family=self.task_type,
@@ -182,7 +182,7 @@ class SecureBenchTask:
         )
 
     def component_payload(self, component: Component) -> dict[str, JsonValue]:
-        """Return names and values of what ``component`` may see."""
+        """Return the names and values that ``component`` may see."""
         return self.resources.visible_to(component).payload()
 
     def agent_payload(self) -> dict[str, JsonValue]:
@@ -190,7 +190,7 @@ class SecureBenchTask:
         return self.component_payload(Component.AGENT)
 
     def public_payload(self) -> dict[str, JsonValue]:
-        """Return the same as :meth:`agent_payload`, under its other name."""
+        """Return the same as :meth:`agent_payload`."""
         return self.agent_payload()
 
     def evaluation_payload(self) -> dict[str, JsonValue]:
@@ -265,6 +265,6 @@ def _resource_from_spec(name: str, item: Any) -> Resource:
 
 
 def _require_lanes(resources: ResourceBundle, component: Component) -> None:
-    """Refuse a bundle that was not cut down to what ``component`` may see."""
+    """Raise an error for a bundle with resources that ``component`` may not see."""
     if len(resources.visible_to(component)) != len(resources):
         raise ValueError(f"a resource in this bundle is not visible to the {component}")

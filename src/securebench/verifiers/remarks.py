@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_REMARK_CHARACTERS: Final = 10_000
 MAX_SENTENCES: Final = 200
-"""A longer remark is no explanation any more. This limit bounds time: each sentence is compared with each choice."""
+"""A longer remark is not an explanation. This limit bounds time: each sentence is compared with each choice."""
 
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
 _CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
@@ -62,17 +62,16 @@ def is_denied(lead: str, *, shared: bool = True) -> bool:
     if {skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | doubts | OTHER_ANSWERS):
         return True
     colon = lead[: len(lead) - len(clause)].rstrip().endswith(":")
-    return bool(earlier) and _announces_a_denial(_spoken(earlier[-1]), colon=colon)
+    return bool(earlier) and _announces_a_denial(set(_normalized(earlier[-1])), colon=colon)
 
 
-def _announces_a_denial(spoken: list[str], *, colon: bool) -> bool:
-    """Whether the sentence before an answer denies it: ``It is a lie:`` or ``This is not true:``."""
-    said = set(spoken)
-    if not (colon or "following" in said):
+def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
+    """Whether the words ``found`` in the sentence before an answer deny it: ``It is a lie:``, ``This is not true:``."""
+    if not (colon or "following" in found):
         return False
-    denies = said & DISBELIEF or (said & NEGATIONS and said & VERDICTS)
-    meant = said & ANNOUNCEMENTS or said <= DISBELIEF
-    return bool(denies and meant) and said <= FUNCTION_WORDS | NEGATIONS | DISBELIEF | VERDICTS | ANNOUNCEMENTS
+    denies = found & DISBELIEF or (found & NEGATIONS and found & VERDICTS)
+    announces = found & ANNOUNCEMENTS or found <= DISBELIEF
+    return bool(denies and announces) and found <= FUNCTION_WORDS | NEGATIONS | DISBELIEF | VERDICTS | ANNOUNCEMENTS
 
 
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
@@ -80,57 +79,57 @@ def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset
 
     ``rivals`` are the words of all other answers, if these are known: a short sentence without any of them is harmless.
     """
-    spoken = _spoken(sentence)
-    said = set(spoken)
-    if CUE.search(sentence) or said & DOUBTS or spoken[0] in HEDGES or "####" in sentence or "boxed" in sentence:
+    tokens = _normalized(sentence)
+    found = set(tokens)
+    if CUE.search(sentence) or found & DOUBTS or tokens[0] in HEDGES or "####" in sentence or "boxed" in sentence:
         return True
-    if "or" in said and spoken[-1][:1].isdigit():
+    if "or" in found and tokens[-1][:1].isdigit():
         return True
-    content = _content(spoken)
-    if said & NEGATIONS and (len(content) < _FEW_WORDS or said & VERDICTS):
+    content = _content(tokens)
+    if found & NEGATIONS and (len(content) < _FEW_WORDS or found & VERDICTS):
         return True
-    if _begins_with_a_reason(spoken):
+    if _begins_with_a_reason(tokens):
         return len(content) <= 1 and not any(word[:1].isdigit() for word in content)
     spare = len(content) > 1 or question.issuperset(content)
     # If the choices are numbers, other spellings of a number are rivals too.
     numeric = rivals is not None and _has_figures([*rivals]) and _has_figures(content)
-    if rivals is not None and spare and not numeric and said & FUNCTION_WORDS and rivals.isdisjoint(said):
+    if rivals is not None and spare and not numeric and found & FUNCTION_WORDS and rivals.isdisjoint(found):
         return False
     fresh = [word for word in content if word not in question]
-    listed = len(content) >= _FEW_WORDS and not said & FUNCTION_WORDS and "=" not in said
+    listed = len(content) >= _FEW_WORDS and not found & FUNCTION_WORDS and "=" not in found
     return listed or 0 < len(content) < _FEW_WORDS or 0 < len(fresh) < _FEW_WORDS
 
 
 def is_working(sentence: str) -> bool:
     """Whether ``sentence`` may be a step of a calculation: it has figures or several words, or is a heading."""
-    spoken = _spoken(sentence)
-    said = set(spoken)
-    if CUE.search(sentence) or said & (DOUBTS - SHARED_WORDS | NEGATIONS) or "####" in sentence or "boxed" in sentence:
+    tokens = _normalized(sentence)
+    found = set(tokens)
+    if CUE.search(sentence) or found & (DOUBTS - SHARED_WORDS | NEGATIONS) or "####" in sentence or "boxed" in sentence:
         return False
-    if "or" in said and spoken[-1][:1].isdigit():
+    if "or" in found and tokens[-1][:1].isdigit():
         return False
-    return _has_figures(spoken) or len(spoken) >= _STEP_WORDS or sentence.rstrip(" *_").endswith(":")
+    return _has_figures(tokens) or len(tokens) >= _STEP_WORDS or sentence.rstrip(" *_").endswith(":")
 
 
 def explains(sentence: str) -> bool:
     """Whether ``sentence`` gives a reason in more than one or two words."""
-    spoken = _spoken(sentence)
-    return _begins_with_a_reason(spoken) and len(_content(spoken)) >= _FEW_WORDS
+    tokens = _normalized(sentence)
+    return _begins_with_a_reason(tokens) and len(_content(tokens)) >= _FEW_WORDS
 
 
-def _begins_with_a_reason(spoken: list[str]) -> bool:
-    """Whether ``spoken`` begins with ``because`` or similar, possibly after filler: ``This is because``."""
-    first = next((word for word in spoken if word not in FUNCTION_WORDS), "")
+def _begins_with_a_reason(tokens: list[str]) -> bool:
+    """Whether ``tokens`` begins with ``because`` or similar, possibly after filler: ``This is because``."""
+    first = next((word for word in tokens if word not in FUNCTION_WORDS), "")
     return first in REASONS
 
 
-def _has_figures(spoken: list[str]) -> bool:
-    return any(character.isdigit() for word in spoken for character in word)
+def _has_figures(tokens: list[str]) -> bool:
+    return any(character.isdigit() for word in tokens for character in word)
 
 
-def _spoken(sentence: str) -> list[str]:
+def _normalized(sentence: str) -> list[str]:
     return [skeleton(word.rstrip("!")) or word for word in words(sentence)]
 
 
-def _content(spoken: list[str]) -> list[str]:
-    return [word for word in spoken if word not in FUNCTION_WORDS | NEGATIONS | POLITE | REASONS]
+def _content(tokens: list[str]) -> list[str]:
+    return [word for word in tokens if word not in FUNCTION_WORDS | NEGATIONS | POLITE | REASONS]

@@ -194,7 +194,7 @@ def test_many_calls_end_for_one_reason(slow: str) -> None:
     kinds = [_Slow, _Script] if slow == "candidate" else [_Script, _Slow]
     fault = _fault(kinds[0](replies, None), kinds[1](calls, None), Deadlines(total=0.5, call=0.5))
     assert fault.reason is FailureReason.CANDIDATE_TIMEOUT
-    assert fault.message == "the tests did not end within 0.5 s: all calls together took too long"
+    assert fault.message == "the tests did not finish within 0.5 s: all calls together took too long"
 
 
 def test_tests_that_hang_are_not_the_candidates_fault() -> None:

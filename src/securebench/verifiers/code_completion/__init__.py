@@ -1,4 +1,4 @@
-"""Judges code across two sandboxes.
+"""Judge code across two sandboxes.
 
 ::
 
@@ -7,21 +7,20 @@
      values, verdict   <--REPLY---   |    <--REPLY---    arguments of calls
                        --VERDICT-->  |
 
-The host relays frames and reads none but the verdict, which it takes from the tests' side alone (``relay.py``). The
-programs in the sandboxes are ``guest/``: ``text`` (JSON), ``wire`` (frames), ``plain``, ``values`` and ``codec``
-(plain data), ``errors`` (exceptions), ``peer`` (requests and replies), and a main program a side. The candidate's has
-``shapes`` (takes its classes and objects apart) and ``lent`` (objects of the tests); the tests' has ``names``,
-``run`` and ``notes`` (whose a name is, how the tests end and why), ``remote``, ``twins``, ``fields``, ``subclasses``,
-``enums`` and ``described`` (stand-ins for objects and classes), ``arguments``, ``nan`` and ``results`` (tests that
-pass for no good reason). They travel over stdin: nothing is mounted, and neither argv nor the environment says
-anything.
+The host relays frames. It reads only the verdict, which it accepts only from the tests' side (``relay.py``). The
+programs in the sandboxes are in ``guest/``: ``text`` (JSON), ``wire`` (frames), ``plain``, ``values`` and ``codec``
+(plain data), ``errors`` (exceptions), ``peer`` (requests and replies), and a main program for each side. The
+candidate's side also has ``shapes`` (inspects its classes and objects) and ``lent`` (objects of the tests). The tests'
+side has ``names``, ``run`` and ``notes`` (who defines a name, how the tests ended and why); ``remote``, ``twins``,
+``fields``, ``subclasses``, ``enums`` and ``described`` (stand-ins for objects and classes); and ``arguments``, ``nan``
+and ``results`` (tests that pass for no good reason). The programs are sent over stdin: nothing is mounted, and argv
+and the environment reveal nothing.
 
-What a test may use of a candidate is in ``docs/how-to/write-a-pack.md``. Containers are copies, and changes to those
-that are arguments come back when the call returns; what a candidate keeps and changes later, or returns and changes
-later, does not. Equality is computed on the tests' side, from data that has crossed; no code of a candidate takes
-part.
+``docs/how-to/write-a-pack.md`` lists what tests can use of a candidate. Containers are copied. Changes to arguments are
+copied back when the call returns; later changes of values that the candidate kept or returned are not. Equality is
+computed on the tests' side, from copied data, without running code of the candidate.
 
-What a candidate learns: the arguments of each call, as it must. Never a test, an expected value or a verdict.
+A candidate necessarily learns the arguments of each call, but never a test, an expected value or a verdict.
 """
 
 from securebench.verifiers.code_completion.verifier import CodeCompletionVerifier

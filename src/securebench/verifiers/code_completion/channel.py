@@ -1,4 +1,4 @@
-"""One side of a judgement, as the host sees it: frames in and out of a process, and every way that can end."""
+"""The host's channel to one side of a judgement: frames to and from a process, and all the ways that it can end."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, ExitState, SandboxProcess
 
 MAX_READ_PAYLOAD: Final = 4096
-"""The longest payload that the host itself parses. Verdicts and failures take a hundred bytes."""
+"""The longest payload that the host itself parses. Verdicts and failures have about a hundred bytes."""
 
 _OUTPUT_SECONDS: Final = 1.0
-"""How long the end of what a process printed may take to arrive after a frame that was sent later."""
+"""How long the end of a process's output may take to arrive after a frame that was sent later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame, not interpreted: its type byte and its payload."""
+    """A frame: its type byte and its payload, which is not parsed."""
 
     kind: bytes
     payload: bytes
 
     def encode(self) -> bytes:
-        """Return the frame as it stands on the wire."""
+        """Return the frame as bytes for the wire."""
         return self.kind + len(self.payload).to_bytes(4, "big") + self.payload
 
     def fields(self) -> dict[str, Any]:
-        """Return the payload of a frame for the host. Raises ``ValueError`` if it is no small JSON object."""
+        """Return the payload of a frame for the host. Raises ``ValueError`` unless it is a small JSON object."""
         if len(self.payload) > MAX_READ_PAYLOAD:
             raise ValueError("the payload is too long")
         try:
@@ -51,7 +51,7 @@ def frame(kind: bytes, **fields: Any) -> Frame:
 
 
 class End(StrEnum):
-    """Why no further frame comes from a side."""
+    """Why a side sends no more frames."""
 
     EXITED = "exited"
     OUT_OF_MEMORY = "out_of_memory"
@@ -61,7 +61,7 @@ class End(StrEnum):
 
 
 class ChannelEndedError(Exception):
-    """A side has no further frame, or sent what is none. ``exit_code`` where its process has ended."""
+    """A side sends no more frames, or sent an invalid one. ``exit_code`` is set if its process has exited."""
 
     def __init__(self, end: End, exit_code: int | None = None) -> None:
         super().__init__(end.value)
@@ -70,9 +70,9 @@ class ChannelEndedError(Exception):
 
 
 class FrameChannel:
-    """Frames over one process.
+    """Exchanges frames with a process.
 
-    ``output`` keeps the first ``keep_output`` bytes of what the process prints (stderr) until :meth:`stop_keeping`.
+    ``output`` has the first ``keep_output`` bytes that the process wrote to stderr before :meth:`stop_keeping`.
     """
 
     def __init__(self, process: SandboxProcess, *, keep_output: int = 0) -> None:
@@ -82,17 +82,18 @@ class FrameChannel:
         self._buffer = bytearray()
 
     def send(self, data: bytes) -> None:
-        """Write raw bytes. A side that no longer reads is found out by the next :meth:`receive`."""
+        """Write raw bytes. If the process no longer reads, the next :meth:`receive` raises an error."""
         try:
             self._process.send(data)
         except BrokenPipeError:
             return
 
     def stop_keeping(self) -> None:
-        """Keep what the process printed until it marked the end of it, and nothing from now on.
+        """Keep the output up to the process's end marker, and no output from now on.
 
-        Output and frames come on two streams, in no order: without waiting, what is kept would be chance. A process
-        that never marks the end costs ``_OUTPUT_SECONDS`` and decides nothing.
+        Output and frames arrive on two streams, in no particular order. Without waiting for the marker, it would be
+        random what is kept. A process that never writes the marker delays this by ``_OUTPUT_SECONDS`` and has no other
+        effect.
         """
         deadline = time.monotonic() + _OUTPUT_SECONDS
         while OUTPUT_END not in self.output and len(self.output) < self._keep:
@@ -100,19 +101,19 @@ class FrameChannel:
                 chunk = self._process.receive(max(deadline - time.monotonic(), 0.0))
             except TimeoutError:
                 break
-            if chunk is None or time.monotonic() > deadline:  # one that floods never lets receive() time out
+            if chunk is None or time.monotonic() > deadline:  # receive() never times out while output is flooding in
                 break
-            self._take(chunk)
+            self._add(chunk)
         self._keep = 0
         self.output = self.output.partition(OUTPUT_END)[0]
 
     def receive(self, deadline: float, allowed: frozenset[bytes]) -> Frame:
-        """Return the next frame. Raises :class:`ChannelEndedError`, and :class:`InfrastructureError` of the engine.
+        """Return the next frame. Raises :class:`ChannelEndedError`, and the driver's :class:`InfrastructureError`.
 
-        ``deadline`` is in seconds of ``time.monotonic``; ``allowed`` are the types that this frame may have.
+        ``deadline`` is a time of ``time.monotonic``; ``allowed`` are the types that this frame may have.
         """
         while True:
-            found = self._cut(allowed)
+            found = self._next_frame(allowed)
             if found is not None:
                 return found
             try:
@@ -121,19 +122,19 @@ class FrameChannel:
                 raise ChannelEndedError(End.TIMEOUT) from None
             if chunk is None:
                 raise _ending(self._process.wait())
-            self._take(chunk)
-            if time.monotonic() > deadline:  # a side that floods never lets receive() time out
+            self._add(chunk)
+            if time.monotonic() > deadline:  # receive() never times out while output is flooding in
                 raise ChannelEndedError(End.TIMEOUT)
 
-    def _take(self, chunk: Chunk) -> None:
+    def _add(self, chunk: Chunk) -> None:
         stream, data = chunk
         if stream is Stream.STDOUT:
             self._buffer += data
         else:
             self.output += data[: max(self._keep - len(self.output), 0)]
 
-    def _cut(self, allowed: frozenset[bytes]) -> Frame | None:
-        """Take one whole frame off the buffer. Refuses a header before any of its payload is awaited."""
+    def _next_frame(self, allowed: frozenset[bytes]) -> Frame | None:
+        """Remove a complete frame from the buffer. Rejects an invalid header before waiting for the payload."""
         if len(self._buffer) < HEADER_BYTES:
             return None
         kind, length = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:HEADER_BYTES], "big")

@@ -1,4 +1,4 @@
-"""Whether the tests of a code task can run at all, found out without a candidate."""
+"""Check that the tests of a code task can run at all, without a candidate."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def require_usable_tests(view: VerifierView, context: VerifyContext) -> None:
-    """Raise :class:`MaterializationError` (``tests-unusable``) for tests that the image cannot compile, or import for.
+    """Raise :class:`MaterializationError` (``tests-unusable``) if the image cannot compile the tests or their imports.
 
-    The image is asked only about what this Python does not compile, and about modules beyond the standard library.
+    The image is probed only if this Python does not compile the tests, and for modules outside the standard library.
     """
     tests = view.test_sandbox["tests"].value if "tests" in view.test_sandbox else None
     source = tests.get("code") if isinstance(tests, dict) else None
@@ -32,9 +32,9 @@ def require_usable_tests(view: VerifierView, context: VerifyContext) -> None:
     if wrong is not None and not context.probe.compiles(context.driver, spec, source):
         raise _unusable(f"the tests do not compile{wrong}")
     if missing := context.probe.missing_modules(context.driver, spec, modules, ("python3", "-I", "-B")):
-        raise _unusable(f"the tests import the module {missing[0]}, which the image lacks")
+        raise _unusable(f"the tests import the module {missing[0]}, which the image does not have")
 
 
 def _unusable(problem: str) -> MaterializationError:
-    hint = "correct the tests, or use an image that has what they need"
+    hint = "fix the tests, or use an image with the modules that they need"
     return MaterializationError(problem, code="tests-unusable", hint=hint)

@@ -1,4 +1,4 @@
-"""The guests' programs, as they are sent: one command line for all, and the sources over stdin."""
+"""The programs of the guests in the form in which they are sent: one command line for all, and code over stdin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "securebench.verifiers.code_completion.guest"
 _ANY_VERSION: Final = 2
-"""The format of ``marshal`` that every Python 3 reads."""
+"""The version of the ``marshal`` format that every Python 3 can read."""
 
 _COMMON: Final = ("text", "wire", "plain", "codec", "errors", "peer")
 _RUN: Final = ("notes", "names", "run")
@@ -26,7 +26,7 @@ _MODULES: Final = {
     "tests": (*_COMMON, *_RUN, "operators", "remote", "tests"),
     "shared": (*_COMMON, *_RUN, "candidate", "shared"),
 }
-"""What each program consists of, in the order of its imports."""
+"""The modules of each program, in the order of its imports."""
 _LATER: Final = {
     "candidate": ("operators", "values", "shapes", "lent"),
     "tests": (
@@ -35,7 +35,7 @@ _LATER: Final = {
     ),
     "shared": ("operators", "values", "shapes", "lent", "results"),
 }
-"""What each program loads when it first uses it: few tasks need these, and they are compiled in the sandbox."""
+"""Modules that each program loads on first use. Few tasks need them, and they are compiled in the sandbox."""
 
 _BOOTSTRAP: Final = """\
 import marshal, os, sys, zlib
@@ -70,27 +70,27 @@ for name, code in modules:
     exec(code, module.__dict__)
 module.main()
 """
-"""Reads one length-prefixed program from fd 0, byte for byte, so that what follows it stays for the program to read.
+"""Reads one length-prefixed program from fd 0, unbuffered, so that the program can read what follows.
 
-It takes what was compiled here if its interpreter is of the same version, which saves a fifth of its time, else the
-sources. Both are deflated, so that a whole program fits into a pipe and nobody waits for it to be read.
+If the interpreter has the same version as this one, it uses the code compiled here, which saves a fifth of its time.
+Otherwise it compiles the sources. Both are compressed, so that a program fits into a pipe and sending it never blocks.
 """
 
 ARGV: Final = ("python3", "-I", "-B", "-c", _BOOTSTRAP)
 """Isolated from the environment, the working directory and user packages; nothing is compiled to disk."""
 
 
-_MAKING: Final = threading.Lock()
-"""A run's first tasks start together: without it, each of their threads would compile the same modules."""
+_COMPILING: Final = threading.Lock()
+"""The first tasks of a run start together. Without the lock, each of their threads would compile the same modules."""
 _EFFORT: Final = 7
-"""Of ``zlib``: 9 takes six times as long, which every run would pay, and saves one percent."""
+"""The level for ``zlib``. Level 9 takes six times as long, in every run, and saves one percent."""
 _INDENT: Final = 4
 _QUOTES: Final = '"""'
 _COMMENT: Final = re.compile(r"""(^|  )#[^"']*$""")
 _RETURNS: Final = re.compile(r"(?<=\)) -> [^:()]+:$")
-"""The type that a function returns, at the end of its head."""
+"""The return type in the first line of a function."""
 PIPE_BYTES: Final = 65536
-"""What a pipe holds on Linux. A program that is longer waits for its guest to start, and so does the other one."""
+"""The capacity of a pipe on Linux. Sending a longer program blocks until its guest has started."""
 
 
 class Program(StrEnum):
@@ -103,12 +103,12 @@ class Program(StrEnum):
 
 @functools.cache
 def program_bytes(program: Program) -> bytes:
-    """Return a program as :data:`ARGV` reads it: four bytes of length, and in ``marshal``'s oldest format four things.
+    """Return a program in the format that :data:`ARGV` reads: four bytes of length, and a ``marshal`` tuple.
 
-    The magic number of this interpreter, the modules (names and code) as it compiled them, the names of the modules
-    that are loaded when they are needed, and the sources of all.
+    The tuple has the magic number of this interpreter, the compiled modules (names and code), the names of the modules
+    that are loaded on first use, and the sources of all modules.
     """
-    with _MAKING:
+    with _COMPILING:
         sources = [_source(name) for name in _MODULES[program.value]]
         later = [_source(name) for name in _LATER[program.value]]
         modules = [(name, _compiled(name, source)) for name, source in sources]
@@ -120,7 +120,7 @@ def program_bytes(program: Program) -> bytes:
 
 @functools.cache
 def _source(name: str) -> tuple[str, str]:
-    """Return a module's full name and text, without docstrings: they are a third of what would have to be sent."""
+    """Return a module's full name and its text without docstrings, which are a third of its size."""
     source = resources.files(_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     return f"{_PACKAGE}.{name}", _bare(source)
 
@@ -131,11 +131,11 @@ def _compiled(name: str, source: str) -> CodeType:
 
 
 def _bare(source: str) -> str:
-    """Return a module without docstrings, comments, return types, imports for type checkers, and wide indentation.
+    """Return a module without docstrings, comments, return types and imports for type checkers, with less indentation.
 
-    It goes by lines, because parsing costs every run a tenth of a second, and in Python 3.11 two threads cannot safely
-    make trees of ``ast`` at once. That is enough for the guests' modules, and a test compares the trees: a text with
-    three quotes starts its line and is a docstring, and a comment with a quote in it stays.
+    It processes lines, because parsing would cost every run a tenth of a second, and in Python 3.11 two threads cannot
+    safely build ``ast`` trees at the same time. This is sufficient for the guests' modules, and a test compares the
+    trees: triple quotes occur only at the start of a line, in docstrings, and comments with quotes are kept.
     """
     bare, in_text, skips = [], False, False
     for line in source.splitlines():

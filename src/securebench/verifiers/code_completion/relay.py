@@ -1,7 +1,7 @@
-"""The relay: hands each side's frames to the other, in turns, until the tests' side gives its verdict.
+"""The relay: forwards the frames of each side to the other, in turns, until the tests' side sends its verdict.
 
-Nothing but a verdict is read here, and a verdict only ever comes from the tests' side: the candidate's side is not
-allowed that frame. Every other way that this can end is a fault, and no fault is a pass.
+The relay reads only the verdict, and accepts it only from the tests' side: the candidate's side may not send that
+frame. Every other end of the conversation is a failure, never a pass.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 WHEN_LOADING: Final = frozenset({READY, FAILED})
 WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
 WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT})
-"""The frames that a side may send, by what it does. Only tests judge."""
+"""The frames that a side may send in each state. Only the tests' side may send a verdict."""
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
-"""For a task that names no ``environment.timeout_seconds``: twenty times the slowest honest test of a function."""
+"""For a task without ``environment.timeout_seconds``: twenty times as long as the slowest honest test of a function."""
 DEFAULT_CALL_SECONDS: Final = 10.0
-"""For one call of such a task: a candidate that hangs should not cost a minute."""
+"""For one call in such a task: a candidate that hangs should not cost a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds that a judgement may take from its start, and that the candidate may take for one answer."""
+    """The seconds that a judgement may take in total, and that the candidate may take for one answer."""
 
     total: float
     call: float
 
     @classmethod
     def of(cls, timeout_seconds: float | None) -> Deadlines:
-        """Return those of a task. Where it names its budget, one call may use all of it: some functions are slow."""
+        """Return the deadlines of a task. If it sets a timeout, one call may use all of it: some functions are slow."""
         if timeout_seconds is None:
             return cls(DEFAULT_TOTAL_SECONDS, DEFAULT_CALL_SECONDS)
         return cls(timeout_seconds, timeout_seconds)
@@ -50,7 +50,7 @@ class Deadlines:
 class JudgingEndedError(CandidateFailedError):
     """A judgement ended without a verdict of the tests.
 
-    ``step`` is how far it had come. ``in_time`` is false if its time was over.
+    ``step`` is the phase in which it ended. ``in_time`` is ``False`` if it timed out.
     """
 
     def __init__(self, reason: FailureReason, message: str, step: str, *, in_time: bool = True) -> None:
@@ -61,10 +61,10 @@ class JudgingEndedError(CandidateFailedError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the tests' side says: ``outcome`` is ``passed``, ``failed``, ``invalid`` or what broke.
+    """The verdict of the tests' side: ``outcome`` is ``passed``, ``failed``, ``invalid`` or a kind of error.
 
-    ``answered`` counts what the candidate answered; ``error`` is a builtin exception's name, ``line`` one of the tests,
-    ``note`` one of ``explain.NOTES``.
+    ``answered`` is the number of the candidate's answers, ``error`` the name of a builtin exception, ``line`` a line
+    number in the tests, and ``note`` one of ``explain.NOTES``.
     """
 
     outcome: str
@@ -75,7 +75,7 @@ class Verdict:
 
 
 class FrameRelay:
-    """One judgement: its two channels, its deadlines, and how far it has come."""
+    """One judgement: its two channels and its deadlines."""
 
     def __init__(self, candidate: FrameChannel, tests: FrameChannel, deadlines: Deadlines) -> None:
         self._candidate = candidate
@@ -86,79 +86,72 @@ class FrameRelay:
     def run(self) -> Verdict:
         """Relay until the verdict.
 
-        Raises :class:`JudgingEndedError`, and :class:`InfrastructureError` of the engine.
+        Raises :class:`JudgingEndedError`, and the driver's :class:`InfrastructureError`.
         """
         load(self._candidate, self._call_end())
-        speaker, listener = self._tests, self._candidate
+        sender, receiver = self._tests, self._candidate
         while True:
-            spoken = self._hear(speaker)
-            if spoken.kind == VERDICT:
-                return read_verdict(spoken)
-            listener.send(spoken.encode())
-            speaker, listener = listener, speaker
+            message = self._receive_from(sender)
+            if message.kind == VERDICT:
+                return read_verdict(message)
+            receiver.send(message.encode())
+            sender, receiver = receiver, sender
 
-    def _hear(self, speaker: FrameChannel) -> Frame:
-        begun = time.monotonic()
+    def _receive_from(self, sender: FrameChannel) -> Frame:
+        started = time.monotonic()
         try:
-            if speaker is self._tests:
-                return hear_tests(self._tests, self._end)
-            return hear_candidate(self._candidate, self._call_end(), WHEN_ANSWERING)
+            if sender is self._tests:
+                return receive_from_tests(self._tests, self._end)
+            return receive_from_candidate(self._candidate, self._call_end(), WHEN_ANSWERING)
         except JudgingEndedError as ended:
-            if not ended.in_time and self._took_many_turns(begun):
-                raise self._calls_took_too_long() from ended
+            now = time.monotonic()
+            if not ended.in_time and now >= self._end and now - started < self._deadlines.total / 2:
+                # Many calls used up the time together. Whose turn it was at the end is chance: it decides no reason.
+                text = f"the tests did not finish within {self._deadlines.total:g} s: all calls together took too long"
+                raise JudgingEndedError(FailureReason.CANDIDATE_TIMEOUT, text, "tests") from ended
             raise
-
-    def _took_many_turns(self, begun: float) -> bool:
-        """Return whether all time is used up, and this turn, since ``begun``, was less than half of it."""
-        now = time.monotonic()
-        return now >= self._end and now - begun < self._deadlines.total / 2
-
-    def _calls_took_too_long(self) -> JudgingEndedError:
-        """Return the failure of many calls: whose turn it was at the end is chance, and decides no reason."""
-        message = f"the tests did not end within {self._deadlines.total:g} s: all calls together took too long"
-        return JudgingEndedError(FailureReason.CANDIDATE_TIMEOUT, message, "tests")
 
     def _call_end(self) -> float:
         return min(self._end, time.monotonic() + self._deadlines.call)
 
 
 def load(candidate: FrameChannel, deadline: float) -> None:
-    """Wait until the candidate is loaded. From then on it may know arguments of the tests: no more output is kept."""
+    """Wait until the candidate is loaded. Keep no output after that, because it may contain arguments of the tests."""
     try:
-        hear_candidate(candidate, deadline, WHEN_LOADING)
+        receive_from_candidate(candidate, deadline, WHEN_LOADING)
     finally:
         candidate.stop_keeping()
 
 
-def hear_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> Frame:
-    """Return what the candidate's side says next. Whatever else it does is its own fault."""
+def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> Frame:
+    """Return the next frame of the candidate's side. Anything else is a failure of the candidate."""
     phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
-        heard = candidate.receive(deadline, allowed)
+        message = candidate.receive(deadline, allowed)
     except ChannelEndedError as ended:
-        reason, message = _ENDS[ended.end]
+        reason, text = _ENDS[ended.end]
         code = f" (exit code {ended.exit_code})" if ended.end is End.EXITED else ""
         in_time = ended.end is not End.TIMEOUT
-        raise JudgingEndedError(reason, message + code, phase, in_time=in_time) from ended
-    if heard.kind == FAILED:
-        raise _candidate_failed(heard, phase)
-    return heard
+        raise JudgingEndedError(reason, text + code, phase, in_time=in_time) from ended
+    if message.kind == FAILED:
+        raise _candidate_failed(message, phase)
+    return message
 
 
-def hear_tests(tests: FrameChannel, deadline: float) -> Frame:
-    """Return what the tests' side says next."""
+def receive_from_tests(tests: FrameChannel, deadline: float) -> Frame:
+    """Return the next frame of the tests' side."""
     try:
         return tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:
-        message = f"the tests gave no verdict: their process ended with {ended.end.value}"
+        text = f"the tests gave no verdict: their process ended with {ended.end.value}"
         in_time = ended.end is not End.TIMEOUT
-        raise JudgingEndedError(FailureReason.NO_VERDICT, message, "tests", in_time=in_time) from ended
+        raise JudgingEndedError(FailureReason.NO_VERDICT, text, "tests", in_time=in_time) from ended
 
 
-def read_verdict(spoken: Frame) -> Verdict:
-    """Return the verdict in a frame. One that does not read as a verdict is none."""
+def read_verdict(message: Frame) -> Verdict:
+    """Return the verdict in a frame. Raises :class:`JudgingEndedError` if it is not valid."""
     try:
-        fields = spoken.fields()
+        fields = message.fields()
         verdict = Verdict(
             outcome=_text(fields, "outcome"),
             answered=_count(fields, "answered"),
@@ -171,15 +164,15 @@ def read_verdict(spoken: Frame) -> Verdict:
     return verdict
 
 
-def _candidate_failed(heard: Frame, phase: str) -> JudgingEndedError:
-    """Return the fault that the candidate's side reports of itself: one of a fixed few, whatever it claims."""
+def _candidate_failed(message: Frame, phase: str) -> JudgingEndedError:
+    """Return the failure that the candidate's side reports: one of a fixed set, whatever it claims."""
     try:
-        fields = heard.fields()
-        reason, message = _FAILURES[_text(fields, "why")]
+        fields = message.fields()
+        reason, text = _FAILURES[_text(fields, "why")]
         error = _builtin_exception(fields.get("error", ""))
     except (ValueError, TypeError, KeyError):
         return JudgingEndedError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], phase)
-    return JudgingEndedError(reason, f"{message}: {error}" if error else message, phase)
+    return JudgingEndedError(reason, f"{text}: {error}" if error else text, phase)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
@@ -197,7 +190,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _builtin_exception(name: object) -> str:
-    """Return ``name`` if it is that of a builtin exception: any other may carry what a record must not hold."""
+    """Return ``name`` if it is that of a builtin exception. Any other could leak something into a record."""
     import builtins
 
     found = getattr(builtins, name, None) if isinstance(name, str) else None
@@ -205,9 +198,9 @@ def _builtin_exception(name: object) -> str:
 
 
 _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
-    End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process ended before the tests did"),
-    End.OUT_OF_MEMORY: (FailureReason.CANDIDATE_OUT_OF_MEMORY, "the candidate used more memory than its sandbox has"),
-    End.OUTPUT_LIMIT: (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate wrote more than its sandbox may"),
+    End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process exited before the tests finished"),
+    End.OUT_OF_MEMORY: (FailureReason.CANDIDATE_OUT_OF_MEMORY, "the candidate exceeded the sandbox's memory limit"),
+    End.OUTPUT_LIMIT: (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate exceeded the sandbox's output limit"),
     End.TIMEOUT: (FailureReason.CANDIDATE_TIMEOUT, "the candidate did not answer in time"),
     End.VIOLATION: (FailureReason.PROTOCOL_VIOLATION, "the candidate wrote to the channel of the tests"),
 }
@@ -215,7 +208,7 @@ _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
 _FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "syntax": (FailureReason.SYNTAX_ERROR, "the candidate is not valid Python"),
     "import": (FailureReason.CANDIDATE_CRASHED, "loading the candidate raised an exception"),
-    "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to end its process"),
-    "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate returned more than a reply may hold"),
+    "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to exit its process"),
+    "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate returned a value that is too large"),
     "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side could not read a frame"),
 }

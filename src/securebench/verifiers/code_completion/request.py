@@ -1,4 +1,4 @@
-"""What is to be judged: read from the view and the sealed candidate, or refused before any sandbox starts."""
+"""The request of a judgement: read from the view and the sealed candidate, or rejected before any sandbox starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SPLIT: Final = "split"
 SHARED: Final = "shared"
 MAX_SOURCE_BYTES: Final = 1024 * 1024
-"""The longest program that is judged, in bytes of UTF-8: no honest answer comes near."""
+"""The longest program that is judged, in bytes of UTF-8. Honest answers are far shorter."""
 _LANGUAGES: Final = frozenset({"python", "python3"})
 _PHASE: Final = "extraction"
 
@@ -39,7 +39,7 @@ class CodeRequest:
 
 
 def read_request(view: VerifierView, candidate: CandidateArtifact) -> CodeRequest:
-    """Return what is to be judged. Raises :class:`JudgingEndedError` for what cannot be: never a pass."""
+    """Return the request. Raises :class:`JudgingEndedError` if it cannot be judged, which is never a pass."""
     resources = view.test_sandbox
     tests = resources["tests"].value if "tests" in resources else None
     code = tests.get("code") if isinstance(tests, dict) and tests.get("source") == "inline" else None
@@ -50,7 +50,7 @@ def read_request(view: VerifierView, candidate: CandidateArtifact) -> CodeReques
             FailureReason.NO_VERDICT, "the task has no inline tests that this verifier can run", _PHASE
         )
     if str(language).lower() not in _LANGUAGES:
-        raise JudgingEndedError(FailureReason.NO_VERDICT, "the task asks for a language other than Python", _PHASE)
+        raise JudgingEndedError(FailureReason.NO_VERDICT, "the task requires a language other than Python", _PHASE)
     return CodeRequest(
         program=_program(candidate.text),
         tests=code,
@@ -62,7 +62,7 @@ def read_request(view: VerifierView, candidate: CandidateArtifact) -> CodeReques
 
 
 def _program(text: str | None) -> str:
-    """Return the program in the candidate's text. Whether it is Python is found out in its sandbox, not here."""
+    """Return the program in the candidate's text. Its sandbox checks whether it is valid Python."""
     if text is None:
         raise JudgingEndedError(FailureReason.CANDIDATE_NOT_TEXT, "the candidate is not text", _PHASE)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
@@ -70,12 +70,12 @@ def _program(text: str | None) -> str:
         raise JudgingEndedError(FailureReason.CANDIDATE_TOO_LARGE, message, _PHASE)
     program = code_from_text(text)
     if not program.strip():
-        raise JudgingEndedError(FailureReason.CANDIDATE_EMPTY, "the candidate holds no code", _PHASE)
+        raise JudgingEndedError(FailureReason.CANDIDATE_EMPTY, "the candidate contains no code", _PHASE)
     return program
 
 
 def _defined_names(starter: object) -> tuple[str, ...]:
-    """Return the functions and classes that starter code defines; none for what is not Python of this version."""
+    """Return the functions and classes that starter code defines; none if this Python cannot parse it."""
     try:
         table = symtable.symtable(starter if isinstance(starter, str) else "", "starter", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Runs a judgement: starts its sandboxes side by side, hands over the programs, and closes all of it in every case."""
+"""Run a judgement: start its sandboxes in parallel, send the programs, and always close everything."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from securebench.verifiers.code_completion.programs import ARGV, Program, progra
 from securebench.verifiers.code_completion.relay import (
     FrameRelay,
     JudgingEndedError,
-    hear_candidate,
     load,
     read_verdict,
+    receive_from_candidate,
 )
 from securebench.verifiers.code_completion.request import SHARED
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 KEPT_OUTPUT_BYTES: Final = 8 * 1024
-"""How much is kept of what a candidate prints while it is loaded: enough for a traceback."""
+"""How much of the candidate's output during loading is kept: enough for a traceback."""
 START_SECONDS: Final = 60.0
-"""How long Python may take to start, on a machine that does much else. It is not counted against the candidate."""
+"""How long Python may take to start, on a busy machine. It does not count against the candidate's time."""
 
 
 class JudgingSession:
-    """One judgement in sandboxes of ``spec``. ``output`` is what the candidate printed before it knew anything."""
+    """One judgement in sandboxes of ``spec``. ``output`` is the candidate's output from before the first call."""
 
     def __init__(self, driver: SandboxDriver, spec: SandboxSpec, request: CodeRequest) -> None:
         self._driver = driver
@@ -49,7 +49,7 @@ class JudgingSession:
 
     @property
     def output(self) -> str:
-        """What the candidate printed while it was loaded, capped."""
+        """The candidate's output while it was loaded, up to :data:`KEPT_OUTPUT_BYTES`."""
         return self._candidate.output.decode("utf-8", "replace") if self._candidate else ""
 
     def run(self) -> Verdict:
@@ -70,22 +70,22 @@ class JudgingSession:
             load(channel, min(end, time.monotonic() + request.deadlines.call))
             nonce = secrets.token_hex()
             channel.send(frame(SOURCE, code=request.tests, starter=request.starter, nonce=nonce).encode())
-            spoken = hear_candidate(channel, end, frozenset({VERDICT}))
-            verdict = read_verdict(spoken)
-            if spoken.fields().get("nonce") != nonce:
+            message = receive_from_candidate(channel, end, frozenset({VERDICT}))
+            verdict = read_verdict(message)
+            if message.fields().get("nonce") != nonce:
                 raise JudgingEndedError(
-                    FailureReason.PROTOCOL_VIOLATION, "the verdict is not that of the tests", "verdict"
+                    FailureReason.PROTOCOL_VIOLATION, "the verdict does not come from the tests", "verdict"
                 )
             return verdict
 
     @contextmanager
     def _sides(self, programs: Mapping[Program, str]) -> Iterator[list[FrameChannel]]:
-        """Start these programs at once, each in a sandbox, with the code that it is to run; end them at once, too."""
+        """Start the programs in parallel, each in a sandbox with its code, and close the sandboxes in parallel."""
         with ThreadPoolExecutor(len(programs), thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
             sandboxes: list[Sandbox] = []
             closing.callback(lambda: _all(pool, [sandbox.close for sandbox in sandboxes]))
             for _ in programs:
-                sandboxes.append(self._driver.create(self._spec))  # noqa: PERF401 - each is to be closed, whatever the next does
+                sandboxes.append(self._driver.create(self._spec))  # noqa: PERF401 - closed even if the next one fails
             starts = zip(sandboxes, programs.items(), strict=True)
             channels = _all(pool, [partial(self._start, sandbox, *program) for sandbox, program in starts])
             for channel in channels:
@@ -101,21 +101,21 @@ class JudgingSession:
         return channel
 
     def _await_hello(self, channel: FrameChannel) -> None:
-        """Wait until a side runs. Nothing of the candidate has run before that: no trouble until then is its fault."""
+        """Wait until a side runs. No code of the candidate runs before that, so an earlier failure is not its fault."""
         try:
             channel.receive(time.monotonic() + START_SECONDS, frozenset({HELLO}))
         except ChannelEndedError as ended:
             if ended.end is not End.EXITED:
-                raise InfrastructureError(f"a sandbox ended before Python ran in it: {ended.end.value}") from ended
+                raise InfrastructureError(f"a sandbox ended before Python started: {ended.end.value}") from ended
             raise ImageError(
                 f"the image {self._request.image} cannot run python3 (exit code {ended.exit_code})",
                 code="image-without-python",
-                hint="name an image with Python 3.8 or later as python3 on the standard PATH",
+                hint="use an image with Python 3.8 or later as python3 on the standard PATH",
             ) from ended
 
 
 def _all(pool: ThreadPoolExecutor, calls: Sequence[Callable[[], _T]]) -> list[_T]:
-    """Make all calls at once and return their results when all are done. Raises the first error, after the last end."""
+    """Run all calls in parallel and return their results. Raises the first error, after all calls have finished."""
     futures = [pool.submit(call) for call in calls]
     wait(futures)
     return [future.result() for future in futures]

@@ -26,40 +26,41 @@ if TYPE_CHECKING:
 _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "failed": (FailureReason.TESTS_FAILED, "the tests failed"),
     "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
-    "unusable": (FailureReason.NO_VERDICT, "the tests import what the image does not have"),
-    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent what is not an answer"),
-    "too_large": (FailureReason.NO_VERDICT, "the tests gave the candidate more than a message may hold"),
+    "unusable": (FailureReason.NO_VERDICT, "the tests import a module that the image does not have"),
+    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent an invalid answer"),
+    "too_large": (FailureReason.NO_VERDICT, "the tests passed arguments that are too large"),
 }
 
 _UNUSABLE: Final[Mapping[str, str]] = {
     "invalid": "run the tests with the python3 of the task's image",
-    "unusable": "name an image that has the modules which the tests import",
+    "unusable": "use an image with the modules that the tests import",
 }
-"""Outcomes that say nothing about a candidate, each with what to do about it."""
+"""Outcomes that say nothing about a candidate, with the hint for each."""
 
 
 class CodeCompletionVerifier(Verifier):
-    """Runs the candidate in one sandbox and the tests in another, and takes the tests' word.
+    """Runs the candidate in one sandbox and the tests in another. The tests' side reports the verdict.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
-    ``reason``, ``isolation``, ``image_id``, ``answered`` (how often
-    the candidate answered), ``error`` (a builtin exception's name) and ``line`` (of the tests) where they failed, and
-    ``duration_seconds``. ``note`` says more about a failure (``explain.py``).
-    ``stderr`` is what the candidate printed while it was loaded, capped: later it may print arguments of the tests.
+    ``reason``, ``isolation``, ``image_id``, ``answered`` (how often the candidate answered), for a failure ``error``
+    (a builtin exception's name) and ``line`` (of the tests), and ``duration_seconds``. ``note`` explains a failure
+    (``explain.py``).
+    ``stderr`` is the candidate's output while it was loaded, limited in size. Later output is not kept, because it may
+    contain arguments of the tests.
     """
 
     family = "code_completion"
     version = "2"
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
-        """Raise :class:`MaterializationError` for tests that cannot run whatever the candidate is."""
+        """Raise :class:`MaterializationError` for tests that cannot run with any candidate."""
         require_usable_tests(view, context)
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``.
 
-        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for tests that cannot run whatever the
-        candidate is; never anything for what a candidate did.
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for tests that cannot run with any
+        candidate. It never raises because of something that the candidate did.
         """
         started = time.monotonic()
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "extraction"}
@@ -87,7 +88,7 @@ class CodeCompletionVerifier(Verifier):
 
     @staticmethod
     def _settle(verdict: Verdict, details: dict[str, Any]) -> tuple[FailureReason | None, str]:
-        """Return the reason and message of a verdict. An outcome that is not known is no pass."""
+        """Return the reason and message of a verdict. An unknown outcome is never a pass."""
         details.update(phase="verdict", answered=verdict.answered)
         if verdict.outcome == "passed":
             if verdict.answered > 0:
@@ -100,7 +101,7 @@ class CodeCompletionVerifier(Verifier):
         where = f" at line {verdict.line} of the tests" if verdict.line else ""
         message = f"{message}{where}: {verdict.error}" if verdict.error else message + where
         if verdict.outcome in _UNUSABLE and details["isolation"] != SHARED:
-            # The tests' own sandbox found it before anything of the candidate had reached it.
+            # The tests' own sandbox found it before it received anything from the candidate.
             raise MaterializationError(message, code="tests-unusable", hint=_UNUSABLE[verdict.outcome])
         if verdict.note:
             details["note"] = verdict.note

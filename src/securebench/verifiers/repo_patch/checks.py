@@ -154,9 +154,9 @@ class CommandRun:
             if laid.exit_code == NO_WORKDIR:
                 raise CandidateFailedError(FailureReason.NO_VERDICT, "the tests' working directory is not a directory")
             if laid.exit_code != 0:
-                said = laid.stderr.decode("utf-8", "replace").strip()[-200:]
+                error = laid.stderr.decode("utf-8", "replace").strip()[-200:]
                 raise InfrastructureError(
-                    f"could not write the tree under test into the sandbox (exit {laid.exit_code}): {said}"
+                    f"could not write the tree under test into the sandbox (exit {laid.exit_code}): {error}"
                 )
             layout.remove()
             result = conversation.run(sandbox, command) if conversation else sandbox.run(command)

@@ -16,16 +16,16 @@ _MAX_STEPS: Final = 5
 """How many symbolic references to follow. Git has the same limit."""
 
 
-def require_commit(pristine: FileTree, wanted: str) -> None:
-    """Raise :class:`MaterializationError` (``base-commit-mismatch``) unless HEAD is at ``wanted``, an abbreviated hash.
+def require_commit(pristine: FileTree, commit: str) -> None:
+    """Raise :class:`MaterializationError` (``base-commit-mismatch``) unless HEAD is at ``commit``, an abbreviated hash.
 
     The image belongs to the task, so a mismatch is an error in the task and says nothing about a candidate.
     """
     found = head_commit(pristine)
-    if found is None or not found.startswith(wanted.lower()):
+    if found is None or not found.startswith(commit.lower()):
         state = f"is at {found}" if found else "has no readable HEAD commit"
         raise MaterializationError(
-            f"the repository in the image {state}, but the task's base_commit is {wanted}",
+            f"the repository in the image {state}, but the task's base_commit is {commit}",
             code="base-commit-mismatch",
             hint="build the image from that commit, or set base_commit to the commit in the image",
         )

@@ -31,8 +31,8 @@ _IMPORTABLE: Final = (b".py", b".pyc", b".so")
 class Selection:
     """The tests that a command runs. ``tests`` are paths of files in the repository.
 
-    ``held`` are the files that may contain controls, most informative first: test files that the candidate had to fix,
-    files that the task changed, other files of expected tests and of the command, and files in its directories.
+    ``control_files`` are the files that may contain controls, most informative first: test files that the candidate had
+    to fix, files that the task changed, other files of expected tests and of the command, and files in its directories.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
@@ -55,7 +55,7 @@ class Selection:
         changed = [path for path in self.tests if path in tests]
         groups = (fixed, [*changed, *first], self.tests, inside)
         ordered = dict.fromkeys(path for group in groups for path in _shuffled(group))
-        self.held = [path for path in ordered if path.endswith(b".py")]
+        self.control_files = [path for path in ordered if path.endswith(b".py")]
 
     def _paths(self, names: Iterable[str | None]) -> list[bytes]:
         found = (self._path(name) for name in names if name is not None)

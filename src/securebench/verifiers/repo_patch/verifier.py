@@ -82,8 +82,8 @@ class _Unchanged:
     usual_names: bool
 
 
-def _without_candidate(judged: Overlay, setup: Delta, tests: Delta, held: Sequence[bytes]) -> _Unchanged:
-    versions = {path: judged.get(path) for path in held}
+def _without_candidate(judged: Overlay, setup: Delta, tests: Delta, control_files: Sequence[bytes]) -> _Unchanged:
+    versions = {path: judged.get(path) for path in control_files}
     configuration = [judged.get(name.encode()) for name in CONFIGURATION]
     return _Unchanged(
         delta={**setup, **tests},
@@ -185,10 +185,10 @@ class _Judgement:
             restored = selection.restored(carried.keys() - tests.keys(), trusted)
             self._put_back(final, restored, trusted)
             judged = Overlay(trusted, tests)
-            wanted = self._request.fail_to_pass or self._request.pass_to_pass
-            self._controls = plant(selection.held, judged, wanted, self._adapter)
+            expected = self._request.fail_to_pass or self._request.pass_to_pass
+            self._controls = plant(selection.control_files, judged, expected, self._adapter)
             final.update(self._controls.files)
-            self._unchanged = _without_candidate(judged, trusted.delta, tests, selection.held)
+            self._unchanged = _without_candidate(judged, trusted.delta, tests, selection.control_files)
         require_tree(final, pristine)
         return final
 

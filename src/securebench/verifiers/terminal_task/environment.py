@@ -1,4 +1,4 @@
-"""The environment of a checker: nothing in it makes an interpreter load code from the candidate's workspace."""
+"""The environment of a checker, in which no interpreter loads code from the candidate's workspace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAFE_INTERPRETERS: Final[Mapping[str, str]] = MappingProxyType(
         # HOME is /tmp, where a program of the candidate that the checker runs can write ~/.local/lib/python3*/.
         "PYTHONNOUSERSITE": "1",
         "PERL_USE_UNSAFE_INC": "0",
-        # R reads .Rprofile and .Renviron from the working directory unless it is told of others.
+        # R reads .Rprofile and .Renviron from the working directory unless these variables are set.
         "R_PROFILE_USER": "/dev/null",
         "R_ENVIRON_USER": "/dev/null",
     }
@@ -31,8 +31,8 @@ SAFE_INTERPRETERS: Final[Mapping[str, str]] = MappingProxyType(
 def checker_environment(target: str) -> dict[str, str]:
     """Return the environment of a checker whose workspace is at ``target`` in its sandbox.
 
-    ``PATH`` is fixed, without directories of the workspace. ``PYTHONPATH`` names the directory of evaluation inputs,
-    which is read-only, so that a checker still imports the modules that the pack puts beside it.
+    ``PATH`` is fixed, without directories of the workspace. ``PYTHONPATH`` is the read-only directory of evaluation
+    inputs, so that a checker can still import the modules that the pack puts next to it.
     """
     path = ":".join(entry for entry in BASE_ENVIRONMENT["PATH"].split(":") if not is_at_or_below(entry, target))
     inputs = f"{target}/{LANE_ROOTS[Visibility.EVALUATION_INPUTS]}"

@@ -1,7 +1,7 @@
-"""What a checker's sandbox is shown: a copy of the sealed workspace, and over it, from elsewhere, what judges it.
+"""The mounts of a checker's sandbox: a copy of the sealed workspace and, mounted over it, the evaluation inputs.
 
-The two lie in directories of their own, so that nothing of the candidate is ever a path to an evaluation input. A
-candidate that holds something where an evaluation input goes is refused, whichever case or spelling its name has.
+They are in separate directories on the host, so that no path through the candidate's files leads to an evaluation
+input. A candidate that has a file in the place of an evaluation input is rejected, ignoring case and Unicode spelling.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from securebench.verifiers.terminal_task.request import CheckRequest
 
 FRAMEWORK_ROOT: Final = "securebench"
-"""The directory of a workspace whose content is the framework's: the checker sees its own, whole and read-only."""
+"""The directory of a workspace that belongs to SecureBench. The checker sees SecureBench's own version, read-only."""
 
-_JUDGING: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
+_INPUT_ROOTS: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
 _ALL: Final = 0o777
-"""For a directory that nobody else reaches."""
+"""For a directory that other users of the host cannot reach."""
 _HEADER_LIMIT: Final = 64 * 1024
 _MAX_WORKDIR: Final = 1024
 _MAX_NAME: Final = 255
@@ -50,7 +50,7 @@ _PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
 
 @dataclass(frozen=True, slots=True)
 class CheckLayout:
-    """Two directories of the host. ``covers`` are the paths of ``inputs`` that lie over the workspace, with digests."""
+    """Two host directories. ``covers`` are the paths of ``inputs`` that cover the workspace, with digests."""
 
     workspace: Path
     inputs: Path
@@ -58,13 +58,15 @@ class CheckLayout:
 
     def mounts(self, target: str) -> tuple[Mount, ...]:
         """Return the mounts for a sandbox that has the workspace at ``target``."""
-        over = (Mount(self.inputs / path, f"{target}/{path}") for path, _ in self.covers)
-        return (Mount(self.workspace, target, read_only=False), *over)
+        covers = (Mount(self.inputs / path, f"{target}/{path}") for path, _ in self.covers)
+        return (Mount(self.workspace, target, read_only=False), *covers)
 
     def require_untouched(self) -> None:
-        """Raise :class:`CandidateFailedError` unless what judges is what was laid out."""
+        """Raise :class:`CandidateFailedError` if an evaluation input was changed."""
         if any(asset_digest(self.inputs, path) != digest for path, digest in self.covers):
-            raise CandidateFailedError(FailureReason.TAMPERED, "what judges was changed while the checker ran")
+            raise CandidateFailedError(
+                FailureReason.TAMPERED, "the evaluation inputs were changed while the checker ran"
+            )
 
 
 def lay_out(
@@ -76,10 +78,10 @@ def lay_out(
     *,
     shared: bool,
 ) -> CheckLayout:
-    """Lay everything out below the empty directory ``scratch``, for the check that ``request`` describes.
+    """Create the directories of the check that ``request`` describes, below the empty directory ``scratch``.
 
-    The workspace belongs to ``owner`` (uid, gid), or with ``shared`` may be written by anybody whom the sandbox has.
-    Raises :class:`CandidateFailedError` for a candidate that interferes, and as
+    The workspace belongs to ``owner`` (uid, gid), or with ``shared`` is writable for all users of the sandbox. Raises
+    :class:`CandidateFailedError` for a candidate that interferes, and the errors of
     :meth:`VisibilityAwareMaterializer.materialize`.
     """
     workspace, inputs = scratch / "workspace", scratch / "inputs"
@@ -90,9 +92,9 @@ def lay_out(
         links = WorkspaceLinks(request.target, _unpack(candidate, writer))
         if not (workspace / FRAMEWORK_ROOT).is_dir():
             writer.make_directory(FRAMEWORK_ROOT.encode())
-        _require_links_elsewhere(links)
+        _reject_links_to_inputs(links)
         _make_workdir(request, workspace, links, writer)
-    _require_places(workspace, covers)
+    _require_read_only_assets(workspace, covers)
     if owner is not None:
         os.chown(workspace, *owner)
     if shared:
@@ -101,9 +103,9 @@ def lay_out(
 
 
 def lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
-    """Lay out evaluation inputs, public values, and read-only public assets: the other ones are the agent's.
+    """Write evaluation inputs, public values and read-only public assets. Other assets belong to the agent.
 
-    Returns the paths that lie over a workspace, with digests. Raises as
+    Returns the paths that are mounted over a workspace, with digests. Raises the errors of
     :meth:`VisibilityAwareMaterializer.materialize`.
     """
     plan = _PLACE.plan(view.test_sandbox, public_assets=view.public_assets, eval_assets=view.eval_assets)
@@ -120,9 +122,8 @@ def _is_framework(target: str) -> bool:
 def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, bytes]:
     """Write the sealed workspace and return its links.
 
-    Raises :class:`CandidateFailedError` (``tampered``) for an entry that interferes with the checker.
-
-    An archive of an earlier version has modes 644 and 755 alone, and is read like any other.
+    Raises :class:`CandidateFailedError` (``tampered``) for an entry that interferes with the checker. Archives of
+    earlier versions, which have only modes 644 and 755, are read in the same way.
     """
     links: dict[bytes, bytes] = {}
     descriptor = os.open(candidate.path, OPEN_FILE)
@@ -131,13 +132,13 @@ def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, byt
         offenders = list(islice(_written(reader, writer, links), MAX_OFFENDERS))
     if offenders:
         raise CandidateFailedError(
-            FailureReason.TAMPERED, f"the workspace holds what only the task may bring: {', '.join(offenders)}"
+            FailureReason.TAMPERED, f"the workspace contains paths that are reserved: {', '.join(offenders)}"
         )
     return links
 
 
 def _written(reader: TarReader, writer: TreeWriter, links: dict[bytes, bytes]) -> Iterator[str]:
-    """Write each member that does not interfere, and yield those that do."""
+    """Write each member that does not interfere with the checker, and yield the names of those that do."""
     for member in reader:
         path = member.path.rstrip(b"/")
         if _interferes(path, member):
@@ -152,55 +153,56 @@ def _written(reader: TarReader, writer: TreeWriter, links: dict[bytes, bytes]) -
 
 
 def _interferes(path: bytes, member: Member) -> bool:
-    if _is_judging(path):
+    if _is_input(path):
         return True
     return _folded(path) == FRAMEWORK_ROOT and member.kind is not MemberKind.DIRECTORY
 
 
-def _is_judging(path: bytes) -> bool:
-    return f"{_folded(path)}/".startswith(_JUDGING)
+def _is_input(path: bytes) -> bool:
+    return f"{_folded(path)}/".startswith(_INPUT_ROOTS)
 
 
 def _folded(path: bytes) -> str:
     return folded(path.decode("utf-8", "surrogateescape"))
 
 
-def _require_links_elsewhere(links: WorkspaceLinks) -> None:
+def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
     """Raise :class:`CandidateFailedError` for a link to an input: a checker would compare that file with itself.
 
-    Links of the kernel and of the image can lead there as well, and to what a checker has open. Where that cannot be
-    ruled out, the workspace is refused, too.
+    Links of the kernel and of the image can also lead there, or to a file that the checker has open. If that cannot be
+    ruled out, the workspace is rejected too.
     """
     for path in links:
         leads = links.resolve(links.root + b"/" + path)
         if leads == UNKNOWN:
             raise CandidateFailedError(
                 FailureReason.UNSAFE_WORKSPACE,
-                f"the workspace holds a link through /proc, /dev or '..' of another directory: {printable_name(path)}",
+                f"the workspace contains a link through /proc, /dev or '..' of an outside directory: "
+                f"{printable_name(path)}",
             )
         below = links.below_root(leads) if leads is not None else None
-        if below is not None and _is_judging(below):
+        if below is not None and _is_input(below):
             raise CandidateFailedError(
-                FailureReason.TAMPERED, f"the workspace holds a link to what judges: {printable_name(path)}"
+                FailureReason.TAMPERED, f"the workspace contains a link to evaluation inputs: {printable_name(path)}"
             )
 
 
 def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks, writer: TreeWriter) -> None:
-    """Make the directory in which the checker starts, if it lies in the workspace and is not there.
+    """Create the checker's working directory if it is in the workspace and missing.
 
-    Raises :class:`CandidateFailedError` where the candidate has a file, or a link that leads out: no sandbox could
-    begin. Links are not followed here, on the host; where they lead was computed.
+    Raises :class:`CandidateFailedError` if the candidate has a file there, or a link that leads out of the workspace:
+    the sandbox could not start. Links are not followed on the host; their targets were computed.
     """
     if not is_at_or_below(request.workdir, request.target):
         return
     found = links.resolve(os.fsencode(request.workdir))
     below = None if found is None else links.below_root(found)
-    # Links can name a path that no directory may have: a candidate's failure, and not the machine's.
+    # A link can lead to a path that is too long for a directory: a failure of the candidate, not of the machine.
     if below is not None and len(below) <= _MAX_WORKDIR and max(map(len, below.split(b"/"))) <= _MAX_NAME:
-        place = workspace / os.fsdecode(below)
-        nearest = next(path for path in (place, *place.parents) if os.path.lexists(path))
+        directory = workspace / os.fsdecode(below)
+        nearest = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
         if stat.S_ISDIR(nearest.lstat().st_mode):
-            if nearest != place and not _is_judging(below):
+            if nearest != directory and not _is_input(below):
                 writer.make_directory(below)
             return
     raise CandidateFailedError(
@@ -208,7 +210,7 @@ def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks,
     )
 
 
-def _require_places(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:
+def _require_read_only_assets(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:
     """Raise :class:`CandidateFailedError` if a read-only asset was replaced."""
     for path, digest in covers[1:]:
         try:

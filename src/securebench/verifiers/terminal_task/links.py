@@ -1,4 +1,4 @@
-"""Where the links of a sealed workspace lead in a checker's sandbox, found out without following any on the host."""
+"""Compute where the links of a sealed workspace lead in a checker's sandbox, without following them on the host."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MAX_FOLLOWED: Final = 40
-"""Links that Linux follows on the way to one file."""
+"""The number of links that Linux follows in one path."""
 _MAX_PATH: Final = 8192
 _MAX_STEPS: Final = 1_000_000
-"""Names that are looked at for all links of a workspace: seconds of work, and far more than honest trees need."""
+"""The path components that are processed for all links of a workspace: seconds of work, far more than honest trees
+need."""
 UNKNOWN: Final = b"?"
 """What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
 _DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})
-"""What a link may lead to below ``/dev``. ``stdin`` and ``fd`` lead to whatever a checker has open."""
+"""The files in ``/dev`` that a link may lead to. ``stdin`` and ``fd`` lead to files that the checker has open."""
 _DESCRIPTORS: Final = frozenset({b"fd", b"stdin", b"stdout", b"stderr", b"core"})
 """Links of ``/dev`` to ``/proc``."""
 _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS].rpartition("/")[2]
 
 
 class WorkspaceLinks:
-    """The ``links`` (path below the workspace to target) of a workspace that lies at ``root`` in a sandbox.
+    """The ``links`` (path below the workspace to target) of a workspace that is at ``root`` in a sandbox.
 
-    What the image has is not known. Each name outside the workspace may be a link of the image or of the kernel, so
-    that ``..`` behind it leads to an unknown place.
+    The contents of the image are unknown. Each name outside the workspace may be a link of the image or of the kernel,
+    so ``..`` after it leads to an unknown directory.
     """
 
     def __init__(self, root: str, links: Mapping[bytes, bytes]) -> None:
@@ -45,11 +46,11 @@ class WorkspaceLinks:
         return iter(self._links)
 
     def resolve(self, path: bytes) -> bytes | None:
-        """Return where the absolute ``path`` leads, as the kernel follows links; ``None`` where it leads nowhere.
+        """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` if it leads nowhere.
 
-        :data:`UNKNOWN` stands for what cannot be told from the workspace: ``..`` behind a name outside of it, anything
-        in ``/proc``, most of ``/dev``, and a second name of the evaluation inputs that the image may have. Raises
-        :class:`CandidateFailedError` when all calls took too much work together.
+        Returns :data:`UNKNOWN` if that cannot be determined from the workspace: ``..`` after a name outside of it,
+        anything in ``/proc``, most of ``/dev``, and other names of the evaluation inputs that the image may have.
+        Raises :class:`CandidateFailedError` if all calls together took too much work.
         """
         done, followed = b"", 0
         left = path.split(b"/")[::-1]
@@ -82,7 +83,7 @@ class WorkspaceLinks:
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
     def _is_plain(self, path: bytes) -> bool:
-        """Whether a path without links of the workspace is no other link: the workspace, and what lies above it."""
+        """Whether ``path``, without links of the workspace, is certainly not a link: in the workspace or above it."""
         return self.below_root(path) is not None or self.root.startswith(path + b"/")
 
     def _count(self) -> None:
@@ -94,7 +95,7 @@ class WorkspaceLinks:
 def _may_lead_back(path: bytes) -> bool:
     """Whether a path outside the workspace, without ``..``, may lead to the evaluation inputs or an open file.
 
-    Links of the image can give directories further names (``/code`` for the workspace, ``/host`` for ``/``), so that
+    Links of the image can give directories additional names (``/code`` for the workspace, ``/host`` for ``/``). So
     ``proc``, ``dev`` and the inputs are recognised below any directory.
     """
     names = path.split(b"/")[1:]

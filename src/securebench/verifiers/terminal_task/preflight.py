@@ -1,4 +1,4 @@
-"""Whether a checker can be started at all, found out in its image without a candidate."""
+"""Check that a checker can start at all, in its image and without a candidate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.terminal_task.request import CheckRequest
 
 NOT_STARTED: Final = (126, 127)
-"""The exit codes by which a shell, or a runtime, says that it could not start a program."""
+"""The exit codes of a shell or a runtime that could not start a program."""
 
 _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS]
 _SHELL: Final = ("/bin/sh", "-c")
@@ -37,19 +37,19 @@ _SIMPLE: Final = re.compile(r"(?:[\w@%+=:,./ \t-]|'[\w@%+=:,./ \t-]*'|\"[\w@%+=:
 _ASSIGNMENT: Final = re.compile(r"\w+\+?=", re.ASCII)
 _PYTHON: Final = re.compile(r"python(?:3(?:\.\d+)?)?")
 _FLAGS: Final = re.compile(r"-[bBEIOPqsSuv]+")
-"""Options of Python that take no value, and do not change what is run."""
+"""Options of Python without a value that do not change what is run."""
 _SCRIPT_RUNNERS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "perl", "ruby"})
-"""Programs that read their first argument, if it is no option, as the script to run, under just that name."""
+"""Programs that run their first argument as a script, unless it is an option, under exactly that name."""
 _SHEBANG_ROOM: Final = 256
 _ENV: Final = frozenset({"/usr/bin/env", "/bin/env"})
 _MAX_SOURCE: Final = 1024 * 1024
 
 
 def require_startable(request: CheckRequest, view: VerifierView, context: VerifyContext) -> None:
-    """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start, whatever a candidate is.
+    """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start with any candidate.
 
-    Only what is certain counts: a program, a script's interpreter or a module that the image lacks, or a file that
-    would have to be an evaluation input and is none. What a candidate may bring is not looked for.
+    Only certain problems count: a program, a script's interpreter or a module that the image lacks, or a file that
+    would have to be an evaluation input but does not exist. Files that a candidate may provide are not checked.
     """
     words = necessary_command(request.argv)
     if not words or context.policy.denied(request.needed_commands):
@@ -71,10 +71,10 @@ def require_startable(request: CheckRequest, view: VerifierView, context: Verify
 
 
 def necessary_command(argv: Sequence[str]) -> list[str]:
-    """Return the command, in words, that must start for a checker to end with 0; nothing if that is not certain.
+    """Return the words of the command that must start for a checker to exit with 0; empty if that is not certain.
 
-    Of a line for a shell, only a single command of plain words is read: functions, here-documents, assignments, and
-    everything else that a shell may do first, can make any name a program.
+    A shell line is read only if it is a single command of plain words: with functions, here-documents, assignments and
+    other shell features, any name can become a program.
     """
     if tuple(argv[:2]) != _SHELL:
         return list(argv)
@@ -86,7 +86,7 @@ def necessary_command(argv: Sequence[str]) -> list[str]:
 
 
 class _Start:
-    """The start of one command, given in words, over evaluation inputs that were laid out at ``inputs``."""
+    """The start of one command, given as words, with evaluation inputs in the directory ``inputs``."""
 
     def __init__(self, words: Sequence[str], request: CheckRequest, inputs: Path) -> None:
         self._words = list(words)
@@ -99,17 +99,15 @@ class _Start:
         if self._input(programs[0]) is not None:
             programs = self._interpreter(programs[0])
         if any("/" in program and self._in_workspace(program) for program in programs):
-            return  # the candidate may bring it
+            return  # the candidate may provide it
         of_shell = self._is_line and programs == self._words[:1]
         programs = [self._absolute(program) if "/" in program else program for program in programs]
         if missing := context.probe.missing_programs(context.driver, spec, programs, shell=of_shell):
-            raise _unusable(
-                f"its image has no program {printable_name(os.fsencode(missing[0]))}, or may not execute it"
-            )
+            raise _unusable(f"its image has no executable program {printable_name(os.fsencode(missing[0]))}")
         self._require_script(spec, context)
 
     def _require_script(self, spec: SandboxSpec, context: VerifyContext) -> None:
-        """Raise for a script that is missing, is no Python, or needs a module of the image that is missing."""
+        """Raise an error for a script that is missing, is not valid Python, or needs a module that the image lacks."""
         words, count = self._words, 1
         name = PurePosixPath(words[0]).name
         is_python = _PYTHON.fullmatch(name) is not None
@@ -129,7 +127,7 @@ class _Start:
             raise _unusable(f"its image has no Python module {missing[0]}")
 
     def _source(self, path: str) -> bytes | None:
-        """Return the text of an evaluation input; ``None`` for others, directories, archives and what is long."""
+        """Return the text of an evaluation input; ``None`` for other files, directories, archives and long files."""
         below = self._input(path)
         if below is None:
             return None
@@ -148,9 +146,9 @@ class _Start:
         return is_at_or_below(self._absolute(path), self._request.target)
 
     def _input(self, path: str) -> str | None:
-        """Return the path of an evaluation input below their directory; ``None`` for what is none, or may be none.
+        """Return ``path`` relative to the evaluation inputs, or ``None`` if it may not be one of them.
 
-        With ``..`` in it, a link of the candidate may be on the way.
+        A path with ``..`` may pass through a link of the candidate.
         """
         if "/" not in path or ".." in path.split("/"):
             return None
@@ -158,7 +156,7 @@ class _Start:
         return absolute.removeprefix(top) if absolute.startswith(top) else None
 
     def _interpreter(self, path: str) -> list[str]:
-        """Return the programs that run an evaluation input: itself needs no looking for, but to be executable."""
+        """Return the programs that run an evaluation input, which itself only has to be executable."""
         file = self._inputs / _INPUTS / (self._input(path) or "")
         if not file.is_file() or not file.stat().st_mode & 0o111:
             raise _unusable("the file that it runs is not an executable file of the task")
@@ -169,7 +167,7 @@ class _Start:
             if not self._is_line and begin.isascii() and begin.decode().replace("\n", "").isprintable():
                 raise _unusable("the file that it runs is not a program, and has no line '#!' that names one")
             return []
-        # As the kernel reads it: a carriage return is a part of the name.
+        # As the kernel parses it: a carriage return is part of the name.
         words = [os.fsdecode(word) for word in line[2:].replace(b"\t", b" ").split(b" ") if word]
         if not end or not words or not words[0].startswith("/"):
             return []
@@ -181,5 +179,5 @@ def _unusable(problem: str) -> MaterializationError:
     return MaterializationError(
         f"the task's checker cannot start: {problem}",
         code="checker-missing",
-        hint="name a program of the image, or set checker.image to one that has what the checker needs",
+        hint="use a program of the image, or set checker.image to an image with the programs that the checker needs",
     )

@@ -1,4 +1,4 @@
-"""What is to be checked, and how: read from the view, or refused before any sandbox starts."""
+"""The request of a check: read from the view, or rejected before any sandbox starts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SHELL: Final = ("/bin/sh", "-c")
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """The state that the checker is to find: its own type, so that ``null`` is a state as well."""
+    """The state that the checker is expected to find. A separate type, because ``null`` is a valid state."""
 
     value: JsonValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """One check. ``target`` is where the workspace lies in the sandbox; ``workdir`` is where the checker starts."""
+    """One check. ``target`` is the workspace's path in the sandbox; ``workdir`` is the checker's working directory."""
 
     argv: tuple[str, ...]
     image: str
@@ -41,7 +41,7 @@ class CheckRequest:
 
 
 def read_request(view: VerifierView) -> CheckRequest:
-    """Return what is to be checked. Raises :class:`CandidateFailedError` for what cannot be: never a pass."""
+    """Return the request. Raises :class:`CandidateFailedError` if it cannot be checked, which is never a pass."""
     checker = _value(view, "checker")
     command = checker.get("command") if isinstance(checker, dict) else None
     if not isinstance(checker, dict) or not command:
@@ -60,14 +60,11 @@ def read_request(view: VerifierView) -> CheckRequest:
 
 
 def require_allowed(request: CheckRequest, policy: VerificationPolicy) -> tuple[str, ...]:
-    """Return the capabilities that the checker gets.
-
-    Raises :class:`CandidateFailedError` for one that the tester denies.
-    """
+    """Return the checker's capabilities. Raises :class:`CandidateFailedError` if the tester denies a command."""
     if denied := policy.denied(request.needed_commands):
         raise CandidateFailedError(
             FailureReason.DANGEROUS_COMMAND_DENIED,
-            f"the tester does not allow what the checker needs: {', '.join(denied)}",
+            f"the tester does not allow commands that the checker needs: {', '.join(denied)}",
             FailurePhase.POLICY,
         )
     return policy.capabilities(request.needed_commands)
@@ -84,5 +81,5 @@ def _expected(view: VerifierView) -> ExpectedState | None:
     if resource.kind is not ResourceKind.FILE:
         return ExpectedState(resource.value)
     if len(resource.files) != 1 or view.eval_assets is None:
-        raise CandidateFailedError(FailureReason.NO_VERDICT, "the task's expected state is more than one file, or none")
+        raise CandidateFailedError(FailureReason.NO_VERDICT, "the task's expected state is not exactly one file")
     return ExpectedState(read_expected_file(view.eval_assets, resource.files[0].path))

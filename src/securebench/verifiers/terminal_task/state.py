@@ -1,4 +1,4 @@
-"""The state that a checker found, and the one that is expected: plain data, compared here and nowhere else."""
+"""The state that a checker found and the expected one: plain data, compared only here."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from securebench.tasks import AssetRoot
 
 MAX_STATE_BYTES: Final = MIB
-"""The longest line that is read as a state."""
+"""The longest line that is accepted as a state, in bytes."""
 
 
 class LastLine:
-    """Takes chunks of output, and keeps the end of stdout: its last line that says something."""
+    """Receives chunks of output and keeps the end of stdout, for its last line that is not empty."""
 
     def __init__(self) -> None:
         self._end = bytearray()
 
     def __call__(self, chunk: Chunk) -> None:
-        """Take one chunk."""
+        """Add a chunk."""
         stream, data = chunk
         if stream is Stream.STDOUT:
             self._end += data
@@ -38,7 +38,7 @@ class LastLine:
                 del self._end[: -MAX_STATE_BYTES - 1]
 
     def state(self) -> JsonValue:
-        """Return the JSON value of the last line. Raises ``ValueError`` where there is no readable one."""
+        """Return the JSON value of the last line. Raises ``ValueError`` if it is not valid."""
         line = self._end.rstrip().rpartition(b"\n")[2]
         if len(line) > MAX_STATE_BYTES:
             raise ValueError("the last line is too long")
@@ -46,7 +46,7 @@ class LastLine:
 
 
 def same_state(one: JsonValue, other: JsonValue) -> bool:
-    """Return whether two values are the same JSON: a number is a number (1 is 1.0), and true is none."""
+    """Return whether two JSON values are equal. Numbers are compared by value (1 equals 1.0); ``true`` is not 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same_state(item, other[key]) for key, item in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -66,14 +66,14 @@ def read_expected_file(root: AssetRoot, path: str) -> JsonValue:
         raise MaterializationError(
             "the file of expected_state cannot be read as JSON",
             code="asset-unsafe",
-            hint=f"it is one JSON value in UTF-8, of at most {MAX_STATE_BYTES} bytes, without NaN or a key twice",
+            hint=f"use a single JSON value in UTF-8, of at most {MAX_STATE_BYTES} bytes, without NaN or duplicate keys",
         ) from None
 
 
 def _require_unchanged(root: AssetRoot, path: str, data: bytes) -> None:
     pack_path = f"{root.name}/{path}"
     known, found = root.digests.get(pack_path), []
-    for executable in (False, True):  # which does not matter to what it says
+    for executable in (False, True):  # the mode is part of the digest but does not matter here
         digest = AssetDigest(pack_path)
         digest.file(hashlib.sha256(data).hexdigest(), executable=executable)
         found.append(digest.hexdigest())

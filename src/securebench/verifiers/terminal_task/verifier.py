@@ -29,11 +29,11 @@ _ROOT: Final = (0, 0)
 
 
 class TerminalTaskVerifier(Verifier):
-    """Runs the checker over a copy of the sealed workspace, and takes its exit code.
+    """Runs the checker on a copy of the sealed workspace. Its exit code is the verdict.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``request``, ``policy``, ``workspace``, ``check``, ``state``,
-    ``verdict``), ``reason``, ``image_id``, ``timeout_seconds``, ``exit_code`` of the checker, ``capabilities`` that it
-    was given where there are any, and ``duration_seconds``. What the checker prints is not kept.
+    ``verdict``), ``reason``, ``image_id``, ``timeout_seconds``, ``exit_code`` of the checker, its ``capabilities`` if
+    it has any, and ``duration_seconds``. The checker's output is not kept.
     """
 
     family = "terminal_task"
@@ -50,8 +50,8 @@ class TerminalTaskVerifier(Verifier):
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``.
 
-        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for a checker that cannot start whatever
-        the candidate is; never anything for what a candidate did.
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for a checker that cannot start with any
+        candidate. It never raises because of something that the candidate did.
         """
         started = time.monotonic()
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "request"}
@@ -83,7 +83,7 @@ def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyCont
     details["exit_code"] = result.exit_code
     layout.require_untouched()
     if result.exit_code in NOT_STARTED:
-        require_startable(request, view, context)  # else it is the candidate's doing
+        require_startable(request, view, context)  # if this does not raise, the candidate is the cause
     _require_success(result, request)
     if request.expected is not None:
         details["phase"] = "state"
@@ -112,7 +112,7 @@ def _spec(
         mounts=layout.mounts(request.target),
         environment=checker_environment(request.target),
         workdir=request.workdir,
-        user=_ROOT if capabilities else workspace_user(),  # only root has what its sandbox is granted
+        user=_ROOT if capabilities else workspace_user(),  # only root gets the sandbox's capabilities
         cap_add=capabilities,
         labels=context.labels,
     )
@@ -121,7 +121,7 @@ def _spec(
 def _require_success(result: CommandResult, request: CheckRequest) -> None:
     require_own_end(result, request.timeout_seconds, "the check")
     if result.exit_code != 0:
-        raise CandidateFailedError(FailureReason.CHECK_FAILED, f"the checker ended with exit code {result.exit_code}")
+        raise CandidateFailedError(FailureReason.CHECK_FAILED, f"the checker exited with {result.exit_code}")
 
 
 def _require_state(last_line: LastLine, request: CheckRequest) -> None:
@@ -130,7 +130,7 @@ def _require_state(last_line: LastLine, request: CheckRequest) -> None:
         state = last_line.state()
     except ValueError:
         raise CandidateFailedError(
-            FailureReason.NO_VERDICT, "the checker's last line is not a state that can be read"
+            FailureReason.NO_VERDICT, "the checker's last line of output is not a valid JSON state"
         ) from None
     if not same_state(state, request.expected.value):
         raise CandidateFailedError(
