@@ -42,7 +42,7 @@ CHECKER = "import sys; sys.exit(open('sorted.txt').read() != 'abc')"
 
 def _rows(number: int, hint: str) -> list[dict[str, Any]]:
     """Return a task of each kind that the agent solves, or does not if ``hint`` is ``wrong``."""
-    environment = {"timeout_seconds": 8}
+    environment = {"timeout_seconds": 15}
     rows: list[dict[str, Any]] = [
         {
             "family": "short_answer",
@@ -58,7 +58,7 @@ def _rows(number: int, hint: str) -> list[dict[str, Any]]:
             "family": "terminal_task",
             "input": {"instructions": f"Sort the letters. {hint}"},
             "environment": {"workdir": "/app", **environment},
-            "eval": {"checker": {"command": ["python3", "-I", "-c", CHECKER], "timeout_seconds": 8}},
+            "eval": {"checker": {"command": ["python3", "-I", "-c", CHECKER], "timeout_seconds": 15}},
         },
     ]
     return [{"environment": environment, **row, "id": f"pack/{number}-{row['family']}-{hint}"} for row in rows]
