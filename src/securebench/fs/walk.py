@@ -174,15 +174,17 @@ def walk_descriptor(
     return _Walk(limits or TreeLimits(), rules or TreeRules()).run(root)
 
 
-def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Generator[TreeEntry, None, None]:
+def walk_at(
+    root: Path, relative: str, limits: TreeLimits | None = None, rules: TreeRules | None = None
+) -> Generator[TreeEntry, None, None]:
     """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, then everything below it.
 
-    Paths of entries begin with the last name of ``relative``. Links are refused, in ``relative`` and below. Raises
+    Paths of entries begin with the last name of ``relative``. A link on the way to it is always refused. Raises
     like :func:`walk`.
     """
     *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
     with opened_root(root) as top, opened_below(top, parents) as directory:
-        yield from _Walk(limits or TreeLimits(), TreeRules()).run(directory, name)
+        yield from _Walk(limits or TreeLimits(), rules or TreeRules()).run(directory, name)
 
 
 class _Hint(Enum):
