@@ -81,6 +81,13 @@ def remove_tree(path: Path) -> None:
         remove_entry(parent, path.name)
 
 
+def clear_directory(path: Path) -> None:
+    """Remove everything in the directory ``path``, but not the directory. Raises as :func:`remove_entry` does."""
+    with opened(path, OPEN_DIRECTORY) as descriptor:
+        for name in os.listdir(descriptor):  # noqa: PTH208 - of a descriptor
+            remove_entry(descriptor, name)
+
+
 def _is_marked(path: Path) -> bool:
     return (path / MARKER).is_file() and not (path / MARKER).is_symlink()
 
