@@ -82,7 +82,7 @@ class SandboxSpec:
     * ``forwarded_ports`` are ports on its loopback interface that are served from outside. Requires network ``none``.
     * ``collect`` is a directory of the image. An ephemeral sandbox keeps the changes that its one command made there.
       Requires a writable root and no mount at, above or below the directory.
-    * ``volumes`` replace ``mounts`` for a driver without host mounts. Later ones may be inside earlier ones, and all are
+    * ``volumes`` replace ``mounts`` for a driver without host mounts. Later ones may be inside earlier ones. All are
       filled before the first process starts.
     """
 
