@@ -80,11 +80,15 @@ docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
 
+src/securebench/engine 5
+
 src/securebench/harnesses 1
 
 src/securebench/images 2
 
 src/securebench/importers 1
+
+src/securebench/patches 2
 
 src/securebench/sandboxes 2
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 _LONGEST_NAME: Final = 160
+_FORMULAS: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""First characters of a formula, also as full-width forms."""
+_MARKUP: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;"} | {char: f"\\{char}" for char in "\\`*_{}[]()#!|~@"}
+_LINKS: Final = re.compile(r"https?:/|ftp:/|www\.", re.IGNORECASE)
+"""Where Markdown programs begin a link in plain text."""
 
 
 def printable(text: str) -> str:
@@ -21,6 +27,18 @@ def printable_name(name: bytes) -> str:
     """Return the name of a file on one line, clipped. Bytes that are not UTF-8 are escaped."""
     shown = printable_line(name.decode("utf-8", "backslashreplace"))
     return shown if len(shown) <= _LONGEST_NAME else shown[:_LONGEST_NAME] + "..."
+
+
+def csv_cell(text: str) -> str:
+    """Return ``text`` for a CSV file: printable, and never a formula when a spreadsheet opens it."""
+    shown = printable_line(text)
+    return f"'{shown}" if shown.startswith(_FORMULAS) else shown
+
+
+def markdown_text(text: str) -> str:
+    """Return ``text`` for a Markdown table: nothing in it is markup, a link or HTML."""
+    shown = "".join(_MARKUP.get(char, char) for char in printable_line(text))
+    return _LINKS.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], shown)
 
 
 def _escaped(char: str) -> str:

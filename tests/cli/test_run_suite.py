@@ -112,3 +112,29 @@ def test_a_suite_is_killed_and_resumed(tmp_path: Path, base_image: ResolvedImage
     assert "text-smoke 83.3 [55.2, 95.3], code-completion-smoke 66.7 [20.8, 93.9], mean 75.0" in resumed.stdout
     found = CliRunner().invoke(cli, ["compare", str(tmp_path / "clean"), "--json"])
     assert [pair["difference"] for pair in json.loads(found.output)] == pytest.approx([-10 / 12, -2 / 3])
+
+
+@pytest.mark.oci
+@pytest.mark.usefixtures("oci_driver")
+@pytest.mark.parametrize(
+    ("options", "code"), [(["0.83"], 0), (["0.84"], 4), (["0.56", "--lower-bound"], 4), (["0.55", "--lower-bound"], 0)]
+)
+def test_a_gate_for_continuous_integration(
+    tmp_path: Path, base_image: ResolvedImage, options: list[str], code: int
+) -> None:
+    """The demo agent passes 10 of 12 tasks: 83.3 %, with an interval from 55.2 to 95.3 %."""
+    del base_image
+    junit = tmp_path / "results.xml"
+    arguments = [str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--driver", "oci", "--workers", "2", "--quiet"]
+    arguments += ["--output-dir", str(tmp_path / "out"), "--junit", str(junit), "--fail-under", *options]
+    result = CliRunner().invoke(cli, ["run", *arguments])
+    assert result.exit_code == code, result.output
+    assert ("below --fail-under" in result.output) is (code == 4)
+    assert junit.read_text().count("<testcase") == 12
+    assert junit.read_text().count("<failure") == 2
+
+
+def test_a_gate_needs_a_rate() -> None:
+    """``--lower-bound`` alone would do nothing."""
+    result = CliRunner().invoke(cli, ["run", "tester.yaml", "--lower-bound"])
+    assert (result.exit_code, "--fail-under" in result.output) == (2, True)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.live import clock
-from securebench.printable import printable_line
+from securebench.printable import csv_cell, markdown_text, printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,18 +109,6 @@ def csv_text(groups: Mapping[str, Sequence[Comparison]]) -> str:
                 ]
             )
     return file.getvalue()
-
-
-def csv_cell(text: str) -> str:
-    """Return ``text`` for a CSV file: printable, and never a formula when a spreadsheet opens it."""
-    shown = printable_line(text)
-    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t", "\r")) else shown
-
-
-def markdown_text(text: str) -> str:
-    """Return ``text`` for a Markdown table: nothing in it is markup, a link or HTML."""
-    shown = printable_line(text)
-    return "".join(f"\\{char}" if char in "\\`*_{}[]()#!|~<>&" else char for char in shown)
 
 
 def _title(name: str, pairs: Sequence[Comparison]) -> str:

@@ -18,7 +18,7 @@ import click
 from securebench.cli import EXIT_INTERRUPTED, complain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from rich.console import Console
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from securebench.tester_run import RunOptions
 
 EXIT_ERRORS: Final = 3
+EXIT_BELOW: Final = 4
+"""The pass rate is below ``--fail-under``."""
 
 _DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installed driver"
 
@@ -65,6 +67,9 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 @click.option("--show-agent-output", is_flag=True, help="Show agents' output live, and keep it in agent-trace.log.")
 @click.option("--show-verifier-output", is_flag=True, help="Show output of checkers and tests, redacted.")
 @click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the run directory.")
+@click.option("--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit with 4 below this pass rate.")
+@click.option("--lower-bound", is_flag=True, help="Use the lower end of the 95 % interval for --fail-under.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML for a CI system.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_context
@@ -72,17 +77,19 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
     """Run a benchmark pack against an agent, or a suite: several agents on several packs.
 
     CONFIG is the tester YAML or the suite file. Exit codes: 0 every task has a verdict or is pending, 1 configuration
-    error before any task ran, 2 wrong usage, 3 some tasks have no verdict because of an infrastructure error, 130
-    interrupted.
+    error before any task ran, 2 wrong usage, 3 some tasks have no verdict because of an infrastructure error, 4 the
+    pass rate is below --fail-under, 130 interrupted.
     """
     config = _only_one(config_argument, config_option)
+    if flags["lower_bound"] and flags["fail_under"] is None:
+        raise click.UsageError("--lower-bound needs --fail-under RATE")
     with _signals_interrupt():
         result = _run(config, flags)
     if isinstance(result, int):
         ctx.exit(result)
     with _terminal_may_be_gone():
         _report(result, flags)
-    ctx.exit(exit_code(result))
+    ctx.exit(exit_code(result) or gate([result.output_dir], flags))
 
 
 def exit_code(summary: TesterRunSummary) -> int:
@@ -92,6 +99,29 @@ def exit_code(summary: TesterRunSummary) -> int:
     if summary.ending is RunEnd.INTERRUPTED:
         return EXIT_INTERRUPTED
     return EXIT_ERRORS if summary.errors or summary.problems or summary.ending is RunEnd.STOPPED else 0
+
+
+def gate(directories: Sequence[Path], flags: dict[str, Any]) -> int:
+    """Write ``--junit``, and return the exit code that ``--fail-under`` asks for: each run must reach the rate."""
+    from securebench.results.comparison import tally
+    from securebench.results.read import read_run
+
+    runs = [read_run(directory) for directory in directories]
+    if flags["junit"] is not None:
+        from securebench.cli.export_command import text_output
+        from securebench.report.export.junit import write_junit
+
+        with text_output(flags["junit"]) as file:
+            write_junit(runs, file)
+    code = 0
+    for run in runs if flags["fail_under"] is not None else ():
+        estimate = tally(run).estimate
+        value = (estimate.interval.low if flags["lower_bound"] else estimate.value) if estimate else 0.0
+        if value < flags["fail_under"]:
+            what = "the lower end of the interval of the pass rate" if flags["lower_bound"] else "the pass rate"
+            complain(f"{run.directory}: {what} is {value:.1%}, below --fail-under {flags['fail_under']:.1%}")
+            code = EXIT_BELOW
+    return code
 
 
 def _only_one(argument: Path | None, option: Path | None) -> Path:

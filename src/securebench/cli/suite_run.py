@@ -11,7 +11,7 @@ import click
 
 from securebench.cli import EXIT_INTERRUPTED, complain
 from securebench.cli.dry_run import planned, planned_lines
-from securebench.cli.run_command import EXIT_ERRORS, exit_code, resume_command, sinks_for
+from securebench.cli.run_command import EXIT_ERRORS, exit_code, gate, resume_command, sinks_for
 from securebench.cli.suite_view import as_json, leaderboard_lines, leaderboard_table, standings
 from securebench.printable import printable_line
 from securebench.results.summary import RunEnd
@@ -52,7 +52,9 @@ def run_suite_file(
     _report(outcomes, flags)
     if any(outcome.summary and outcome.summary.ending is RunEnd.INTERRUPTED for outcome in outcomes):
         return EXIT_INTERRUPTED
-    return max((exit_code(outcome.summary) if outcome.summary else EXIT_ERRORS for outcome in outcomes), default=0)
+    code = max((exit_code(outcome.summary) if outcome.summary else EXIT_ERRORS for outcome in outcomes), default=0)
+    below = gate([outcome.directory for outcome in outcomes if outcome.summary], flags)
+    return code or below
 
 
 def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any]) -> None:

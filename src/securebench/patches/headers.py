@@ -94,7 +94,7 @@ class GitHeader:
             self._new = name
 
     def _pass(self, _line: bytes) -> None:
-        """Ignore the similarity index."""
+        """Ignore the similarity."""
 
 
 _LINES: Final[Mapping[bytes, Callable[[GitHeader, bytes], None]]] = {

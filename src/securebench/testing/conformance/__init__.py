@@ -31,8 +31,5 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
-    """Run every check on ``driver`` with ``image``. Nothing is raised: look at each outcome.
-
-    Checks of a feature that the driver declares to lack are skipped (``CheckOutcome.skipped``).
-    """
+    """Run every check on ``driver`` with ``image``. Nothing is raised: look at each outcome."""
     return run_checks(CHECKS, driver, image)

@@ -1,0 +1,94 @@
+"""``securebench export``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from securebench.results.read import RecordedRun
+
+_NEEDS_PATH: Final = {"parquet": "a file", "atif": "a directory"}
+
+
+@click.command(name="export", short_help="Convert a run for other programs.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--csv", "form", flag_value="csv", help="One row for each trial.")
+@click.option("--parquet", "form", flag_value="parquet", help="The same rows, with their types.")
+@click.option("--junit", "form", flag_value="junit", help="JUnit XML, for continuous integration.")
+@click.option("--markdown", "form", flag_value="markdown", help="The pass rate and a table, for a page.")
+@click.option("--atif", "form", flag_value="atif", help="Trajectories as ATIF, a file for each trial.")
+@click.option("--inspect", "form", flag_value="inspect", help="An evaluation log of Inspect, as JSON.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here.  [default: standard output]")
+def command(directory: Path, form: str | None, output: Path | None) -> None:
+    r"""Convert the run in DIR for other programs.
+
+    \b
+    securebench export runs/first --csv > results.csv
+    securebench export runs/first --junit -o results.xml
+    securebench export runs/first --atif -o trajectories
+    """
+    from securebench.results.read import read_run
+
+    if form is None:
+        raise click.UsageError("choose a format: --csv, --parquet, --junit, --markdown, --atif or --inspect")
+    if form in _NEEDS_PATH and output is None:
+        raise click.UsageError(f"--{form} needs {_NEEDS_PATH[form]}: add --output PATH")
+    run = read_run(directory)
+    if form == "atif":
+        from securebench.report.export.atif import write_atif
+
+        assert output is not None
+        written = write_atif(run, output)
+        click.echo(f"{written} {'trajectory' if written == 1 else 'trajectories'} in {output}")
+        return
+    if form == "parquet":
+        from securebench.report.export.tables import write_parquet
+
+        assert output is not None
+        with _replaced(output) as path:
+            write_parquet(run, path)
+        return
+    from securebench.report.export.inspect_log import write_inspect
+    from securebench.report.export.junit import write_junit
+    from securebench.report.export.tables import write_csv, write_markdown
+
+    writers: dict[str, Callable[[RecordedRun, IO[str]], None]] = {
+        "csv": write_csv,
+        "junit": lambda found, file: write_junit([found], file),
+        "markdown": write_markdown,
+        "inspect": write_inspect,
+    }
+    with text_output(output) as file:
+        writers[form](run, file)
+
+
+@contextmanager
+def text_output(output: Path | None) -> Iterator[IO[str]]:
+    """Give a file that replaces ``output`` when it is complete, or standard output."""
+    if output is None:
+        yield sys.stdout
+        return
+    with _replaced(output) as path, path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        yield file
+
+
+@contextmanager
+def _replaced(output: Path) -> Iterator[Path]:
+    """Give a path beside ``output`` that replaces it at the end, so that a failure leaves no partial file."""
+    from securebench.fs.durable import storage_errors
+
+    path = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    try:
+        with storage_errors(output):
+            yield path
+            path.replace(output)
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,180 @@
+"""``securebench export``: each format read by a program that knows it, and records that try to be more than text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from securebench.cli import cli
+from securebench.errors import FailurePhase, FailureReason
+from securebench.results.record import Failure, Output, VerificationStatus
+from synthetic_run import header, record, records, trajectory, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PASSED, _FAILED, _ERROR = VerificationStatus.PASSED, VerificationStatus.FAILED, VerificationStatus.ERROR
+HOSTILE = (
+    "=cmd|'/c calc'!A0\x1b]0;x\x07]]><script>alert(1)</script>&amp;\u202e|www.evil.example http://evil.example `x`\x00"
+)
+STEPS: list[dict[str, Any]] = [
+    {"step": 1, "kind": "thought", "text": "First look."},
+    {"step": 2, "kind": "command", "tool": "bash", "command": "ls"},
+    {"step": 3, "kind": "command", "command": "cat a"},
+    {"step": 4, "kind": "result", "output": "a\n"},
+    {"step": 5, "kind": "result", "output": HOSTILE},
+    {"step": 6, "kind": "message", "text": "Done."},
+    {"step": 7, "kind": "usage", "input_tokens": 5},
+]
+
+
+def export(directory: Path, *arguments: str) -> str:
+    """Return what a format prints."""
+    result = CliRunner().invoke(cli, ["export", str(directory), *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Give a run with a pass, a failure and an error, of four planned tasks."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    steps = trajectory(directory, "made-up/task-00000", *STEPS)
+    given = [record(0, _PASSED, provenance=steps), record(1, _FAILED), record(2, _ERROR)]
+    return write_run(directory, given, header(4))
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """Give a run whose texts all try to be more than text."""
+    directory = tmp_path / "hostile"
+    why = Failure(FailureReason.WRONG_ANSWER, FailurePhase.VERIFY, HOSTILE)
+    output = Output(stdout=HOSTILE * 1000, stderr=HOSTILE)
+    directory.mkdir()
+    steps = trajectory(directory, HOSTILE, *STEPS)
+    given = [record(0, _FAILED, task_id=HOSTILE, failure=why, producer=output, provenance=steps)]
+    harness = {"type": "command", "name": HOSTILE, "digest": "ab" * 32, "env": {}}
+    return write_run(directory, given, header(1, harness=harness))  # type: ignore[arg-type]
+
+
+def test_csv(run: Path) -> None:
+    """One row for each trial. What is unknown is empty, so no program takes it for a failure or a zero."""
+    rows = list(csv.DictReader(io.StringIO(export(run, "--csv"))))
+    assert [row["status"] for row in rows] == ["passed", "failed", "error"]
+    assert [row["passed"] for row in rows] == ["true", "false", ""]
+    assert rows[0]["cost_usd"] == "0.01"
+
+
+def test_junit(run: Path) -> None:
+    """Failures and errors are told apart, and trials that have not run are an error."""
+    suite = ET.fromstring(export(run, "--junit")).find("testsuite")
+    assert suite is not None
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "4",
+        "failures": "1",
+        "errors": "2",
+        "skipped": "0",
+    }
+    found = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
+    assert found["made-up/task-00000"] == []
+    assert found["made-up/task-00001"] == ["failure", "system-out"]
+    assert found["trials without a record"] == ["error"]
+
+
+def test_markdown(run: Path) -> None:
+    """The pass rate is over verdicts, with its interval."""
+    assert "Pass rate 50.0 % of 2 tasks, 95 % interval 9.5 to 90.5 %." in export(run, "--markdown")
+
+
+def test_parquet(run: Path, tmp_path: Path) -> None:
+    """Types survive: a missing verdict is null."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra")
+    export(run, "--parquet", "-o", str(tmp_path / "out.parquet"))
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert table.column("passed").to_pylist() == [True, False, None]
+    assert table.column("duration_seconds").to_pylist()[0] == 2.5
+
+
+def test_atif(run: Path, tmp_path: Path) -> None:
+    """Each result belongs to its call, and steps are numbered from 1. Trials without a trajectory have no file."""
+    assert export(run, "--atif", "-o", str(tmp_path / "out")) == f"1 trajectory in {tmp_path / 'out'}\n"
+    (file,) = (tmp_path / "out").iterdir()
+    found = json.loads(file.read_bytes())
+    assert [step["step_id"] for step in found["steps"]] == [1, 2, 3, 4, 5]
+    assert [step["source"] for step in found["steps"]] == ["user", "agent", "agent", "agent", "agent"]
+    calls = [step["tool_calls"][0] for step in found["steps"] if "tool_calls" in step]
+    assert [(call["function_name"], call["arguments"]) for call in calls] == [
+        ("bash", {"command": "ls"}),
+        ("shell", {"command": "cat a"}),
+    ]
+    assert found["steps"][2]["observation"]["results"] == [
+        {"source_call_id": calls[0]["tool_call_id"], "content": "a\n"}
+    ]
+    assert found["final_metrics"]["total_prompt_tokens"] == 1000
+
+
+def test_inspect(run: Path) -> None:
+    """An error has no score, and an incomplete run is not a success."""
+    found = json.loads(export(run, "--inspect"))
+    assert (found["version"], found["status"]) == (2, "cancelled")
+    assert [sample.get("scores", {}).get("securebench", {}).get("value") for sample in found["samples"]] == [
+        "C",
+        "I",
+        None,
+    ]
+    assert "error" in found["samples"][2]
+    assert found["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 0.5
+    assert [message["role"] for message in found["samples"][0]["messages"]] == [
+        *("user", "assistant", "assistant", "tool", "assistant", "tool", "assistant")
+    ]
+
+
+@pytest.mark.parametrize("form", ["--csv", "--junit", "--markdown", "--inspect"])
+def test_hostile_records_are_text(hostile: Path, form: str) -> None:
+    """No format passes on a control character, a formula, markup or a link, and each is still valid."""
+    text = export(hostile, form)
+    assert not set(text) & {"\x1b", "\x07", "\u202e", "\x00"}
+    assert len(text) < 200_000
+    if form == "--csv":
+        (row,) = csv.DictReader(io.StringIO(text))
+        assert row["task_id"].startswith("'=")
+    elif form == "--junit":
+        assert "<script" not in text
+        ET.fromstring(text)
+    elif form == "--markdown":
+        assert "<script" not in text
+        assert "http://" not in text
+        assert "www." not in text
+        assert text.count("\n| ") == 2
+    else:
+        json.loads(text)
+
+
+def test_a_failed_export_leaves_no_file(run: Path, tmp_path: Path) -> None:
+    """A damaged run stops the export, and no half of a file stays behind."""
+    journal = run / "candidates.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'"failed"', b'"passed"', 1))
+    result = CliRunner().invoke(cli, ["export", str(run), "--csv", "-o", str(tmp_path / "out.csv")])
+    assert result.exit_code == 1
+    assert not [path for path in tmp_path.iterdir() if "out.csv" in path.name]
+
+
+def test_formats_that_are_not_text_need_a_path(run: Path) -> None:
+    """The message says what to add."""
+    for arguments in ([], ["--parquet"], ["--atif"]):
+        result = CliRunner().invoke(cli, ["export", str(run), *arguments])
+        assert result.exit_code == 2
+        assert "--output" in result.output or "choose a format" in result.output
+
+
+def test_ten_thousand_records(tmp_path: Path) -> None:
+    """A large run is written record by record."""
+    text = export(write_run(tmp_path / "run", records(10_000)), "--csv")
+    assert text.count("\n") == 10_001
