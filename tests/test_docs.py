@@ -170,7 +170,13 @@ def test_the_events_page_lists_the_fields_of_each_event() -> None:
     assert {kind: sorted(names) for kind, names in listed.items()} == declared
     summary = re.findall(r"^\| (`.*?) \|", _section(text, "The summary") or "", re.MULTILINE)
     full = TesterRunSummary(
-        run_id="r", benchmark_id="b", output_dir=Path("/o"), total=Counts(), families={}, usage=Usage(input_tokens=1)
+        run_id="r",
+        benchmark_id="b",
+        agent="a",
+        output_dir=Path("/o"),
+        total=Counts(),
+        families={},
+        usage=Usage(input_tokens=1),
     )
     assert {key for cell in summary for key in re.findall(r"`(\w+)`", cell)} == full.to_json().keys()
 

@@ -71,12 +71,13 @@ class Event:
 class RunStart(Event):
     """A run of ``trials`` of each of its ``tasks`` is about to execute ``to_do`` trials.
 
-    The whole pack has ``pack_tasks``.
+    The whole pack has ``pack_tasks``. ``agent`` is the agent's label.
     """
 
     kind = EventKind.RUN_START
     run_id: str
     benchmark_id: str
+    agent: str
     tasks: int
     trials: int
     pack_tasks: int

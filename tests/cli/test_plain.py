@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from securebench.cli.plain import PlainSink
@@ -22,6 +23,7 @@ def start(to_do: int = 3, workers: int = 2, trials: int = 1) -> RunStart:
     return RunStart(
         run_id="r",
         benchmark_id="b",
+        agent="a",
         tasks=4,
         trials=trials,
         pack_tasks=4,
@@ -50,7 +52,7 @@ def test_a_run() -> None:
         RunDone(summary={}),
     )
     assert told == [
-        "run r: 4 tasks of b, 2 workers",
+        "run r: 4 tasks of b, agent a, 2 workers",
         "resuming: 1 of 4 tasks done, 3 to run",
         "[1/3] PASSED t (2.5 s)",
         "[2/3] FAILED u: wrong_answer (0.0 s)",
@@ -68,7 +70,7 @@ def test_trials_are_numbered() -> None:
         done("t", trial=1, time=5.0),
     )
     assert told == [
-        "run r: 4 tasks of b, 2 trials each, 2 workers",
+        "run r: 4 tasks of b, 2 trials each, agent a, 2 workers",
         "resuming: 2 of 8 trials done, 6 to run (1 of them again, after an error)",
         "[1/6] PASSED t (trial 2) (1.0 s)",
         "[2/6] PASSED t (trial 1) (4.0 s)",
@@ -77,8 +79,8 @@ def test_trials_are_numbered() -> None:
 
 def test_a_limited_run_names_the_size_of_the_pack() -> None:
     """With ``--limit 1`` the first line says how many tasks the whole pack has."""
-    begun = RunStart(run_id="r", benchmark_id="b", tasks=1, trials=1, pack_tasks=2, to_do=1, workers=1, output_dir="/o")
-    assert lines(begun) == ["run r: 1 of 2 tasks of b, not the whole benchmark, 1 worker"]
+    begun = replace(start(to_do=1, workers=1), tasks=1, pack_tasks=2)
+    assert lines(begun) == ["run r: 1 of 2 tasks of b, not the whole benchmark, agent a, 1 worker"]
 
 
 def test_a_weak_pass_says_so() -> None:
@@ -100,7 +102,7 @@ def test_a_failed_task_shows_the_last_line_of_its_agents_stderr() -> None:
 
 def test_one_worker() -> None:
     """One worker is one worker."""
-    assert lines(start(workers=1)) == ["run r: 4 tasks of b, 1 worker"]
+    assert lines(start(workers=1)) == ["run r: 4 tasks of b, agent a, 1 worker"]
 
 
 def test_ids_cannot_command_a_terminal() -> None:

@@ -32,13 +32,24 @@ if TYPE_CHECKING:
 SUMMARY = TesterRunSummary(
     run_id="run",
     benchmark_id="pack",
+    agent="a",
     output_dir=Path("/out"),
     total=Counts(2, 1, 1),
     families={"short_answer": Counts(2, 1, 1)},
     failures=(read_entry(record("pack/bad", STATUS.FAILED).line(0)),),
 )
 
-RUN_START = RunStart(run_id="r", benchmark_id="b", tasks=4, trials=1, pack_tasks=4, to_do=3, workers=1, output_dir="/o")
+RUN_START = RunStart(
+    run_id="r",
+    benchmark_id="b",
+    agent="a",
+    tasks=4,
+    trials=1,
+    pack_tasks=4,
+    to_do=3,
+    workers=1,
+    output_dir="/o",
+)
 
 
 class FakeRun:
@@ -205,7 +216,7 @@ def test_the_table_goes_to_stdout(
     captured = capsys.readouterr()
     assert "50.0% of 2" in captured.out
     assert "pack/bad" in captured.out
-    assert captured.err == "run r: 4 tasks of b, 1 worker\n"
+    assert captured.err == "run r: 4 tasks of b, agent a, 1 worker\n"
 
 
 def test_quiet(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STATUS = VerificationStatus
 TESTS = Path(__file__).parents[1]
 START = RunStart(
-    run_id="r", benchmark_id="b", tasks=3, trials=1, pack_tasks=3, to_do=3, workers=2, output_dir="results"
+    run_id="r", benchmark_id="b", agent="a", tasks=3, trials=1, pack_tasks=3, to_do=3, workers=2, output_dir="results"
 )
 
 

@@ -29,6 +29,7 @@ def shown(width: int = 80, **changes: Any) -> str:
     fields: dict[str, Any] = {
         "run_id": "r",
         "benchmark_id": "b",
+        "agent": "a",
         "output_dir": Path("/out"),
         "total": total(families.values()),
         "families": families,
@@ -118,7 +119,8 @@ MIXED = Counts(3, 3, passed_by_assurance={Assurance.FULL: 1, Assurance.SHARED: 2
 
 def plain(**changes: Any) -> list[str]:
     """Return what a pipe gets."""
-    fields = {"run_id": "r", "benchmark_id": "b", "output_dir": Path("/out"), "families": {}, "total": Counts()}
+    ids = {"run_id": "r", "benchmark_id": "b", "agent": "a"}
+    fields = {**ids, "output_dir": Path("/out"), "families": {}, "total": Counts()}
     return summary_lines(TesterRunSummary(**{**fields, **changes}))
 
 
@@ -134,7 +136,7 @@ def test_a_pipe_gets_whole_lines() -> None:
     """Nothing is padded, drawn or cut in a pipe: a line for each family and each failure (D7)."""
     lines = plain(failures=(entry(LONG),), families={"a": Counts(2, 1, 1)}, total=Counts(2, 1, 1))
     assert lines == [
-        "b, run r",
+        "b, run r, agent a",
         "a: 2 tasks, 1 passed, 1 failed, 0 errors, 0 pending, 0 not run, pass rate 50.0% of 2",
         "Did not pass:",
         f"  failed {LONG} wrong_answer: not the answer",

@@ -60,7 +60,13 @@ def test_usage_is_that_of_the_records() -> None:
     """What records tell of tokens is added up, and shown only where there is any."""
     told = [replace(entry, usage=Usage(input_tokens=5, turns=1)) for entry in entries(STATUS.PASSED, STATUS.FAILED)]
     summary = TesterRunSummary(
-        run_id="r", benchmark_id="b", output_dir=Path(), total=Counts(), families={}, usage=count({}, told).usage
+        run_id="r",
+        benchmark_id="b",
+        agent="a",
+        output_dir=Path(),
+        total=Counts(),
+        families={},
+        usage=count({}, told).usage,
     )
     assert summary.to_json()["usage"] == {"input_tokens": 10, "output_tokens": 0, "turns": 2}
     assert "usage" not in replace(summary, usage=count({}, entries(STATUS.PASSED)).usage).to_json()
@@ -114,6 +120,7 @@ def test_json() -> None:
     summary = TesterRunSummary(
         run_id="r",
         benchmark_id="b",
+        agent="a",
         output_dir=Path("/out"),
         total=Counts(tasks=2, passed=1),
         families={"short_answer": Counts(tasks=2, passed=1)},

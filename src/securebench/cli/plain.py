@@ -55,7 +55,7 @@ def run_line(event: RunStart) -> str:
     part = PartOfPack(event.tasks, event.pack_tasks).describe(event.benchmark_id)
     trials = f", {event.trials} trials each" if event.trials > 1 else ""
     workers = "1 worker" if event.workers == 1 else f"{event.workers} workers"
-    return printable(f"run {event.run_id}: {part}{trials}, {workers}")
+    return printable(f"run {event.run_id}: {part}{trials}, agent {event.agent}, {workers}")
 
 
 def resume_line(event: Resume, trials: int = 1) -> str:

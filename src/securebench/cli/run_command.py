@@ -51,6 +51,7 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 @click.command(name="run")
 @click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
 @click.option("--config", "config_option", type=click.Path(path_type=Path), help="The tester YAML, or a suite file.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Replace a value of CONFIG, as in YAML.")
 @click.option("--env-file", type=click.Path(path_type=Path), help="Variables for harness.env.  [default: .env]")
 @click.option("--task", multiple=True, metavar="GLOB", help="Run only tasks whose id matches; may be repeated.")
 @click.option("--tag", multiple=True, metavar="TAG", help="Run only tasks with this tag; may be repeated.")
@@ -141,7 +142,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
     from securebench.tester_run import RunOptions, run_benchmark
 
     _refuse_pack(path)
-    file = read_tester_file(path)
+    file = read_tester_file(path, flags["overrides"])
     console = _console(stderr=True)
 
     def echo(line: str) -> None:

@@ -80,7 +80,7 @@ def _weak_families(summary: TesterRunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _title(summary: TesterRunSummary) -> str:
-    return printable(f"{summary.benchmark_id}, run {summary.run_id}")
+    return printable(f"{summary.benchmark_id}, run {summary.run_id}, agent {summary.agent}")
 
 
 def _columns(summary: TesterRunSummary) -> list[str]:

@@ -55,17 +55,21 @@ def extension_provenance(part: HarnessProducer | Verifier | Family | SandboxDriv
 
 
 def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict[str, JsonValue]:
-    """Return the harness's name and the digest of its configuration and its agent's files.
+    """Return the agent's name, the harness's type, and the digest of its configuration and its agent's files.
 
+    An agent with a directory is recognized by the digest of its files alone, wherever they are.
     The digest includes only the names of the variables in ``harness.env``, because the values may be secret. Raises
     :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """
     fields = config.config.model_dump(mode="json", exclude={"agent_dir"})
     agent_dir = getattr(config.config, "agent_dir", None)
-    fields["agent"] = agent_digest(agent_dir) if agent_dir else None
+    agent = agent_digest(agent_dir) if agent_dir else None
+    fields["agent"] = agent
     return {
         "type": producer.name,
+        **({"name": config.name} if config.name else {}),
         "digest": json_digest({"type": config.type, "env": list(config.env), "config": fields}),
+        **({"agent_digest": agent} if agent else {}),
         **extension_provenance(producer),
     }
 

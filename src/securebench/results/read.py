@@ -160,6 +160,7 @@ class RecordedRun:
         return TesterRunSummary(
             run_id=self.run_id,
             benchmark_id=self.benchmark_id,
+            agent=self.label,
             output_dir=self.directory,
             total=counts,
             families=families,

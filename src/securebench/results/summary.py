@@ -109,6 +109,8 @@ class TesterRunSummary:
 
     run_id: str
     benchmark_id: str
+    agent: str
+    """The agent's label: ``harness.name``, or else the type of its harness."""
     output_dir: Path
     total: Counts
     families: Mapping[str, Counts]
@@ -161,6 +163,7 @@ class TesterRunSummary:
         return {
             "run_id": self.run_id,
             "benchmark_id": self.benchmark_id,
+            "agent": self.agent,
             "output_dir": str(self.output_dir),
             "ending": self.ending.value,
             "verification_status": self.verification_status.value,

@@ -23,6 +23,9 @@ MAX_WORKERS: Final = 256
 MAX_TRIALS: Final = 1000
 """Trials of each task. The intervals of a pass rate hardly get narrower with more."""
 
+MAX_LABEL: Final = 200
+"""Characters of a label, which must fit into a line of a table."""
+
 TIB: Final = 1024 * 1024 * MIB
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
@@ -128,6 +131,13 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _label(text: str) -> str:
+    if not text.isprintable() or text != text.strip() or not 0 < len(text) <= MAX_LABEL:
+        hint = f"use up to {MAX_LABEL} printable characters, such as 'my-agent v2'"
+        raise refusal("field-value", "is not a label", hint)
+    return text
+
+
 def _size(value: Any) -> Any:
     """Parse a number of bytes, or a number with the suffix ``k``, ``m`` or ``g`` (powers of 1024)."""
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
@@ -161,6 +171,8 @@ Names: TypeAlias = Annotated[
     BeforeValidator(_tuple, json_schema_input_type=list[str]),
     AfterValidator(_distinct),
 ]
+Label: TypeAlias = Annotated[str, AfterValidator(_label)]
+"""A short text for people."""
 Model: TypeAlias = Annotated[str, matching(_MODEL, "the name of a model")]
 Version: TypeAlias = Annotated[str, matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
 Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]

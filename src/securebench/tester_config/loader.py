@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,6 +27,7 @@ from securebench.tester_config.model import (
     TesterConfig,
     VerifierConfig,
 )
+from securebench.tester_config.overrides import OverriddenSource, override_names, parse_overrides, with_overrides
 from securebench.tester_config.places import OUTPUT_DIR_HINT, agent_dir_fault, output_dir_code, output_dir_fault
 from securebench.tester_config.settings import HarnessSettings, ProviderSettings
 from securebench.tester_config.wire import TesterModel
@@ -34,6 +35,7 @@ from securebench.tester_config.wire import TesterModel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from securebench.resources import JsonValue
     from securebench.strict_input.faults import Document
 
 _Place: TypeAlias = tuple[str, ...]
@@ -44,23 +46,28 @@ _OUTPUT = ("run", "output_dir")
 _AGENT = ("harness", "config", "agent_dir")
 
 
-def load_tester_config(path: Path) -> TesterConfig:
+def load_tester_config(path: Path, overrides: Iterable[str] = ()) -> TesterConfig:
     """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with all problems.
 
     Its paths are relative to its directory. The pack's files must exist as regular files; the pack itself is not read.
+    Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked as the file is.
     """
-    return read_tester_file(path).config()
+    return read_tester_file(path, overrides).config()
 
 
 @dataclass(frozen=True, slots=True)
 class TesterFile:
-    """A parsed YAML file, before its content is checked. ``digest`` is the sha256 (hex) of its bytes."""
+    """A parsed YAML file, before its content is checked. ``digest`` is the sha256 (hex) of its bytes.
+
+    ``overrides`` are the values that replaced those of the file, by their keys.
+    """
 
     value: Any
     path: Path
     """Absolute."""
     digest: str
     source: Document
+    overrides: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @property
     def is_suite(self) -> bool:
@@ -69,7 +76,7 @@ class TesterFile:
 
     def config(self) -> TesterConfig:
         """Return the configuration of a single run. Raises :class:`ConfigError` with all problems."""
-        config, faults = config_of(self.value, self.path, self.digest)
+        config, faults = config_of(self.value, self)
         self.raise_if_any(faults)
         assert config is not None
         return config
@@ -81,24 +88,26 @@ class TesterFile:
         problems.raise_if_any()
 
 
-def read_tester_file(path: Path) -> TesterFile:
-    """Read a tester YAML or a suite. Raises :class:`ConfigError` if it is not valid YAML."""
+def read_tester_file(path: Path, overrides: Iterable[str] = ()) -> TesterFile:
+    """Read a tester YAML or a suite, with ``overrides``. Raises :class:`ConfigError` if it is not valid YAML."""
+    replacements = parse_overrides(overrides)
     text, data = read_text(path, "tester configuration", MAX_YAML_BYTES, follow=True)
-    value, source, faults = parse_yaml(text, str(path))
+    value, positions, faults = parse_yaml(text, str(path))
     place = place_from(Path(path).absolute().parent, Path(path).name)
-    file = TesterFile(value, place, hashlib.sha256(data).hexdigest(), source)
+    source = OverriddenSource(positions, replacements)
+    file = TesterFile(value, place, hashlib.sha256(data).hexdigest(), source, override_names(replacements))
     file.raise_if_any(faults)
-    return file
+    return replace(file, value=with_overrides(value, replacements))
 
 
-def config_of(value: Any, file: Path, digest: str) -> tuple[TesterConfig | None, list[Fault]]:
-    """Return the configuration in ``value``, or its faults. Its paths are relative to the directory of ``file``."""
+def config_of(value: Any, file: TesterFile) -> tuple[TesterConfig | None, list[Fault]]:
+    """Return the configuration in ``value``, a part of ``file``, or its faults. Its paths are relative to the file."""
     model, faults = fit(TesterModel, value)
-    settings, of_settings = _fit_settings(value, file.parent)
-    faults = [*faults, *of_settings, *_place_faults(value, file)]
+    settings, of_settings = _fit_settings(value, file.path.parent)
+    faults = [*faults, *of_settings, *_place_faults(value, file.path)]
     if faults or model is None:
         return None, faults
-    return _config(model, settings, file, digest), []
+    return replace(_config(model, settings, file.path, file.digest), overrides=file.overrides), []
 
 
 def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:
@@ -197,7 +206,7 @@ def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path
         digest=digest,
         run=RunConfig(**{**run, "output_dir": place_from(base, run["output_dir"])}),
         benchmark=BenchmarkPaths(place_from(base, model.benchmark.manifest), place_from(base, model.benchmark.tasks)),
-        harness=HarnessConfig(model.harness.type, model.harness.env or (), harness),
+        harness=HarnessConfig(model.harness.type, model.harness.env or (), harness, model.harness.name or ""),
         verification=VerificationPolicy(
             **{**verification, "deny_commands": tuple(verification.get("deny_commands", ()))}
         ),

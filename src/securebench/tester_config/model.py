@@ -61,11 +61,17 @@ class BenchmarkPaths:
 
 @dataclass(frozen=True, slots=True)
 class HarnessConfig:
-    """The harness, the names of the variables it passes to the agent, and its settings."""
+    """The harness, the names of the variables for the agent, its settings, and the agent's name, if it has one."""
 
     type: str
     env: tuple[str, ...]
     config: HarnessSettings
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the agent in outputs: the given one, or else the type of its harness."""
+        return self.name or self.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +106,5 @@ class TesterConfig:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     verifiers: Mapping[str, VerifierConfig] = field(default_factory=dict)
     """By family: the verifiers that replace a family's own."""
+    overrides: Mapping[str, JsonValue] = field(default_factory=dict)
+    """By key: the values that replaced those of the file."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
-from securebench.families.fields import Identifier, Text
+from securebench.families.fields import Identifier
 from securebench.strict_input.faults import Fault
 from securebench.strict_input.models import OPTIONAL, WireModel, fit
-from securebench.tester_config.fields import HostPath, Model, SchemaVersion
+from securebench.tester_config.fields import HostPath, Label, Model, SchemaVersion
 from securebench.tester_config.loader import config_of
 from securebench.tester_config.wire import SandboxModel, SharedRunModel, VerificationModel
 
@@ -37,7 +37,7 @@ class SuiteModel(WireModel):
 class SuiteAgentModel(WireModel):
     """An agent. ``harness`` is that of a tester YAML; each of ``models`` replaces its ``config.model``."""
 
-    name: Text
+    name: Label
     harness: dict[str, Any]
     models: Annotated[list[Model], Field(min_length=1)] = OPTIONAL
 
@@ -88,7 +88,7 @@ def load_suite(file: TesterFile) -> Suite:
     found: dict[Fault, None] = {}  # each once: the same section is checked for every run
     for cell in _cells(model, file):
         value = _tester_value(file.value, cell, output)
-        config, faults = config_of(value, file.path, file.digest)
+        config, faults = config_of(value, file)
         found |= dict.fromkeys(_moved(fault, cell) for fault in faults)
         if config is not None:
             runs.append(SuiteRun(pack=cell.pack_name, agent=cell.label, path=cell.path, config=config))
@@ -124,7 +124,7 @@ def _cells(model: SuiteFileModel, file: TesterFile) -> Iterator[_Cell]:
 def _tester_value(suite: dict[str, Any], cell: _Cell, output: Path) -> dict[str, Any]:
     """Return the tester YAML of one run, as if it had been read from a file beside the suite."""
     agent, pack = suite["agents"][cell.agent], suite["packs"][cell.pack]
-    harness = dict(agent["harness"])
+    harness = {"name": cell.label, **agent["harness"]}
     if cell.model is not None:
         harness["config"] = {**harness.get("config", {}), "model": cell.model}
     shared: dict[str, Any] = {name: suite[name] for name in ("verification", "sandbox") if name in suite}

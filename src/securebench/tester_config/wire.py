@@ -9,7 +9,17 @@ from pydantic import Field
 from securebench.families.fields import DangerousCommands, Identifier
 from securebench.limits import MIB
 from securebench.strict_input.models import OPTIONAL, WireModel
-from securebench.tester_config.fields import TIB, HostPath, Names, SchemaVersion, Size, Trials, Variables, Workers
+from securebench.tester_config.fields import (
+    TIB,
+    HostPath,
+    Label,
+    Names,
+    SchemaVersion,
+    Size,
+    Trials,
+    Variables,
+    Workers,
+)
 
 
 class SelectModel(WireModel):
@@ -48,6 +58,7 @@ class HarnessModel(WireModel):
     """The harness. ``config`` has the model of its type."""
 
     type: str
+    name: Label = OPTIONAL
     env: Variables = OPTIONAL
     config: dict[str, Any] = OPTIONAL
 

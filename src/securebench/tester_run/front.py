@@ -11,15 +11,18 @@ from securebench.tester_run.options import RunOptions
 from securebench.tester_run.run import run_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from securebench.progress import Event
     from securebench.results.summary import TesterRunSummary
 
 
-def load_config(path: str | Path) -> TesterConfig:
-    """Read a tester YAML. Raises :class:`ConfigError` with all problems and their locations."""
-    return load_tester_config(Path(path))
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> TesterConfig:
+    """Read a tester YAML. Raises :class:`ConfigError` with all problems and their locations.
+
+    Each of the ``overrides``, such as ``run.trials=3``, replaces a value, as ``--set`` does.
+    """
+    return load_tester_config(Path(path), overrides)
 
 
 def run(  # noqa: PLR0913 - the options of the command line

@@ -23,8 +23,10 @@ from securebench.results.provenance import (
     row_provenance,
     verifier_provenance,
 )
+from securebench.results.redaction import Redactor
 from securebench.results.run_header import RunHeader
-from securebench.tester_config import require_output_dir
+from securebench.tester_config import CommandConfig, require_output_dir
+from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.memory import available_memory
 from securebench.tester_run.selection import select_tasks, selection_of
 from securebench.trials import TrialId
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from securebench.tester_config import TaskSelection, TesterConfig
     from securebench.tester_run.options import RunOptions, RunParts
     from securebench.verifiers.base import Verifier
+
+_MAX_ARGUMENT: Final = 2000
+"""Characters of each argument of the agent's command in ``run.json``. The digest of the harness covers all of it."""
 
 _MEMORY_SHARE: Final = 0.9
 """The share of the available memory that sandboxes may use together."""
@@ -77,6 +82,8 @@ class Plan:
     producer: HarnessProducer
     verifiers: Mapping[str, Verifier | None]
     environment: Mapping[str, str]
+    secrets: tuple[str, ...]
+    """Values of variables that must not be written to the run directory."""
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
 
@@ -132,6 +139,7 @@ class Plan:
         }
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
+            **self._command_line(),
             "planned": len(self.tasks) * self.trials,
             "planned_tasks": len(self.tasks),
             "planned_families": dict(Counter(task.task_type for task in self.tasks)),
@@ -164,6 +172,16 @@ class Plan:
         chosen = self.config.verifiers.get(family)
         return _settings_digest(chosen.settings) if chosen else {}
 
+    def _command_line(self) -> dict[str, JsonValue]:
+        """Return the overrides of the configuration, the agent's command and its directory's name, without secrets."""
+        redactor = Redactor(credentials=(*self.secrets, *self.producer.credentials))
+        settings = self.config.harness.config
+        found: dict[str, JsonValue] = {"overrides": dict(self.config.overrides)} if self.config.overrides else {}
+        if isinstance(settings, CommandConfig):
+            found["command"] = [redactor.text(argument, cap=_MAX_ARGUMENT) for argument in settings.command]
+            found |= {"agent_dir": settings.agent_dir.name} if settings.agent_dir else {}
+        return redactor.mapping(found)
+
     def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
         """Return a commitment to each value of ``harness.env``. Without the run's key, no guess can be tested."""
         return {
@@ -185,6 +203,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     workers = options.workers or config.run.max_workers
     require_supported(task.agent_view() for task in planned)
     producer = parts.make_producer(config.harness)
+    environment = _environment(config.harness.env, options.variables)
     return Plan(
         config=config,
         pack=pack,
@@ -200,7 +219,8 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
             family: parts.verifier_for(family, config.verifiers.get(family))
             for family in sorted({task.task_type for task in tasks})
         },
-        environment=_environment(config.harness.env, options.variables),
+        environment=environment,
+        secrets=(*environment.values(), *(options.variables[name] for name in exposed_secrets(options.variables, ()))),
         harness=harness_provenance(config.harness, producer),
         framework=framework_provenance(),
     )

@@ -190,6 +190,7 @@ class _Run:
             RunStart(
                 run_id=self._plan.config.run.id,
                 benchmark_id=self._plan.pack.id,
+                agent=self._plan.config.harness.label,
                 tasks=len(self._plan.tasks),
                 trials=self._plan.trials,
                 pack_tasks=len(self._plan.all_tasks),
@@ -244,6 +245,7 @@ class _Run:
         return TesterRunSummary(
             run_id=self._plan.config.run.id,
             benchmark_id=self._plan.pack.id,
+            agent=self._plan.config.harness.label,
             output_dir=self._plan.directory,
             total=total(families.values()),
             families=families,
