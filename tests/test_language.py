@@ -63,6 +63,16 @@ BANNED: Final = {
     r"sp(?:oken|eaks?|oke) (?:to|with)": "connect to, call",
     r"c(?:o|a)mes? to (?:an?|no|its|their|nothing|belong|have)": "reach, become",
     r"knows? no": "does not know",
+    r"nothing of (?:it|its|them|this|that|the|what)": "no part of, none of its",
+    r"says? whether": "is true if, returns whether",
+    r"(?:came|comes?) of": "the result of, from",
+    r"for ever": "forever",
+    r"raises? as": "raises the errors of",
+    r"all the same": "anyway, still",
+    r"gives? way": "is replaced",
+    r"looked at": "read, checked, ignored",
+    r"belongs? into": "belongs in",
+    r"somebody": "another user, the agent",
 }
 """What is banned, as a regular expression between word boundaries, and what to write instead."""
 
@@ -80,21 +90,23 @@ docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
 
-src/securebench/engine 5
+src/securebench/engine 6
+
+src/securebench/fs 5
 
 src/securebench/harnesses 1
 
-src/securebench/images 2
+src/securebench/http 1
 
-src/securebench/importers 1
+src/securebench/ipc 1
 
 src/securebench/patches 2
 
 src/securebench/sandboxes 2
 
-src/securebench/testing 2
+src/securebench/testing 1
 
-src/securebench/verifiers 35
+src/securebench/verifiers 45
 """
 """A package or page, and how many findings it may have.
 
@@ -228,6 +240,10 @@ def test_limits_follow_what_was_rewritten() -> None:
         "the file lies in the workspace",
         "a run that goes on",
         "a directory of ours",
+        "nothing of it is kept",
+        "say whether it is empty",
+        "what came of the attempts",
+        "it is recorded all the same",
     ],
 )
 def test_the_private_voice_is_found(text: str) -> None:

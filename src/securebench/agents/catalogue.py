@@ -65,7 +65,7 @@ class KnownProgram:
     variants: tuple[Variant, ...]
 
     def knows_model(self, version: str, model: str) -> bool:
-        """Return whether ``version`` knows ``model``. Of versions other than the pinned one, nothing is known."""
+        """Return whether ``version`` knows ``model``. Only the models of the pinned version are known."""
         return version != self.pinned or model.startswith(self.models)
 
     def variant(self, platform: str) -> Variant:

@@ -37,10 +37,10 @@ def require_version(program: AgentProgram, result: CommandResult, image: str = "
     """Raise :class:`ConfigError` (``agent-unfit``) unless a program printed its version in a sandbox."""
     if result.exit_code == 0 and parse_version(program.name, result.stdout) == program.version:
         return
-    said = printable_name(b" ".join((result.stderr or result.stdout).split()))
+    output = printable_name(b" ".join((result.stderr or result.stdout).split()))
     ended = "it timed out" if result.timed_out else f"exit {result.exit_code}"
     raise ConfigError(
-        f"{program.name} does not start in {image}, or is another than {program.version}: {ended}, {said!r}",
+        f"{program.name} does not start in {image}, or is not version {program.version}: {ended}, {output!r}",
         code="agent-unfit",
-        hint="the message is the program's own: a library that is missing, or is too old, belongs into the image",
+        hint="the program printed this message; install a missing or outdated library in the image",
     )

@@ -91,6 +91,6 @@ def _unfit(name: str, image: str, why: str) -> ConfigError:
     return ConfigError(
         f"{name} cannot run in {image}: {why}",
         code="agent-unfit",
-        hint="use an image for this machine, with glibc (Debian, Ubuntu, Fedora) or, for a program that comes for it, "
+        hint="use an image for this machine, with glibc (Debian, Ubuntu, Fedora) or, for a program with a musl build, "
         "with musl (Alpine); or another agent",
     )

@@ -60,7 +60,7 @@ def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
         raise InfrastructureError(
             f"the archive of {what} has the integrity {arrived.integrity}, not {wanted}",
             code="agent-integrity",
-            hint="the file is incomplete, damaged or was replaced; nothing of it was kept",
+            hint="the file is incomplete or damaged, or was replaced; it was discarded",
         )
 
 

@@ -129,7 +129,7 @@ class NpmRegistry:
             return InfrastructureError(
                 f"the archive of {what} does not have the expected integrity: {error}",
                 code="agent-integrity",
-                hint="nothing of it was kept; retry, and check what is between this machine and the registry",
+                hint="the download was discarded; retry, and check any proxy between this machine and the registry",
             )
         if isinstance(error, StatusError) and error.status in _MISSING:
             return ConfigError(

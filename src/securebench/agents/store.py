@@ -159,7 +159,7 @@ class AgentStore:
             raise ConfigError(
                 f"no {' '.join(filter(None, (name, version, platform)))} is installed",
                 code="agent-unknown-version",
-                hint="'securebench agents list' shows what is",
+                hint="'securebench agents list' lists the installed programs",
             )
         for key in selected:
             with _explaining_use(key):
@@ -217,7 +217,7 @@ class AgentStore:
             image_id, found = add_program(incoming, arrived, "registry", str(key))
             if found != key:
                 raise InfrastructureError(
-                    f"the archive of {key} is one of {found}", code="agent-unusable", hint="nothing of it was kept"
+                    f"the archive of {key} contains {found}", code="agent-unusable", hint="it was discarded"
                 )
             return self._finish(incoming, image_id, key, arrived.integrity, on_progress)
 
@@ -258,7 +258,7 @@ def _program(stored: StoredProgram, tree: Path) -> AgentProgram:
 def _check_file(key: ProgramKey, arrived: Arrived, name: str) -> None:
     known = find(key.name)
     if name not in {"", key.name}:
-        raise ConfigError(f"the archive is one of {key}, and not of {name}", code="agent-unknown")
+        raise ConfigError(f"the archive contains {key}, not {name}", code="agent-unknown")
     if key.version == known.pinned:
         require_integrity(arrived, known.variant(key.platform).integrity, str(key))
 

@@ -197,7 +197,7 @@ class TaskView:
             yield Text(f"failed try {number}: {_word(what.get('error'))}: {_word(what.get('message'))}", style="yellow")
 
     def _block(self, text: str, *, lexer: str = "", tail: bool = False) -> Iterator[Text]:
-        """Yield the lines of a text that somebody else wrote, indented: its beginning or its end unless ``full``."""
+        """Yield the lines of an untrusted text, indented: only its beginning or end unless ``full``."""
         lines, left_out = excerpt(text, WHOLE if self.full else BRIEF, tail=tail)
         if left_out and tail:
             yield from _left_out(left_out, "lines")

@@ -39,7 +39,7 @@ class Finding:
 class Report:
     """All findings, in display order.
 
-    ``driver`` is the driver that ``auto`` chooses, or empty. ``can_run`` says whether any driver works on this machine,
+    ``driver`` is the driver that ``auto`` chooses, or empty. ``can_run`` is true if any driver works on this machine,
     including one that ``auto`` does not choose.
     """
 

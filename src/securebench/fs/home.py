@@ -24,8 +24,8 @@ def home_directory(environ: Mapping[str, str] | None = None) -> Path:
 def in_closed_home(path: Path) -> bool:
     """Return whether ``path`` is below a home directory that this user cannot enter.
 
-    ``sudo -u USER`` without ``-H`` leaves ``HOME`` at ``/root``, which most distributions close to other users. Nobody
-    chose such a path, so it holds nothing of this user.
+    ``sudo -u USER`` without ``-H`` leaves ``HOME`` at ``/root``, which most distributions close to other users. Such a
+    path is an accident, and contains no files of this user.
     """
     home = home_directory()
     if not path.is_relative_to(home):

@@ -71,7 +71,7 @@ class AgentSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release everything. Raises nothing of its own while another error propagates."""
+        """Release everything. Raises no error while another one propagates."""
 
 
 class EgressAgentSession(AgentSession):

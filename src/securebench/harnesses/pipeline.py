@@ -6,7 +6,7 @@
 
 A harness only defines how its agent is invoked (:class:`Invocation`). The agent's sandbox is ephemeral: when its
 command exits, all other processes in it are killed, and only then is the workspace read. Agent failures become typed
-failures; the candidate is sealed all the same, if possible, as evidence.
+failures; the candidate is still sealed, if possible, as evidence.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Deadline:
             raise DeadlineError(f"the download took longer than {self.timeouts.total:.0f} s")
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not past the deadline. Raises as :meth:`check` does."""
+        """Sleep, but not past the deadline. Raises the errors of :meth:`check`."""
         self._stopped.wait(min(seconds, max(0.0, self._end - time.monotonic())))
         self.check()
 

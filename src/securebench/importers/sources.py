@@ -104,7 +104,7 @@ def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool])
 
 
 def zip_document(path: Path, member: str) -> bytes:
-    """Return one member of a zip archive, decompressing gzip inside it. Raises as :func:`tar_document` does."""
+    """Return one member of a zip archive, decompressing gzip inside it. Raises the errors of :func:`tar_document`."""
     name = f"{path.name}!{member}"
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:

@@ -22,15 +22,15 @@ class WrappedDriver(SandboxDriver):
         self._driver = driver
 
     def info(self) -> DriverInfo:
-        """Pass on."""
+        """Forward the call."""
         return self._driver.info()
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Pass on."""
+        """Forward the call."""
         return self._driver.resolve_image(reference, on_progress)
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Pass on."""
+        """Forward the call."""
         return self._driver.image_tree(image)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
@@ -38,19 +38,19 @@ class WrappedDriver(SandboxDriver):
         self._driver.self_test(image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Pass on."""
+        """Forward the call."""
         return self._driver.create(spec, persistent=persistent)
 
     def reap(self) -> int:
-        """Pass on."""
+        """Forward the call."""
         return self._driver.reap()
 
     def close(self) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._driver.close()
 
     def kill_all(self) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._driver.kill_all()
 
 
@@ -61,15 +61,15 @@ class WrappedSandbox(Sandbox):
         self._sandbox = sandbox
 
     def open(self, command: Command) -> SandboxProcess:
-        """Pass on."""
+        """Forward the call."""
         return self._sandbox.open(command)
 
     def collected(self) -> Collected:
-        """Pass on."""
+        """Forward the call."""
         return self._sandbox.collected()
 
     def close(self) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._sandbox.close()
 
 
@@ -80,21 +80,21 @@ class WrappedProcess(SandboxProcess):
         self._process = process
 
     def send(self, data: bytes) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._process.send(data)
 
     def close_stdin(self) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._process.close_stdin()
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Pass on."""
+        """Forward the call."""
         return self._process.receive(timeout)
 
     def wait(self) -> ExitState:
-        """Pass on."""
+        """Forward the call."""
         return self._process.wait()
 
     def kill(self) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._process.kill()

@@ -254,5 +254,5 @@ def _settings_digest(settings: WireModel | None) -> dict[str, JsonValue]:
 
 
 def _plain(value: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, JsonValue]:
-    """Return ``value`` as JSON would give it back."""
+    """Return ``value`` as it would be after writing and reading JSON."""
     return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}

@@ -188,7 +188,7 @@ def _refused() -> JudgedOutcome:
 
 def _provider_error(trouble: Trouble, detail: str, retry_after: float | None = None) -> ProviderError:
     code, hint = _CODES[trouble]
-    message = f"the agent's provider did not let it work ({_OUTCOMES[trouble].value})"
+    message = f"the model provider did not serve the agent ({_OUTCOMES[trouble].value})"
     error = ProviderError(f"{message}{f': {detail}' if detail else ''}", code=code, hint=hint)
     error.retry_after = retry_after
     return error

@@ -1,7 +1,7 @@
 """Build directories, so that a build that fails, or is killed at any point, leaves nothing.
 
 Each build has its own directory and token, and holds a lock on the directory while it runs. Whatever it creates in the
-engine carries the token as a label. A directory that nobody holds was left by a killed build: the next build removes it
+engine carries the token as a label. An unlocked directory was left by a killed build: the next build removes it
 and clears its token.
 """
 

@@ -152,7 +152,7 @@ def blob_mismatch(message: str) -> ImageError:
     return ImageError(
         message,
         code="image-blob-mismatch",
-        hint="nothing of it was kept; retry, and check what is between this machine and the registry",
+        hint="the download was discarded; retry, and check any proxy between this machine and the registry",
     )
 
 

@@ -162,7 +162,7 @@ class ImageStore:
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
-        from securebench.images.store.export import saved  # with all that speaks to registries
+        from securebench.images.store.export import saved  # loads the registry client
 
         found = self._catalogue.find(canonical(reference))
         if found is None:

@@ -1,4 +1,4 @@
-"""Digests of an unpacked tree: a quick one, which shows that somebody changed it, and one of everything in it."""
+"""Digests of an unpacked tree: a quick one of its metadata, to notice changes, and one of all of its content."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ class TreeWalk(Resolver):
     """Opens directories below ``root`` and creates missing ones.
 
     ``new`` holds the real paths that the current layer created; directories that are entered are added to it. Links of
-    this layer are followed. Links of a layer below give way to a directory. ``made(path)`` is called for each directory
-    that is created.
+    this layer are followed. Links of a layer below are replaced with directories. ``made(path)`` is called for each
+    directory that is created.
     """
 
     def __init__(self, root: int, new: set[bytes], made: Callable[[bytes], None]) -> None:

@@ -27,7 +27,7 @@ _INSTALLED: Final = {
     "pip": re.compile(r"python3-pip|ensurepip|get-pip"),
     "python": re.compile(r"\bpython-is-python3\b"),
 }
-"""What a Dockerfile does to have one all the same."""
+"""The lines with which a Dockerfile installs one of them itself."""
 
 
 def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str]) -> list[str]:

@@ -5,10 +5,10 @@ All of it is :mod:`~securebench.ipc.frames`, on two kinds of channel:
 * The control channel of the supervisor. Its first frame holds the supervisor's settings, which the supervisor answers
   with what it found. Each frame after that starts a process: a container, or a command in one. The frame is empty, and
   its descriptors are the process's own channel, the request (:func:`write_request`) and three standard streams.
-* The channel of a process. The supervisor sends reports, and closes it when nothing of the process is left. A container
-  with forwarded ports reports their listening sockets before its runtime starts (:data:`FORWARDED_PORTS`). The last
-  report brings a descriptor of what the container changed, if that is collected. The driver sends :data:`KILL`, or how
-  many seconds the process may still run (:data:`LIMIT`). Closing the channel kills as well.
+* The channel of a process. The supervisor sends reports, and closes it when the process and its children have ended. A
+  container with forwarded ports reports their listening sockets before its runtime starts (:data:`FORWARDED_PORTS`).
+  The last report brings a descriptor of what the container changed, if that is collected. The driver sends
+  :data:`KILL`, or how many seconds the process may still run (:data:`LIMIT`). Closing the channel kills as well.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def a_replaced_directory_loses_its_files(bench: Bench) -> None:
 
 @CHECKS
 def links_are_data(bench: Bench) -> None:
-    """A symbolic link is collected with its target's name, and nothing of the target (H01)."""
+    """A symbolic link is collected as the name of its target, without the target's content (H01)."""
     before, after = _collected(bench, "link", "file to link")
     links = {b"link": ("link", 0, 0, b"/etc/passwd"), b"charset.py": ("link", 0, 0, b"../../outside")}
     _require_collected(after, before | links)

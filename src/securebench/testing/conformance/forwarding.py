@@ -122,7 +122,7 @@ def each_port_reaches_its_own_server(bench: Bench) -> None:
 
 @CHECKS
 def each_container_has_its_own_ports(bench: Bench) -> None:
-    """Each command of an ephemeral sandbox has its own forwarded port; those of a persistent one share theirs."""
+    """Each command of an ephemeral sandbox has its own forwarded port; those of a persistent one share one."""
     for persistent, expected in ((False, 2), (True, 1)):
         with serving() as server:
             sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=persistent)

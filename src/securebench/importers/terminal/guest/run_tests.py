@@ -1,8 +1,8 @@
-"""Runs a task's tests with pytest, and says the verdict by its exit code alone: 0 if each is known to have passed.
+"""Run a task's tests with pytest. The exit code is the verdict: 0 if every test is known to have passed.
 
-It runs in the verifier's sandbox, beside programs of the candidate that the tests start. So it keeps out of their
-reach: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. Tests
-run in a child; this process trusts nothing of it but a complete report that bears a word only those two know. A child
+It runs in the verifier's sandbox, next to programs of the candidate that the tests start. It protects itself from
+them: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. Tests
+run in a child; this process trusts only a complete report from it, with a token that only the two know. A child
 that ends early, by whatever exit code, has failed. No file is read for a verdict.
 
 Python 3.6 and later. ``plan.json`` beside it: ``tests`` (paths), ``expected`` (names that must have been reported),
@@ -82,7 +82,7 @@ def _configuration(root: str) -> str:
 
 
 def _wait(child: int, reading: int) -> Tuple[bytes, int]:
-    """Return what the child reported, and how it ended: its descendants may keep the pipe open for ever."""
+    """Return what the child reported, and how it ended: its descendants may keep the pipe open forever."""
     data = b""
     ended, status = 0, 0
     while True:
@@ -98,7 +98,7 @@ def _wait(child: int, reading: int) -> Tuple[bytes, int]:
 
 
 def _judge(data: bytes, status: int, word: str, plan: Dict[str, Any]) -> int:
-    """Return 0 if pytest ended well, and every test that must be there was reported and did not fail."""
+    """Return 0 if pytest succeeded, and every expected test was reported and did not fail."""
     try:
         report = json.loads(data.decode("utf-8"))
     except ValueError:
