@@ -25,6 +25,8 @@ PUBLIC = {
     "harnesses.registry": ("build_harness_producer",),
     "progress": ("Event", "EventKind", "Reporter"),
     "resources": ("Resource", "ResourceBundle", "Visibility"),
+    "results.read": ("RecordedRun", "read_run"),
+    "results.recorded_task": ("RecordedTask",),
     "results.summary": ("TesterRunSummary",),
     "sandboxes.base": ("SandboxDriver", "SandboxSpec", "resolve_sandbox_host_path"),
     "sandboxes.docker": ("DockerDriver", "DockerSandbox"),

@@ -18,7 +18,7 @@ from securebench.printable import printable_line
 from securebench.results.journal import JOURNAL, SUPERSEDED, damaged, next_sequence
 from securebench.results.lock import is_locked
 from securebench.results.part_of_pack import PartOfPack
-from securebench.results.record import entry_of, require_shallow
+from securebench.results.record import require_shallow
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.run_files import numbered_lines, opened_run_file
 from securebench.results.run_header import HEADER, read_header
@@ -133,7 +133,10 @@ class RecordedRun:
             next_sequence(self.directory, numbers, [item.sequence for _, item in self._parsed(SUPERSEDED, superseded)])
 
     def superseded(self) -> Iterator[RecordedTask]:
-        """Yield the records of infrastructure errors whose tasks ran again, in their order."""
+        """Yield the records of infrastructure errors whose tasks ran again, in their order.
+
+        If a run was killed while it moved such records, they are among :meth:`records`, too, with the same sequence.
+        """
         with ExitStack() as stack:
             for _, record in self._parsed(SUPERSEDED, self._opened(SUPERSEDED, stack)):
                 yield record
@@ -232,7 +235,7 @@ class RecordedRun:
             seen.add(record.id)
             if each:
                 each(record)
-            yield entry_of(record.raw)
+            yield record.entry
 
     def _planned_families(self) -> dict[str, int]:
         sizes = self.header.information.get("planned_families", {})

@@ -24,6 +24,8 @@ from securebench.trials import TrialId
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from securebench.results.record import RecordEntry
+
 MAX_LINE: Final = 48 * MIB
 """Bytes of one record. A row has up to 4 MiB, a candidate up to a million characters, each of up to 6 bytes in JSON."""
 
@@ -83,6 +85,8 @@ class RecordedTask:
     verifier: Output | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
+    entry: RecordEntry
+    """The summary of the record that a run keeps in memory."""
 
     @property
     def passed(self) -> bool | None:
@@ -143,6 +147,7 @@ def _recorded(record: dict[str, Any]) -> RecordedTask:
         verifier=_output(record, "verifier") if "verifier_metadata" in record else None,
         provenance=provenance,
         raw=record,
+        entry=entry,
     )
 
 
