@@ -79,7 +79,7 @@ class FaultyRun(RealRun):
 def _require_true_or_open(root: Path, driver: OciDriver, mode: int, *, seed: int, rounds: int) -> str:
     """Compare a run on a faulty runtime, and its resumption on a sound one, to a clean run. Return what failed."""
     clean = FaultyRun(root / "clean", driver, rounds)
-    assert clean.finish("--workers", "2").returncode == 0
+    assert clean.finish("--workers", "2", seconds=300).returncode == 0
     expected = anonymous(clean.root)
     assert {record["verification_status"] for record in expected} == {"passed", "failed"}
     program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=20, spared=SELF_TEST)
@@ -91,7 +91,7 @@ def _require_true_or_open(root: Path, driver: OciDriver, mode: int, *, seed: int
     assert [record for record in judged if record not in expected] == []
     open_records = [record for record in records(faulty.root) if record["verification_status"] == "error"]
     assert {record["failure_reason"] for record in open_records} <= {"sandbox_failed", "engine_unavailable"}
-    done = faulty.finish("--workers", "2", "--resume")
+    done = faulty.finish("--workers", "2", "--resume", seconds=300)
     assert done.returncode == 0, done.stderr
     assert anonymous(faulty.root) == expected
     assert not faulty.left()
