@@ -226,10 +226,10 @@ def driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriv
 @pytest.fixture
 def _with_ports(request: pytest.FixtureRequest) -> None:
     """Skip a test whose driver's sandboxes can have no way out. That they say so is tested with the forwarded ports."""
-    from securebench.sandboxes.gvisor import RUNSC
+    from securebench.sandboxes.enforcement import DriverFeature
 
     driver = _driver_of(request)
-    if driver is not None and driver.info().runtime == RUNSC:
+    if driver is not None and DriverFeature.FORWARDED_PORTS in driver.info().lacks:
         pytest.skip("no sandbox has a way out there: see tests/sandboxes/test_forwarding.py")
 
 

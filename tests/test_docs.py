@@ -23,7 +23,7 @@ from securebench.limits import Limits
 from securebench.progress import EVENTS, Event, EventKind
 from securebench.results.summary import Counts, TesterRunSummary
 from securebench.results.usage import Usage
-from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
 from securebench.strict_input.models import WireModel
 from securebench.tester_config.model import RunConfig
 from securebench.tester_config.settings import ClaudeCodeConfig
@@ -38,6 +38,7 @@ PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 
 NOT_CODES = {
     *(name for name in ENFORCEABLE if "-" in name),
+    *DriverFeature,
     "apt-config",
     "apt-get",
     "ca-certificates",

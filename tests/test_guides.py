@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 _FILE = re.compile(r"`([\w./-]+\.(?:yaml|jsonl|py))`[^`]*\n\n```(?:yaml|json|python)\n(.*?)```", re.DOTALL)
-_COMMAND = re.compile(r"^\$ securebench ((?:validate|run) (?!benchmarks/).*)$", re.MULTILINE)
+_COMMAND = re.compile(r"^\$ securebench ((?:validate|run|show) (?!benchmarks/).*)$", re.MULTILINE)
 
 
 @pytest.mark.oci

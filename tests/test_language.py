@@ -90,17 +90,7 @@ docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
 
-src/securebench/engine 6
-
-src/securebench/fs 5
-
 src/securebench/harnesses 1
-
-src/securebench/http 1
-
-src/securebench/ipc 1
-
-src/securebench/patches 2
 
 src/securebench/sandboxes 2
 

@@ -234,6 +234,13 @@ def test_k13_a_linked_root_is_refused(pack_dir: Path) -> None:
     assert codes_of(pack_dir, asset("a.txt")) == ["asset-link"]
 
 
+def test_a_link_to_the_pack_is_followed(pack_dir: Path) -> None:
+    """Its author made neither the link nor what it leads to."""
+    digest = assets.digest_asset(pack_dir, "assets/tree")
+    (pack_dir.parent / "link").symlink_to(pack_dir)
+    assert assets.digest_asset(pack_dir.parent / "link", "assets/tree") == digest
+
+
 def test_a_linked_parent_is_refused(pack_dir: Path) -> None:
     """K12: a directory on the way that is a link is not gone through."""
     (pack_dir / "assets" / "way").symlink_to("tree")

@@ -16,6 +16,7 @@ from rich.console import Console
 import synthetic_run as synthetic
 from securebench import read_run
 from securebench.candidates.store import CANDIDATES
+from securebench.cli.excerpt import print_lines
 from securebench.cli.show_command import command
 from securebench.cli.summary_table import summary_lines
 from securebench.cli.task_view import TaskView
@@ -51,12 +52,11 @@ def written(directory: Path, *given: TaskRecord) -> Path:
     return synthetic.write_run(directory, given)
 
 
-def detail(directory: Path, task_id: str = TASK, **options: Any) -> str:
+def detail(directory: Path, task_id: str = TASK, width: int = 100, **options: Any) -> str:
     """Return the detail of a task as it is on a terminal without colours."""
     run = read_run(directory)
-    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100)
-    for line in TaskView(run, run.find(task_id), **options).lines():
-        console.print(line, soft_wrap=True)
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width)
+    print_lines(console, TaskView(run, run.find(task_id), **options).lines())
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -189,6 +189,7 @@ class TestDetail:
             "     1 message   I will look. (+1 lines)",
             "     2 command   ls -la (tool Bash)",
             "     3 result    a (exit_code 0) (+2 lines)",
+            "  exit_code: 0",
             "  7 more steps were not kept",
             "    Answer: 42",
             "  sealed: 11 B, digest verified",
@@ -206,15 +207,16 @@ class TestDetail:
     def test_full_shows_every_line(self, tmp_path: Path) -> None:
         """Without ``--full``, texts are cut with a count of what is left."""
         output = Output(stdout="".join(f"line {number}\n" for number in range(100)))
-        steps: JsonValue = {"step": 1, "kind": "result", "output": "\n".join(f"out {number}" for number in range(50))}
+        outputs = [f"out {number}" + " and so on" * 30 for number in range(50)]
+        steps: JsonValue = {"step": 1, "kind": "result", "output": "\n".join(outputs)}
         provenance: Any = synthetic.trajectory(tmp_path, TASK, steps)
         written(tmp_path, synthetic.record(producer=output, provenance=provenance))
         brief, full = invoke(tmp_path, TASK).stdout, invoke(tmp_path, TASK, "--full").stdout
         assert "    … 70 more lines (--full shows them)\n    line 70\n" in brief
         assert "line 69\n" not in brief
-        assert "out 0 (+49 lines)" in brief
+        assert "… (+49 lines)\n" in brief
         assert all(f"line {number}\n" in full for number in range(100))
-        assert all(f"out {number}\n" in full for number in range(50))
+        assert all(f"{output}\n" in full for output in outputs)
 
     def test_a_failure(self, tmp_path: Path) -> None:
         """The reason is in the title, and the message in the verdict."""
@@ -339,6 +341,27 @@ class TestHostileRecords:
             assert "[link=https://evil.example]go[/link]" in text
         for options in ((), ("--all",), ("--json",), (TASK, "--json")):
             assert not RAW.search(invoke(tmp_path, *options).stdout)
+
+    @pytest.mark.parametrize("filler", ["x", "x ", "\t", "\u3000", "\U0001f600"])
+    @pytest.mark.parametrize("full", [False, True])
+    def test_a_heading_cannot_be_imitated(self, tmp_path: Path, filler: str, full: bool) -> None:
+        """A long line never continues at the margin of a terminal, whatever it is filled with."""
+        lines = [filler * length + "Verdict" for length in range(20, 80)]
+        steps: JsonValue = {"kind": "message", "text": "\n".join(lines)}
+        provenance: Any = synthetic.trajectory(tmp_path, TASK, steps)
+        output = Output(stdout="\n".join(lines[:30]), stderr="\n".join(lines[30:]))
+        written(tmp_path, synthetic.record(producer=output, provenance=provenance))
+        rows = detail(tmp_path, width=60, full=full).splitlines()
+        assert [row.rstrip() for row in rows if row.startswith("Verdict")] == ["Verdict"]
+
+    def test_brief_steps_fit_the_terminal(self, tmp_path: Path) -> None:
+        """A step is one row of the terminal."""
+        steps: list[JsonValue] = [{"kind": "message", "text": "word " * 100}] * 3
+        provenance: Any = synthetic.trajectory(tmp_path, TASK, *steps)
+        written(tmp_path, synthetic.record(provenance=provenance))
+        rows = detail(tmp_path, width=60, columns=60).splitlines()
+        first = rows.index("What it did")
+        assert [row.split()[:2] for row in rows[first + 1 : first + 4]] == [[str(n), "message"] for n in (1, 2, 3)]
 
     @pytest.mark.parametrize(
         "changes",

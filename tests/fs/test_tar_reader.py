@@ -71,7 +71,7 @@ FAULTY: Mapping[str, tuple[bytes, str]] = {
     "a size with a gap": (patched(layer(file("a")), 124, b"1 1\0"), "size"),
     "a negative size": (patched(layer(file("a")), 124, b"\xff" * 12), "negative"),
     "a negative owner": (patched(layer(file("a")), 108, b"\xff" * 8), "negative"),
-    "a name with a zero byte": (layer(with_pax(file("a"), {"path": "a\0b"})), "zero byte"),
+    "a name with a NUL byte": (layer(with_pax(file("a"), {"path": "a\0b"})), "NUL byte"),
     "an owner that is no number": (layer(with_pax(file("a"), {"uid": "-1"})), "uid"),
     "a time that is none": (layer(with_pax(file("a"), {"mtime": "now"})), "mtime"),
     "an end in a header": (layer(file("a"))[:300], "truncated"),

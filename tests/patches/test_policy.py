@@ -68,7 +68,7 @@ def test_allowed_paths_are_all_that_is_allowed() -> None:
 def test_a_violation_says_why() -> None:
     """Path and rule are told apart, and odd names are shown on one line."""
     assert violations({b"a\nb\xff": FILE}, EMPTY, PathPolicy(allow_paths=("src",))) == (
-        Violation('"a\\nb\\377"', "lies outside the paths that the task allows"),
+        Violation('"a\\nb\\377"', "is outside the paths that the task allows"),
     )
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,7 @@ from securebench.results.lock import RunLock
 from securebench.results.record import Assurance, VerificationStatus, candidate_fields
 from securebench.results.recorded_task import MAX_LINE
 from securebench.results.run_header import HEADER
+from securebench.results.summary import RunEnd
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import Usage
 from securebench.tasks import CandidateKind
@@ -31,7 +33,6 @@ from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from securebench.resources import JsonValue
     from securebench.results.record import TaskRecord
@@ -192,6 +193,22 @@ def test_trials_and_tags(tmp_path: Path) -> None:
     assert run.selection.describe() == "2 of 3 tasks, not the whole benchmark"
 
 
+def test_a_run_that_the_version_before_wrote() -> None:
+    """A run directory of format 2, as SecureBench wrote it, is read with its candidates."""
+    run = securebench.read_run(Path(__file__).parent / "version_2_run")
+    records = {record.task_id: record for record in run.records()}
+    assert {name: record.passed for name, record in records.items()} == {
+        "older/right": True,
+        "older/wrong": False,
+        "older/files": True,
+    }
+    assert all((record.trial, record.tags) == (1, ()) for record in records.values())
+    assert run.candidate(records["older/right"]).text == "Answer: B\n"
+    assert "out.txt" in {file.path for file in run.candidate(records["older/files"]).files}
+    summary = run.summary()
+    assert (summary.ending, summary.total.planned, summary.passed, run.trials) == (RunEnd.FINISHED, 3, 2, 1)
+
+
 def test_a_run_of_the_version_before(tmp_path: Path) -> None:
     """A run of format 2 is still read: every record is the first trial, without tags."""
     synthetic.write_run(tmp_path, 2, synthetic.header(2, pack_tasks=3))
@@ -205,6 +222,10 @@ def test_a_run_of_the_version_before(tmp_path: Path) -> None:
     assert [(record.trial, record.tags) for record in run.records()] == [(1, ()), (1, ())]
     assert run.selection is not None
     assert (run.selection.planned, run.selection.tasks) == (2, 3)
+    del head["information"]["planned_families"]
+    (tmp_path / HEADER).write_text(json.dumps({**head, "header_version": 2} | {"information": {"planned": 5}}))
+    families = securebench.read_run(tmp_path).summary().families
+    assert families["unknown"].not_run == 3
 
 
 def test_find_and_its_suggestions(tmp_path: Path) -> None:

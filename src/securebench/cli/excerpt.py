@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.padding import Padding
 from rich.text import Text
 
 from securebench.printable import printable
@@ -14,6 +15,9 @@ from securebench.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from rich.console import Console
+
+_INDENT: Final = 4
 _MAX_VALUES: Final = 60
 _MAX_VALUE: Final = 200
 _MAX_HIGHLIGHTED: Final = 5_000
@@ -55,6 +59,19 @@ def highlighted(lines: Iterable[str], lexer: str = "") -> Iterator[Text]:
     yield from map(Text, lines)
 
 
+def print_lines(console: Console, lines: Iterable[Text]) -> None:
+    """Print lines. Where a terminal is too narrow for an indented one, all of its rows are indented.
+
+    So no part of an agent's text is at the margin, where it could be mistaken for a heading.
+    """
+    for line in lines:
+        if not console.is_terminal:
+            console.print(line, soft_wrap=True)
+            continue
+        indent = min(_INDENT, len(line.plain) - len(line.plain.lstrip(" ")))
+        console.print(Padding(line[indent:], (0, 0, 0, indent), expand=False))
+
+
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield the leaves of nested metadata with their dotted names; what is empty is left out, and most are bounded."""
     return islice(_leaves(values, prefix), _MAX_VALUES)
@@ -64,7 +81,7 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{name}.")
-        elif value not in (None, "", [], False):
+        elif value or (value == 0 and value is not False):
             text = ", ".join(map(_scalar, value)) if isinstance(value, list) else _scalar(value)
             yield f"{prefix}{name}", _clipped(text, _MAX_VALUE)
 

@@ -123,6 +123,7 @@ def _show_summary(run: RecordedRun) -> None:
 
 def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: bool) -> int:
     """Show one record. Return the exit code."""
+    from securebench.cli.excerpt import print_lines
     from securebench.cli.task_view import WIDE, TaskView
 
     if as_json:
@@ -130,8 +131,7 @@ def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: b
         return 0
     console = _console()
     view = TaskView(run, record, full=full, columns=console.width if console.is_terminal else WIDE)
-    for line in view.lines():
-        console.print(line, soft_wrap=True)
+    print_lines(console, view.lines())
     for problem in view.damage:
         complain(problem)
     return EXIT_DAMAGED if view.damage else 0

@@ -16,6 +16,7 @@ from securebench.cli.images_view import human_size
 from securebench.cli.live import STYLES
 from securebench.cli.summary_table import usage_line
 from securebench.errors import ConfigError
+from securebench.limits import MIB
 from securebench.printable import printable_line
 from securebench.resources import ResourceKind, Visibility
 from securebench.results.record import ASSURANCE_MEANING
@@ -36,6 +37,7 @@ ABSENT: Final = frozenset({"file-missing", "candidate-not-stored"})
 WIDE: Final = 200
 """Columns of a step where the output is not a terminal."""
 
+_SIZES: Final = frozenset({"memory", "tmpfs", "file_size", "output"})
 _STEP_TEXTS: Final = ("text", "command", "output", "message", "content")
 _KIND_WIDTH: Final = 8
 _SIZE_WIDTH: Final = 8
@@ -120,7 +122,9 @@ class TaskView:
         rest = ", ".join(f"{_word(name)} {_word(value)}" for name, value in fields.items() if value not in (None, ""))
         line = Text(f"{number:>4} {kind:<{_KIND_WIDTH}}  ", style=_STEP_STYLES.get(kind, ""))
         first, *more = str(text).strip("\n").split("\n", 1)
-        head = " ".join(filter(None, (printable_line(first[: self.columns]), f"({rest})" if rest else "")))
+        head = " ".join(
+            filter(None, (printable_line(first if self.full else first[: self.columns]), f"({rest})" if rest else ""))
+        )
         if self.full:
             yield line.append(head)
             yield from (Text(" " * 15).append_text(part) for part in self._block("".join(more)) if more)
@@ -179,14 +183,18 @@ class TaskView:
         if weaker := _controls(driver.get("weaker")):
             yield Text(f"not enforced: {weaker}", style="yellow")
         limits = _object(self.run.header.decisive.get("limits"))
-        yield Text("limits: " + ", ".join(f"{_word(name)} {_word(value)}" for name, value in limits.items()))
+        yield Text("limits: " + ", ".join(f"{_word(name)} {_limit(name, value)}" for name, value in limits.items()))
         yield from _described({"egress": _object(provenance.get("usage")).get("egress")})
 
     def _work(self) -> Iterator[Text]:
         record, provenance = self.record, self.record.provenance
         began = f", started {record.started_at:%Y-%m-%d %H:%M:%S} UTC" if record.started_at else ""
         yield Text(f"attempt {record.attempt}{began}")
-        yield from _described({"seconds": provenance.get("durations"), "tries": provenance.get("tries")})
+        for name, values in (
+            ("seconds", _object(provenance.get("durations"))),
+            ("tries", _object(provenance.get("tries"))),
+        ):
+            yield Text(f"{name}: " + ", ".join(f"{_word(phase)} {_word(value)}" for phase, value in values.items()))
         if record.models:
             yield Text(f"models: {', '.join(map(_word, record.models))}")
         if record.spent:
@@ -233,7 +241,15 @@ def _controls(names: Any) -> str:
     return ", ".join(ENFORCEABLE.get(name, name) for name in map(_word, names if isinstance(names, list) else ()))
 
 
+def _limit(name: str, value: Any) -> str:
+    is_size = name in _SIZES and isinstance(value, int) and 0 <= value < 2**63
+    return f"{value / MIB:,.0f} MiB" if is_size else _word(value)
+
+
 def _as_text(value: Any) -> str:
+    """Return a value of a task as text. A list of strings, such as choices, has an entry on each line."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(f"- {item}" for item in value)
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 

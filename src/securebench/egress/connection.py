@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import h11
 
-from securebench.egress.codec import probe_from_json, report_from_json
+from securebench.egress.codec import (
+    plan_to_json,
+    probe_from_json,
+    relay_to_json,
+    report_from_json,
+    settings_to_json,
+)
 from securebench.errors import EgressError, InfrastructureError
 from securebench.ipc.child import ChildError, SupervisedChild
 from securebench.ipc.frames import FrameError, pack, receive, send
@@ -25,8 +31,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
 
-    from securebench.egress.model import EgressReport, ProbeReport
+    from securebench.egress.model import EgressPlan, EgressReport, ProbeReport, RelayPlan
+    from securebench.egress.rules import Caps, ProxyRules
     from securebench.resources import JsonValue
+    from securebench.trials import TrialId
 
 _START_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 15.0
@@ -38,13 +46,22 @@ _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 """The directory of h11, the only dependency of the process."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The gateway's last frame about a session: ``kind`` is its ``is``, ``why`` the reason of a failure."""
+
+    kind: str = ""
+    why: str = ""
+    report: object = None
+
+
 @dataclass(slots=True)
 class Line:
-    """One session of a connection. ``answer`` is the last frame about it."""
+    """One session of a connection."""
 
     log: Callable[[Mapping[str, JsonValue]], None]
     answered: threading.Event = field(default_factory=threading.Event)
-    answer: dict[str, Any] = field(default_factory=dict)
+    answer: Answer = field(default_factory=Answer)
     on_death: list[Callable[[], None]] = field(default_factory=list)
     fault: Exception | None = None
     """The error of the log line that could not be written."""
@@ -53,7 +70,7 @@ class Line:
 class GatewayConnection:
     """The connection to a gateway process. Thread safe. Every wait has a time limit."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, rules: ProxyRules, caps: Caps) -> None:
         """Start the process and wait until it is ready. Raises :class:`EgressError`."""
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -65,7 +82,7 @@ class GatewayConnection:
         self._reason = ""
         # The kernel kills the process when the *thread* that started it ends (PR_SET_PDEATHSIG). So it is started by a
         # thread that lives as long as the gateway, and not by that of the first task that needs one.
-        self._thread = threading.Thread(target=self._run, args=(settings,), name="securebench-gateway", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(rules, caps), name="securebench-gateway", daemon=True)
         self._thread.start()
         self._started.wait(2 * _START_SECONDS)
         if self._dead.is_set() or not self._started.is_set():
@@ -77,19 +94,23 @@ class GatewayConnection:
         """Whether the process has exited."""
         return self._dead.is_set()
 
-    def open(self, number: int, request: Mapping[str, Any], log: Callable[[Mapping[str, JsonValue]], None]) -> None:
-        """Open session ``number``, whose log goes to ``log``. Raises :class:`EgressError`."""
+    def open(
+        self, number: int, trial: TrialId, plan: EgressPlan, log: Callable[[Mapping[str, JsonValue]], None]
+    ) -> None:
+        """Open session ``number`` of one trial. Its log goes to ``log``. Raises :class:`EgressError`."""
         line = Line(log)
         with self._lock:
             self._lines[number] = line
-        answer: dict[str, Any] = {}
+        answer = Answer()
         try:
-            answer = self._ask(line, {"do": "open", "session": number, **request})
+            answer = self._ask(
+                line, {"do": "open", "session": number, "trial": list(trial), "plan": plan_to_json(plan)}
+            )
         finally:
-            if answer.get("is") != "opened":
+            if answer.kind != "opened":
                 self._forget(number)
-        if answer.get("is") != "opened":
-            raise EgressError(f"the egress gateway cannot open a session for this task: {answer.get('why')}")
+        if answer.kind != "opened":
+            raise EgressError(f"the egress gateway cannot open a session for this task: {answer.why}")
 
     def listen(self, number: int, forwarded_port: str, listener: socket.socket) -> None:
         """Have the process serve ``forwarded_port`` of a session on ``listener``. Closes ``listener``. Never raises.
@@ -103,7 +124,7 @@ class GatewayConnection:
         """Close a session. Raises :class:`EgressError`, also if a line of its log could not be written."""
         line = self._lines[number]
         try:
-            report = report_from_json(self._ask(line, {"do": "close", "session": number}).get("report"))
+            report = report_from_json(self._ask(line, {"do": "close", "session": number}).report)
         except FrameError as error:
             raise EgressError(f"the egress gateway sent an invalid report: {error}") from error
         finally:
@@ -112,16 +133,17 @@ class GatewayConnection:
             raise EgressError(f"cannot write the egress log: {line.fault}") from line.fault
         return report
 
-    def probe(self, number: int, request: Mapping[str, Any]) -> ProbeReport:
+    def probe(self, number: int, plan: RelayPlan, model: str) -> ProbeReport:
         """Have the process send a test request to a provider. Raises :class:`EgressError`."""
+        request = {"do": "probe", "session": number, "plan": relay_to_json(plan), "model": model}
         line = Line(lambda _line: None)
         with self._lock:
             self._lines[number] = line
         try:
-            answer = self._ask(line, {"do": "probe", "session": number, **request}, _PROBE_SECONDS)
-            if answer.get("is") != "probed":
-                raise EgressError(f"the egress gateway cannot send a request to the provider: {answer.get('why')}")
-            return probe_from_json(answer.get("report"))
+            answer = self._ask(line, request, _PROBE_SECONDS)
+            if answer.kind != "probed":
+                raise EgressError(f"the egress gateway cannot send a request to the provider: {answer.why}")
+            return probe_from_json(answer.report)
         except FrameError as error:
             raise EgressError(f"the egress gateway sent an invalid report: {error}") from error
         finally:
@@ -151,7 +173,7 @@ class GatewayConnection:
             hint="check whether something killed it (the kernel, for lack of memory?), then continue with --resume",
         )
 
-    def _ask(self, line: Line, frame: Mapping[str, Any], seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
+    def _ask(self, line: Line, frame: Mapping[str, object], seconds: float = _ANSWER_SECONDS) -> Answer:
         line.answered.clear()
         self._send(frame)
         if not line.answered.wait(seconds):
@@ -162,7 +184,7 @@ class GatewayConnection:
             raise self.error()
         return line.answer
 
-    def _send(self, frame: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def _send(self, frame: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
         try:
             packet = pack(frame)
             with self._sending:
@@ -184,10 +206,10 @@ class GatewayConnection:
         if self._child:
             self._child.kill()
 
-    def _run(self, settings: dict[str, Any]) -> None:
+    def _run(self, rules: ProxyRules, caps: Caps) -> None:
         """Start the process, receive its frames until it exits, then wake all waiting threads."""
         try:
-            self._child = SupervisedChild("securebench.egress.process", settings, paths=(_H11,))
+            self._child = SupervisedChild("securebench.egress.process", settings_to_json(rules, caps), paths=(_H11,))
             self._child.await_ready(_START_SECONDS)
             self._started.set()
             while frame := receive(self._child.channel):
@@ -205,7 +227,7 @@ class GatewayConnection:
         if frame.get("is") == "log":
             self._write(line, frame.get("line"))
         else:
-            line.answer = dict(frame)
+            line.answer = Answer(str(frame.get("is")), str(frame.get("why", "")), frame.get("report"))
             line.answered.set()
 
     def _write(self, line: Line, entry: object) -> None:

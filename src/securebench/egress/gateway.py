@@ -9,7 +9,6 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self
 
-from securebench.egress.codec import plan_to_json, relay_to_json, settings_to_json
 from securebench.egress.connection import GatewayConnection
 from securebench.egress.port_names import PROXY, RELAY
 from securebench.egress.rules import Caps, ProxyRules
@@ -111,7 +110,8 @@ class Gateway:
         caps: Caps | None = None,
     ) -> None:
         self._log = log
-        self._settings = settings_to_json(rules or ProxyRules(), caps or Caps())
+        self._rules = rules or ProxyRules()
+        self._caps = caps or Caps()
         self._lock = threading.Lock()
         self._numbers = count(1)
         self._connection: GatewayConnection | None = None
@@ -121,7 +121,7 @@ class Gateway:
         """Open an egress session for one trial of a task. Raises :class:`EgressError`."""
         connection = self._live_connection()
         number = next(self._numbers)
-        connection.open(number, {"trial": list(trial), "plan": plan_to_json(plan)}, self._log)
+        connection.open(number, trial, plan, self._log)
         return EgressSession(connection, number, plan)
 
     def probe(self, trial: TrialId | None, plan: RelayPlan, model: str) -> ProbeReport:
@@ -131,7 +131,7 @@ class Gateway:
         Takes at most 30 seconds. Raises :class:`EgressError`.
         """
         connection, started = self._live_connection(), time.monotonic()
-        report = connection.probe(next(self._numbers), {"plan": relay_to_json(plan), "model": model})
+        report = connection.probe(next(self._numbers), plan, model)
         self._log(
             {
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -158,5 +158,5 @@ class Gateway:
             if self._closed:
                 raise EgressError("the egress gateway is already closed")
             if self._connection is None or self._connection.is_dead:
-                self._connection = GatewayConnection(self._settings)
+                self._connection = GatewayConnection(self._rules, self._caps)
             return self._connection

@@ -1,8 +1,8 @@
-"""The connection to a Docker Engine: one client, the API version it speaks, and what its errors mean.
+"""The connection to a Docker Engine: a client, the negotiated API version, and the meaning of its errors.
 
-Everything that asks the engine for something does it inside :meth:`Engine.doing`, so that trouble anywhere becomes one
-of three types: the engine is gone (:class:`EngineError`), its disk is full (:class:`DiskFullError`), or it refused
-(:class:`InfrastructureError`, or what the caller says a missing thing means).
+Every request to the engine is made inside :meth:`Engine.doing`, which turns any error into one of three types: the
+engine is unavailable (:class:`EngineError`), its disk is full (:class:`DiskFullError`), or it rejected the request
+(:class:`InfrastructureError`, or the type that the caller chooses for a missing object).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from securebench.engine.endpoint import EngineEndpoint
 
 OLDEST_API = (1, 41)
-"""Docker Engine 20.10. Requests are written for it; a newer engine is asked to speak it too, while it can."""
+"""Docker Engine 20.10. Requests use this version, also on newer engines that still support it."""
 
 CALL_TIMEOUT = 60.0
-"""Seconds that a call may take which is not meant to wait: more means that the engine hangs."""
+"""The time limit in seconds of calls that are not expected to wait. A longer call means that the engine hangs."""
 
 _CONNECTIONS = 64
-"""Connections kept open: every running sandbox waits on one of its own."""
+"""The size of the connection pool: every running sandbox waits on its own connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that answered. Shared by threads. ``version`` is its own, ``api`` what is spoken with it."""
+    """A running engine. Shared by threads. ``version`` is the engine's, ``api`` the negotiated API version."""
 
     client: docker.APIClient
     endpoint: EngineEndpoint
@@ -51,9 +51,9 @@ class Engine:
     def doing(
         self, what: str, *, missing: type[InfrastructureError] = InfrastructureError, hint: str = ""
     ) -> Iterator[None]:
-        """Give errors in this block their types: ``what`` is done, as in "the engine could not {what}".
+        """Convert errors in this block. ``what`` describes the request, as in "the engine could not {what}".
 
-        A 404 raises ``missing`` with ``hint``: what is not there is the caller's to know.
+        A 404 raises ``missing`` with ``hint``, because only the caller knows what is missing.
         """
         try:
             yield
@@ -69,15 +69,15 @@ class Engine:
             OSError,
         ) as error:
             raise EngineError(
-                f"the engine at {self.endpoint.url} went away or hangs: it did not {what} ({error})",
+                f"the engine at {self.endpoint.url} does not respond: could not {what} ({error})",
                 hint="start it again, then continue with --resume",
             ) from error
 
     def hijack(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
-        """POST to ``path`` (below the API version) and take its connection over, as attach and exec start want.
+        """POST to ``path`` (below the API version) and take over its connection, as attach and exec start require.
 
-        Returns the non-blocking connection, with the whole stream still to be read: the SDK's own way loses what comes
-        in one packet with the header. Raises as :meth:`doing` does.
+        Returns the non-blocking connection, from which the whole stream can be read. The SDK's own method loses data
+        that arrives in one packet with the header. Raises the errors of :meth:`doing`.
         """
         what = f"open a stream on {path}"
         with self.doing(what):
@@ -96,24 +96,24 @@ class Engine:
         return connection
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.client.close()
 
 
 def connect(endpoints: Sequence[EngineEndpoint] | None = None) -> Engine:
-    """Return the engine that answers first, where one is expected on this machine.
+    """Return the first engine that responds at one of the usual endpoints.
 
-    Raises :class:`EngineError` that lists what was tried: ``engine-unavailable``, ``engine-permission``,
+    Raises :class:`EngineError` with the list of attempts: ``engine-unavailable``, ``engine-permission``,
     ``engine-too-old``, ``engine-endpoint-unsupported`` or ``engine-context-missing``.
     """
-    troubles: list[tuple[EngineEndpoint, Exception]] = []
+    failures: list[tuple[EngineEndpoint, Exception]] = []
     for endpoint in current_candidates() if endpoints is None else endpoints:
         try:
             endpoint.dial().close()
             return _negotiated(endpoint)
         except (OSError, docker.errors.DockerException, requests.RequestException) as error:
-            troubles.append((endpoint, error))
-    raise _unavailable(troubles)
+            failures.append((endpoint, error))
+    raise _unavailable(failures)
 
 
 def _negotiated(endpoint: EngineEndpoint) -> Engine:
@@ -123,15 +123,15 @@ def _negotiated(endpoint: EngineEndpoint) -> Engine:
     if newest < OLDEST_API:
         client.close()
         raise EngineError(
-            f"the engine at {endpoint.url} is {answer.get('Version')}, which speaks API {answer['ApiVersion']}",
+            f"the engine at {endpoint.url} is {answer.get('Version')}, with API {answer['ApiVersion']}",
             code="engine-too-old",
             hint="Docker Engine 20.10 (API 1.41) or later is needed: upgrade it",
         )
-    spoken = max(OLDEST_API, oldest)
-    if spoken != OLDEST_API:
+    api = max(OLDEST_API, oldest)
+    if api != OLDEST_API:
         client.close()
-        client = _client(endpoint, spoken)
-    return Engine(client, endpoint, str(answer.get("Version", "")), ".".join(map(str, spoken)))
+        client = _client(endpoint, api)
+    return Engine(client, endpoint, str(answer.get("Version", "")), ".".join(map(str, api)))
 
 
 def _client(endpoint: EngineEndpoint, version: tuple[int, ...]) -> docker.APIClient:
@@ -141,7 +141,7 @@ def _client(endpoint: EngineEndpoint, version: tuple[int, ...]) -> docker.APICli
         timeout=int(CALL_TIMEOUT),
         max_pool_size=_CONNECTIONS,
     )
-    client.trust_env = False  # a proxy of the user's environment is not for the engine
+    client.trust_env = False  # proxies in the user's environment are not for the engine
     return client
 
 
@@ -149,18 +149,18 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def _unavailable(troubles: Sequence[tuple[EngineEndpoint, Exception]]) -> EngineError:
-    tried = "; ".join(f"{endpoint.url} ({endpoint.source}): {error}" for endpoint, error in troubles)
-    if any(isinstance(error, PermissionError) for _, error in troubles):
+def _unavailable(failures: Sequence[tuple[EngineEndpoint, Exception]]) -> EngineError:
+    tried = "; ".join(f"{endpoint.url} ({endpoint.source}): {error}" for endpoint, error in failures)
+    if any(isinstance(error, PermissionError) for _, error in failures):
         return EngineError(
-            f"a Docker Engine is there, but this user may not use it. Tried {tried}",
+            f"a Docker Engine is running, but this user may not use it (tried {tried})",
             code="engine-permission",
             hint="add yourself to its group ('sudo usermod -aG docker $USER') and log in again, or run as root",
         )
     return EngineError(
-        f"no Docker Engine answers. Tried {tried}",
+        f"no Docker Engine is running (tried {tried})",
         hint="install Docker Engine (Debian, Ubuntu: 'apt-get install docker.io') and start it "
-        "('systemctl start docker', or 'dockerd' as root), or point DOCKER_HOST at one",
+        "('systemctl start docker', or 'dockerd' as root), or set DOCKER_HOST",
     )
 
 
@@ -169,12 +169,12 @@ def _explanation(error: docker.errors.APIError) -> str:
 
 
 def refusal(what: str, explanation: str, kind: type[InfrastructureError] = InfrastructureError) -> InfrastructureError:
-    """Return the error for an engine that says ``explanation``: ``kind``, unless its disk is full."""
-    # The engine reports a full disk as a plain 500: its text is all there is to know it by.
+    """Return the error for a request that the engine rejects: ``kind``, unless its disk is full."""
+    # The engine reports a full disk as a plain 500: only the text tells.
     if "no space left on device" in explanation.lower():
         return DiskFullError(
             f"the engine could not {what}: {explanation}",
-            hint="make room where the engine keeps its data (see 'docker system df'), then continue with --resume",
+            hint="free space in the engine's data directory (see 'docker system df'), then continue with --resume",
         )
     return kind(f"the engine could not {what}: {explanation}")
 
@@ -192,7 +192,7 @@ def _upgrade_request(target: str, body: bytes) -> bytes:
 
 
 class _Unbuffered:
-    """Lets ``http.client`` read a header and not one byte more."""
+    """Lets ``http.client`` read exactly the header, and not a byte more."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -202,11 +202,11 @@ class _Unbuffered:
 
 
 def _refused(connection: socket.socket) -> str | None:
-    """Read the answer's header. Return what the engine says if it refuses, or ``None`` if the stream begins here."""
-    response = http.client.HTTPResponse(_Unbuffered(connection), method="POST")  # type: ignore[arg-type]  # so it says
+    """Read the response header. Return the engine's error, or ``None`` if the stream begins."""
+    response = http.client.HTTPResponse(_Unbuffered(connection), method="POST")  # type: ignore[arg-type]  # enough for it
     response.begin()
-    if not response.headers:  # http.client takes a connection that ends in its header for an answer
-        raise ConnectionError("the connection ended before an answer")
+    if not response.headers:  # http.client accepts a connection that ends within the header
+        raise ConnectionError("the connection ended before the response")
     if response.status in {HTTPStatus.SWITCHING_PROTOCOLS, HTTPStatus.OK}:
         return None
     try:

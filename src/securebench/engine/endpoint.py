@@ -1,7 +1,7 @@
-"""Where a Docker Engine answers: ``DOCKER_HOST``, the current Docker context, or the usual sockets.
+"""The endpoint of a Docker Engine: ``DOCKER_HOST``, the current Docker context, or the default sockets.
 
-Only an engine of this machine will do: a sandbox sees directories of this host through bind mounts, which an engine
-elsewhere would look for on its own disk. So ``unix://`` and plain ``tcp://`` are spoken, TLS and SSH are refused.
+Only an engine on this machine works: sandboxes bind-mount directories of this host, which a remote engine would look
+for on its own disk. So ``unix://`` and plain ``tcp://`` are supported, TLS and SSH are not.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
 DIAL_TIMEOUT = 10.0
-"""Seconds that connecting to a local socket may take: more means that nobody accepts."""
+"""The time limit in seconds for connecting to a local socket. A longer time means that nothing accepts connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineEndpoint:
-    """One place to dial, and ``source``: who named it. ``path`` of a socket, or ``host`` and ``port``."""
+    """One endpoint, and ``source``, where it was configured. It has a socket's ``path``, or ``host`` and ``port``."""
 
     url: str
     source: str
@@ -45,9 +45,9 @@ class EngineEndpoint:
         if parts.scheme in {"tcp", "http"} and parts.hostname:
             return cls(url, source, host=parts.hostname, port=parts.port or 2375)
         raise EngineError(
-            f"the engine address {url!r} ({source}) is not one that can be used",
+            f"the engine address {url!r} ({source}) is not supported",
             code="engine-endpoint-unsupported",
-            hint="use an engine of this machine: unix:///path/to/docker.sock or tcp://127.0.0.1:PORT",
+            hint="use an engine on this machine: unix:///path/to/docker.sock or tcp://127.0.0.1:PORT",
         )
 
     @property
@@ -70,9 +70,9 @@ class EngineEndpoint:
 
 
 def candidate_endpoints(environ: Mapping[str, str], home: Path) -> tuple[EngineEndpoint, ...]:
-    """Return the places to try, in order. What the user named is the only one; else the usual sockets.
+    """Return the endpoints to try, in order: only the one that the user configured, or else the default sockets.
 
-    Raises :class:`EngineError` for an address that cannot be used or a context that is not there.
+    Raises :class:`EngineError` for an unsupported address or a missing context.
     """
     if url := environ.get("DOCKER_HOST"):
         if environ.get("DOCKER_TLS_VERIFY"):
@@ -85,11 +85,11 @@ def candidate_endpoints(environ: Mapping[str, str], home: Path) -> tuple[EngineE
     sockets = [DEFAULT_SOCKET]
     if runtime_dir := environ.get("XDG_RUNTIME_DIR"):
         sockets.append(f"{runtime_dir}/docker.sock")
-    return tuple(EngineEndpoint.parse(f"unix://{path}", "the usual place") for path in sockets)
+    return tuple(EngineEndpoint.parse(f"unix://{path}", "the default") for path in sockets)
 
 
 def current_candidates() -> tuple[EngineEndpoint, ...]:
-    """Return the places to try for this process and user."""
+    """Return the endpoints to try for this process and user."""
     return candidate_endpoints(os.environ, home_directory())
 
 
@@ -107,7 +107,7 @@ def _context_endpoint(config: Path, name: str) -> EngineEndpoint:
         url = endpoint["Host"]
     except (KeyError, TypeError):
         raise EngineError(
-            f"the {source} is not there, or names no engine",
+            f"the {source} does not exist or has no engine",
             code="engine-context-missing",
             hint="see 'docker context ls'; choose one with 'docker context use NAME', or set DOCKER_HOST",
         ) from None
@@ -118,9 +118,9 @@ def _context_endpoint(config: Path, name: str) -> EngineEndpoint:
 
 def _tls_refused(source: str) -> EngineError:
     return EngineError(
-        f"{source} asks for an engine behind TLS",
+        f"{source} requires TLS",
         code="engine-endpoint-unsupported",
-        hint="use an engine of this machine through its socket: sandboxes mount directories of this host",
+        hint="use an engine on this machine through its socket, because sandboxes mount directories of this host",
     )
 
 

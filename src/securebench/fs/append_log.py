@@ -1,7 +1,7 @@
-"""Append-only logs: one writer, one whole line for each write, and no torn line that anybody could mistake for one.
+"""Append-only logs: one writer, one line for each write, and no partial line that could be mistaken for a whole one.
 
-A killed process, or a full disk, can leave a part of a line at the end. Opening the log moves that part into a file
-beside it, ``NAME.torn-N``, so that the next line is not joined to it and nothing is lost.
+A killed process, or a full disk, can leave a partial line at the end. Opening the log moves that part into a file
+next to it, ``NAME.torn-N``, so that the next line is not joined to it and nothing is lost.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AppendLog:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be appended any more."""
+        """Whether the log is closed."""
         return self._descriptor < 0
 
     def append(self, line: bytes) -> bool:

@@ -1,7 +1,7 @@
-"""What all code that reads archives shares: the limits of an archive, and the errors for one that cannot be used.
+"""Shared by all readers of archives: the limits of an archive, and the errors for unusable ones.
 
-Most archives are layers of images, so the errors have the codes of images. Callers that read other archives, such as
-the packages of agents or sealed candidates, catch :class:`ImageError` and raise their own.
+Most archives are image layers, so the errors have the codes of images. Callers that read other archives, such as
+agent packages or sealed candidates, catch :class:`ImageError` and raise their own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ArchiveLimits:
 
 def malformed(what: str, problem: str) -> ImageError:
     """Return the error for a document, archive or member with invalid content."""
-    return ImageError(f"{what}: {problem}", code="image-malformed", hint="make or fetch the image again")
+    return ImageError(f"{what}: {problem}", code="image-malformed", hint="build or fetch the image again")
 
 
 def too_large(what: str, problem: str) -> ImageError:
@@ -42,7 +42,7 @@ def too_large(what: str, problem: str) -> ImageError:
     return ImageError(
         f"{what}: {problem}",
         code="image-too-large",
-        hint="if it is what you want, make it smaller: fewer files, no padding; no real image is near the limits",
+        hint="use fewer or smaller files; real images are far below the limits",
     )
 
 
@@ -51,5 +51,5 @@ def wrong_digest(what: str, expected: str, actual: str) -> ImageError:
     return ImageError(
         f"{what}: its digest is {actual}, not {expected}",
         code="image-blob-mismatch",
-        hint="it was damaged or exchanged on its way: fetch it again",
+        hint="it was damaged or replaced in transit; fetch it again",
     )

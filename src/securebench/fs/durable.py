@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 _HINTS = {
     errno.EROFS: "it is on a file system that is mounted read-only",
-    errno.EACCES: "let this user write there",
-    errno.EPERM: "let this user write there",
+    errno.EACCES: "give this user write permission",
+    errno.EPERM: "give this user write permission",
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space: this user's quota is used up",
     errno.EMFILE: "raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
-    errno.ENFILE: "see what on this machine has so many files open",
+    errno.ENFILE: "find the program that has so many files open (lsof)",
 }
 
 
 def storage_hint(number: int | None) -> str:
     """Return how to fix a disk error with this ``errno``."""
-    what = _HINTS.get(number or 0, "see whether the disk is in order (dmesg)")
-    return f"{what}; then continue with --resume: what is recorded stays"
+    what = _HINTS.get(number or 0, "check the disk for errors (dmesg)")
+    return f"{what}; then continue with --resume; recorded tasks are kept"
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of ``data``, however many calls that takes. Raises ``OSError``."""
+    """Write all of ``data``, with as many calls as needed. Raises ``OSError``."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -1,7 +1,7 @@
-"""Following a path inside a root as a process in it would, without ever leaving it.
+"""Follow a path inside a root as a process in it would, without ever leaving it.
 
-Each step opens one component and follows no link. A link is read, and its target is walked from inside: an absolute
-one from the root, and ``..`` never above it. So no link, however it was made, leads to a file of the host.
+Each step opens one component and follows no link. A link is read, and its target is resolved inside: an absolute
+target from the root, and ``..`` never above it. So no link, however it was created, leads to a file of the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LINKS: Final = 40
-"""As many links as the kernel follows."""
+"""The same limit as the kernel's."""
 
 
 class StuckError(Exception):
@@ -91,7 +91,7 @@ class Resolver:
         raise FileNotFoundError(os.fsdecode(here.path_of(name)))
 
     def obstructed(self, here: OpenDirectory, name: bytes) -> int | None:  # noqa: ARG002 - for subclasses
-        """Return a directory in place of a ``name`` that is none, or ``None`` to follow it as a link."""
+        """Return a directory in place of a ``name`` that is not one, or ``None`` to follow it as a link."""
         return None
 
     def entered(self, path: bytes) -> None:
@@ -138,7 +138,7 @@ class Resolver:
     def _read_link(self, name: bytes) -> bytes:
         self._links += 1
         if self._links > MAX_LINKS:
-            raise StuckError("its links lead in a circle")
+            raise StuckError("its links form a loop")
         return os.readlink(name, dir_fd=self._here)
 
     def _move(self, descriptor: int) -> None:

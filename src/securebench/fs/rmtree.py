@@ -1,9 +1,9 @@
-"""Removing trees that somebody else wrote, and the directories that may be removed.
+"""Removing untrusted directory trees, and the directories in which that is allowed.
 
-A removal works by descriptors, follows no link, enters no mount, and needs a fixed number of open files and bounded
-memory however deep or wide the tree is. :func:`remove_tree` removes only what lies directly in a directory made by
-:func:`make_private_directory`, which carries a marker. So nothing outside the run directory is ever deleted, whatever
-a workspace was replaced by between two runs.
+A removal works with descriptors, follows no link, enters no mount, and needs a fixed number of open files and bounded
+memory however deep or wide the tree is. :func:`remove_tree` only removes directories directly inside one that
+:func:`make_private_directory` created and marked. So nothing outside the run directory is ever deleted, even if a
+workspace was replaced between two runs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 MARKER = ".securebench"
 """The file that marks a directory whose subdirectories may be removed."""
 
-_MARKER_TEXT = b"SecureBench made this directory, and removes what lies in it.\n"
+_MARKER_TEXT = b"SecureBench created this directory, and removes its content.\n"
 _OPEN_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_private_directory(path: Path) -> None:
-    """Make ``path`` (and its parents), readable by this user alone, to hold directories that may be removed.
+    """Create ``path`` (and its parents), readable only by this user, for directories that may be removed.
 
     Idempotent and safe from several threads. An existing directory must be empty or carry the marker.
-    Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not make it, ``storage-failed`` if it cannot
-    be made.
+    Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not create it, ``storage-failed`` if it
+    cannot be created.
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def make_private_directory(path: Path) -> None:
         # The marker is written first: a directory with content and no marker is not of SecureBench. Check it again
         # after listing, as another thread may have just created both; and before, as listing may take long.
         if not _is_marked(path) and any(path.iterdir()) and not _is_marked(path):
-            raise _foreign(path, f"holds files, but no {MARKER}")
+            raise _foreign(path, f"contains files but no {MARKER}")
         path.chmod(0o700)
         if not _is_marked(path):
             (path / MARKER).write_bytes(_MARKER_TEXT)
@@ -55,7 +55,7 @@ def make_private_directory(path: Path) -> None:
 def make_fresh_directory(path: Path, owner: tuple[int, int] | None = None) -> None:
     """Replace ``path`` with an empty directory, mode 0700, that belongs to ``owner`` (uid, gid).
 
-    Raises as :func:`remove_tree` does.
+    Raises the errors of :func:`remove_tree`.
     """
     remove_tree(path)
     with storage_errors(path):
@@ -67,7 +67,7 @@ def make_fresh_directory(path: Path, owner: tuple[int, int] | None = None) -> No
 def remove_tree(path: Path) -> None:
     """Remove the directory ``path`` and everything in it. It may be missing.
 
-    Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not make it, ``workspace-stuck`` if
+    Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not create it, ``workspace-stuck`` if
     something in it cannot be removed.
     """
     if not os.path.lexists(path):
@@ -81,13 +81,20 @@ def remove_tree(path: Path) -> None:
         remove_entry(parent, path.name)
 
 
+def clear_directory(path: Path) -> None:
+    """Remove everything in the directory ``path``, but not the directory. Raises as :func:`remove_entry` does."""
+    with opened(path, OPEN_DIRECTORY) as descriptor:
+        for name in os.listdir(descriptor):  # noqa: PTH208 - of a descriptor
+            remove_entry(descriptor, name)
+
+
 def _is_marked(path: Path) -> bool:
     return (path / MARKER).is_file() and not (path / MARKER).is_symlink()
 
 
 def _foreign(path: Path, problem: str) -> StorageError:
     return StorageError(
-        f"{path} {problem}; SecureBench did not make it and leaves it alone",
+        f"{path} {problem}; SecureBench did not create it and does not touch it",
         code="workspace-foreign",
         hint="move it away, or choose another run.output_dir",
     )
@@ -154,7 +161,7 @@ class _Removal:
 
     @staticmethod
     def _leave(here: int, above: tuple[int, int]) -> int:
-        """Open the parent directory, which must be the one we came from: the tree may be moved meanwhile."""
+        """Open the parent directory, and check that it is the expected one: the tree may be moved meanwhile."""
         descriptor = os.open("..", OPEN_DIRECTORY, dir_fd=here)
         if _identity(descriptor) != above:
             os.close(descriptor)
@@ -168,7 +175,7 @@ class _Removal:
 
     @staticmethod
     def _remove_directory(here: int, name: str) -> bool:
-        """Remove the directory ``name`` if it is empty, and say whether it was."""
+        """Remove the directory ``name`` if it is empty. Return whether it was."""
         with _stuck(name):
             try:
                 os.rmdir(name, dir_fd=here)

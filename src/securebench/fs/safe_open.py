@@ -1,4 +1,4 @@
-"""Opening files and directories that somebody else wrote: by descriptor, through no link, and never blocking.
+"""Opening untrusted files and directories: by descriptor, without following links, and without blocking.
 
 A file counts as readable if its owner's mode bits say so, whatever rights this process has: root and an ordinary user
 get the same result for the same tree.
@@ -37,7 +37,7 @@ class TreeRefusal(StrEnum):
 
 
 class TreeRefusedError(Exception):
-    """A tree or file that is not read. ``offenders``: at most ``MAX_OFFENDERS`` printable lines, one for each."""
+    """A tree or file that is refused. ``offenders``: at most ``MAX_OFFENDERS`` printable lines, one each."""
 
     def __init__(self, refusal: TreeRefusal, *offenders: str) -> None:
         super().__init__("; ".join(offenders))
@@ -111,7 +111,7 @@ def refusal_of(error: OSError, path: bytes) -> TreeRefusedError | OSError:
 
 _REFUSED_ERRORS = {
     errno.ELOOP: "is a link",
-    errno.ENOTDIR: "is not a directory, or leads through a link",
+    errno.ENOTDIR: "is not a directory, or has a link in its path",
     errno.EACCES: _CLOSED,
     errno.EPERM: _CLOSED,
     errno.ENXIO: "is a socket or device",
@@ -130,7 +130,7 @@ def require_file(status: os.stat_result, path: bytes) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         raise TreeRefusedError(
-            TreeRefusal.UNSAFE, f"{printable_name(path)}: is a {_KIND_NAMES.get(kind, 'strange object')}"
+            TreeRefusal.UNSAFE, f"{printable_name(path)}: is a {_KIND_NAMES.get(kind, 'special file')}"
         )
 
 

@@ -64,7 +64,7 @@ def capped(pieces: Iterable[bytes], limit: int, what: str) -> Iterator[bytes]:
     for piece in pieces:
         size += len(piece)
         if size > limit:
-            raise too_large(what, f"it has more than {limit} bytes")
+            raise too_large(what, f"it is larger than {limit} bytes")
         yield piece
 
 
@@ -94,7 +94,7 @@ def decompressed(pieces: Iterable[bytes], limits: ArchiveLimits, what: str) -> I
             if size > max(limits.ratio_floor, limits.ratio * read.size):
                 raise too_large(what, f"{read.size} compressed bytes expand to more than {size}")
             if size > limits.bytes:
-                raise too_large(what, f"it has more than {limits.bytes} bytes after decompression")
+                raise too_large(what, f"it is larger than {limits.bytes} bytes after decompression")
             yield piece
     except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
         raise malformed(what, f"it cannot be decompressed: {error}") from None
@@ -164,7 +164,7 @@ def _expanded(kind: Callable[[], _Decompressor], pieces: Iterator[bytes]) -> Ite
             if engine.needs_input and not engine.eof:
                 data = next(pieces, b"")
                 if not data:
-                    raise EOFError("it ends too early")
+                    raise EOFError("it is truncated")
         data = engine.unused_data.lstrip(b"\0")
         while not data and (more := next(pieces, b"")):
             data = more.lstrip(b"\0")

@@ -122,7 +122,7 @@ class TarReader:
         # The checksum covers the header with spaces in its own field.
         wanted = _until_nul(header[148:156]).strip(b" ")
         if wanted.strip(b"01234567") or int(wanted or b"0", 8) != sum(header) - sum(header[148:156]) + 8 * 0x20:
-            raise malformed(self._what, "a header's checksum is wrong: this is not a tar archive, or a damaged one")
+            raise malformed(self._what, "wrong header checksum: it is damaged or not a tar archive")
         return header
 
     def _expect(self, size: int) -> None:
@@ -141,14 +141,14 @@ class TarReader:
         kind = _KINDS.get(header[156:157])
         if kind is None or any(key.startswith(_SPARSE) for key in extra):
             raise self._unreadable(
-                path, f"its type is {printable_name(header[156:157])!r} or sparse, which is not read"
+                path, f"its type {printable_name(header[156:157])!r} or a sparse format is not supported"
             )
         size = self._field(header[124:136], extra, b"size") if kind is MemberKind.FILE else 0
         if header[156:157] == b"\0" and path.endswith(b"/"):  # a directory in the pre-POSIX format
             kind = MemberKind.DIRECTORY
         link = extra.get(b"linkpath") or _until_nul(header[157:257])
         if b"\0" in path or b"\0" in link:
-            raise self._unreadable(path, "a name holds a zero byte")
+            raise self._unreadable(path, "a name contains a NUL byte")
         return Member(
             path=path,
             kind=kind,
@@ -216,7 +216,7 @@ class TarReader:
         while not self._buffer:
             piece = next(self._pieces, None)
             if piece is None:
-                raise malformed(self._what, "it was truncated: it ends before its end mark")
+                raise malformed(self._what, "it is truncated")
             self._buffer = memoryview(piece)
         found, self._buffer = self._buffer[:size], self._buffer[size:]
         return found

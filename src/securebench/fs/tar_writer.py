@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Final, Self
+from typing import IO, TYPE_CHECKING, Final, Self, TypeAlias
 
 from securebench.limits import MIB
 
@@ -21,7 +21,11 @@ _BLOCK: Final = 512
 _RECORD: Final = 10240
 _NAME: Final = 100
 _MAX_OCTAL: Final = 8**11
-_OWNER: Final = b"0000000\x000000000\x00"
+_MAX_ID: Final = 8**7
+Owner: TypeAlias = tuple[int, int]
+"""User and group id of a member."""
+
+_ROOT: Final[Owner] = (0, 0)
 _FILE, _LINK, _DIRECTORY, _LONG_NAME, _LONG_LINK = b"0", b"2", b"5", b"L", b"K"
 _TAIL: Final = b"ustar  \0" + bytes(_BLOCK - 265)
 _AT_ONCE: Final = MIB
@@ -38,8 +42,7 @@ class TarWriter:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            end = bytes(2 * _BLOCK)
-            self._sink.write(end + bytes(-(self._sink.size + len(end)) % _RECORD))
+            self._sink.write(end_of_archive(self._sink.size))
         self._sink.close()
 
     @property
@@ -54,18 +57,18 @@ class TarWriter:
 
     def directory(self, path: bytes, mode: int = 0o755) -> None:
         """Write a directory."""
-        self._sink.write(_member(path + b"/", _DIRECTORY, mode))
+        self._sink.write(directory_member(path, mode))
 
     def link(self, path: bytes, target: bytes) -> None:
         """Write a symbolic link."""
-        self._sink.write(_member(path, _LINK, 0o644, link=target))
+        self._sink.write(link_member(path, target))
 
     def file(self, path: bytes, size: int, chunks: Iterable[bytes], mode: int = 0o644) -> None:
         """Write a file; its ``chunks`` must hold exactly ``size`` bytes."""
-        self._sink.write(_member(path, _FILE, mode, size=size))
+        self._sink.write(file_header(path, size, mode))
         for chunk in chunks:
             self._sink.write(chunk)
-        self._sink.write(bytes(-size % _BLOCK))
+        self._sink.write(padding(size))
 
 
 class _Sink:
@@ -115,20 +118,50 @@ class _Sink:
             self._hashing.result()
 
 
-def _member(path: bytes, kind: bytes, mode: int, *, size: int = 0, link: bytes = b"") -> bytes:
+def directory_member(path: bytes, mode: int, owner: Owner = _ROOT) -> bytes:
+    """Return the member of an archive for a directory."""
+    return _member(path + b"/", _DIRECTORY, mode, owner)
+
+
+def link_member(path: bytes, target: bytes, owner: Owner = _ROOT) -> bytes:
+    """Return the member of an archive for a symbolic link."""
+    return _member(path, _LINK, 0o644, owner, link=target)
+
+
+def file_header(path: bytes, size: int, mode: int, owner: Owner = _ROOT) -> bytes:
+    """Return what comes before the content of a file. After it comes :func:`padding`."""
+    return _member(path, _FILE, mode, owner, size=size)
+
+
+def padding(size: int) -> bytes:
+    """Return what comes after a file's content of ``size`` bytes."""
+    return bytes(-size % _BLOCK)
+
+
+def end_of_archive(size: int) -> bytes:
+    """Return what ends an archive with ``size`` bytes of members."""
+    return bytes(2 * _BLOCK) + bytes(-(size + 2 * _BLOCK) % _RECORD)
+
+
+def _member(path: bytes, kind: bytes, mode: int, owner: Owner, *, size: int = 0, link: bytes = b"") -> bytes:
     long_link = _long(link, _LONG_LINK) if len(link) > _NAME else b""
     long_name = _long(path, _LONG_NAME) if len(path) > _NAME else b""
-    return long_link + long_name + _header(path, kind, mode, size, link)
+    return long_link + long_name + _header(path, kind, mode, size, link, owner)
 
 
 def _long(name: bytes, kind: bytes) -> bytes:
     """Return the extra member for a name that is too long for a header."""
     content = name + b"\0"
-    return _header(b"././@LongLink", kind, 0, len(content), b"") + content + bytes(-len(content) % _BLOCK)
+    return _header(b"././@LongLink", kind, 0, len(content), b"", _ROOT) + content + padding(len(content))
 
 
-def _header(path: bytes, kind: bytes, mode: int, size: int, link: bytes) -> bytes:
+def _header(path: bytes, kind: bytes, mode: int, size: int, link: bytes, owner: Owner) -> bytes:
     digits = b"%011o\0" % size if size < _MAX_OCTAL else b"\x80" + size.to_bytes(11, "big")
-    head = path[:_NAME].ljust(_NAME, b"\0") + b"%07o\0%b%b00000000000\0" % (mode, _OWNER, digits)
+    ids = b"%b%b%b" % (b"%07o\0" % mode, *map(_id, owner))
+    head = path[:_NAME].ljust(_NAME, b"\0") + ids + digits + b"00000000000\0"
     tail = kind + link[:_NAME].ljust(_NAME, b"\0") + _TAIL
     return head + b"%06o\0 " % (sum(head) + sum(tail) + 8 * 0x20) + tail
+
+
+def _id(number: int) -> bytes:
+    return b"%07o\0" % number if number < _MAX_ID else b"\x80" + number.to_bytes(7, "big")

@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Self
 
 from securebench.fs.durable import write_all
-from securebench.fs.safe_open import OPEN_DIRECTORY, opened
+from securebench.fs.safe_open import OPEN_DIRECTORY, open_below, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY_MODE = 0o755
+_FILE_MODE = 0o644
 _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 """Errors of ``copy_file_range`` where the file systems cannot share data."""
 
@@ -68,6 +69,18 @@ class TreeWriter:
                 offset += copied
             self._own(descriptor, mode)
 
+    def write_sparse(self, path: bytes, size: int) -> None:
+        """Create the file ``path`` with ``size`` bytes that take no room."""
+        parent, name = self._parent(path)
+        with opened(name, _CREATE, parent) as descriptor:
+            os.ftruncate(descriptor, size)
+            self._own(descriptor, _FILE_MODE)
+
+    def make_fifo(self, path: bytes) -> None:
+        """Create the FIFO ``path``."""
+        parent, name = self._parent(path)
+        os.mkfifo(name, _FILE_MODE, dir_fd=parent)
+
     def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, kept: bool = False) -> None:
         """Create the directory ``path``. A mode that denies its owner writing is set at the end, by :meth:`finish`."""
         parent, name = self._parent(path)
@@ -83,6 +96,16 @@ class TreeWriter:
             parent, name = self._parent(path)
             self._finish_directory(parent, name, mode, kept=False)
         self._later.clear()
+
+    def make_hard_link(self, path: bytes, original: bytes) -> None:
+        """Make ``path`` another name of ``original``, which was written before and is a file or link."""
+        parent, name = self._parent(path)
+        *parents, old = original.split(b"/")
+        directory = open_below(self._root, parents)
+        try:
+            os.link(old, name, src_dir_fd=directory, dst_dir_fd=parent, follow_symlinks=False)
+        finally:
+            os.close(directory)
 
     def make_link(self, path: bytes, target: bytes) -> None:
         """Make ``path`` a link to ``target``. Whether it may lead there was checked when the tree was read."""

@@ -1,7 +1,7 @@
-"""The walk over a tree that somebody else wrote: by descriptor, through no link, bounded, and never blocking.
+"""Walking an untrusted tree: by descriptor, without following links, with limits, and without blocking.
 
 Depth, entries and bytes are checked before anything is read, so that every walk ends in bounded time and memory.
-Names are bytes. Anything but a plain file, a plain directory or an allowed link is refused by name.
+Names are bytes. Anything but a regular file, a directory or an allowed link is refused, with its name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_OFFENDERS = 20
-"""A walk stops after this many offenders: nobody reads more."""
+"""A walk stops after this many offenders."""
 _CHUNK: Final = MIB
 
 
@@ -85,7 +85,7 @@ WORKSPACE: Final = TreeRules(links=Links.ANY, set_id=True)
 """The rules for a workspace. Its links are only ever followed inside sandboxes."""
 
 STATUS: Final = TreeRules(links=Links.ANY, everything=True, content=False)
-"""What a tree holds, without its content."""
+"""The names and metadata of a tree, without its content."""
 
 UNPACKED: Final = TreeLimits(total_bytes=2**63, entries=2_000_000, depth=256, path_bytes=2**16)
 """For trees that SecureBench unpacked within the limits of an archive, and for directories of the tester."""
@@ -174,15 +174,17 @@ def walk_descriptor(
     return _Walk(limits or TreeLimits(), rules or TreeRules()).run(root)
 
 
-def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Generator[TreeEntry, None, None]:
+def walk_at(
+    root: Path, relative: str, limits: TreeLimits | None = None, rules: TreeRules | None = None
+) -> Generator[TreeEntry, None, None]:
     """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, then everything below it.
 
-    Paths of entries begin with the last name of ``relative``. Links are refused, in ``relative`` and below. Raises
+    Paths of entries begin with the last name of ``relative``. A link on the way to it is always refused. Raises
     like :func:`walk`.
     """
     *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
     with opened_root(root) as top, opened_below(top, parents) as directory:
-        yield from _Walk(limits or TreeLimits(), TreeRules()).run(directory, name)
+        yield from _Walk(limits or TreeLimits(), rules or TreeRules()).run(directory, name)
 
 
 class _Hint(Enum):
@@ -308,7 +310,7 @@ class _Walk:
     def _directory(self, level: _Level, name: bytes, path: bytes) -> TreeEntry:
         if len(self.levels) > self.limits.depth:
             raise TreeRefusedError(
-                TreeRefusal.UNSAFE, f"{printable_name(path)}: lies deeper than {self.limits.depth} levels"
+                TreeRefusal.UNSAFE, f"{printable_name(path)}: is deeper than {self.limits.depth} levels"
             )
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=level.descriptor)
         try:
@@ -353,5 +355,5 @@ def _of_mode(mode: int) -> _Hint:
 def _is_opaque(directory: int, attribute: str) -> bool:
     try:
         return os.getxattr(directory, attribute) == b"y"
-    except OSError:  # it has none
+    except OSError:  # it does not have the attribute
         return False

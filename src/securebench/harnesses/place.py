@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.tasks import AgentView
+    from securebench.tasks import AgentView, SecureBenchTask
 
 ROOT: Final = (0, 0)
 
@@ -64,6 +64,13 @@ def image_directory(place: WorkPlace, driver: SandboxDriver, image: ResolvedImag
         return
     with driver.image_tree(image) as lease, HostTree.of_image(lease.root, place.image_directory) as tree:
         yield tree
+
+
+def needs_image_tree(task: SecureBenchTask) -> bool:
+    """Whether the agent of ``task`` works on files of its image, so that :func:`image_directory` reads them."""
+    is_workspace = task.candidate_kind is CandidateKind.WORKSPACE
+    is_filled = is_workspace and task.environment.materialize_workdir_from_image
+    return is_filled or task.candidate_kind is CandidateKind.PATCH
 
 
 def _directory(view: AgentView, image: ResolvedImage) -> str:

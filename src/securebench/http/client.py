@@ -38,7 +38,7 @@ class HttpClient:
         self._reached = False
 
     def get(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
-        """Send one request and return the response, whatever its status. Raises as :meth:`Response.pieces` does."""
+        """Send one request and return the response of any status. Raises the errors of :meth:`Response.pieces`."""
         from securebench.http import connection
 
         response = connection.get(address, headers or {}, self.deadline, self._proxy(address))
@@ -46,13 +46,13 @@ class HttpClient:
         return response
 
     def authorized(self, address: Address, headers: Mapping[str, str]) -> Response:
-        """Send one request as :meth:`get` does. A subclass may authenticate: redirects come here, too."""
+        """Send one request like :meth:`get`. A subclass may authenticate: redirects come here, too."""
         return self.get(address, headers)
 
     def open(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
         """Follow redirects to a successful response (200 or 206).
 
-        Raises :class:`AddressError`, :class:`StatusError`, and as :meth:`get` does.
+        Raises :class:`AddressError`, :class:`StatusError`, and the errors of :meth:`get`.
         """
         for _ in range(MAX_REDIRECTS + 1):
             response = self.authorized(address, headers or {})
@@ -65,7 +65,7 @@ class HttpClient:
     def read(self, address: Address, limit: int, headers: Mapping[str, str] | None = None) -> tuple[bytes, str]:
         """Return a document of at most ``limit`` bytes, and its ``Content-Type``. Failed attempts start over.
 
-        Raises :class:`TooLargeError`, and as :meth:`open` does.
+        Raises :class:`TooLargeError`, and the errors of :meth:`open`.
         """
         attempt = 1
         while True:

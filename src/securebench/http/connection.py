@@ -57,7 +57,7 @@ class Response:
             yield piece
 
     def read(self, limit: int) -> bytes:
-        """Return the whole body. Raises :class:`TooLargeError` beyond ``limit`` bytes, and as :meth:`pieces` does."""
+        """Return the whole body. Raises :class:`TooLargeError` above ``limit``, and the errors of :meth:`pieces`."""
         data = bytearray()
         for piece in self.pieces():
             data += piece

@@ -26,7 +26,7 @@ class Download:
     ``limit`` is the most bytes to accept. ``expected_size`` and ``digest`` (``sha256:HEX`` or ``sha512:HEX``) are
     checked if given. ``size`` is the number of bytes in all, 0 while it is unknown; ``received`` counts them.
 
-    Iteration raises :class:`TooLargeError`, :class:`MismatchError`, and as :meth:`HttpClient.open` does.
+    Iteration raises :class:`TooLargeError`, :class:`MismatchError`, and the errors of :meth:`HttpClient.open`.
     """
 
     def __init__(

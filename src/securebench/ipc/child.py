@@ -1,8 +1,8 @@
 """A child process that runs a module of SecureBench, and serves its parent over a channel of frames.
 
-It starts with an environment of its own, one descriptor beside the standard streams, and no ``site-packages``. The end
-of the channel tells it to exit, so it does not outlive its parent. A third process may keep a copy of the parent's end
-open: children for which that matters also watch the parent itself.
+It starts with its own environment, one descriptor besides the standard streams, and no ``site-packages``. The end
+of the channel makes it exit, so it does not outlive its parent. A third process may keep a copy of the parent's end
+open; children for which that matters also watch the parent itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = str(Path(__file__).resolve().parents[2])
 _BOOT: Final = "import sys; sys.path += {paths!r}; from {module} import main; main(int(sys.argv[1]))"
-"""``-I -S`` ignores every variable and ``.pth`` file, so the paths are given here."""
+"""``-I -S`` ignores every variable and ``.pth`` file, so the paths are set here."""
 
 _SEND_SECONDS: Final = 30
 """How long sending a frame may wait for a child that has stopped reading."""

@@ -85,7 +85,7 @@ def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptor
 def inherited_channel(descriptor: int, descriptors: int = 0) -> tuple[socket.socket, Frame]:
     """In a child process, return the channel to its parent and the first frame, which holds its settings.
 
-    Raises as :func:`receive` does, and :class:`FrameError` if the parent is gone.
+    Raises the errors of :func:`receive`, and :class:`FrameError` if the parent is gone.
     """
     os.set_inheritable(descriptor, False)
     channel = socket.socket(fileno=descriptor)

@@ -91,8 +91,8 @@ class _Applied:
         self._removed.add(patch.old)
 
     def _write(self, patch: FilePatch, new: FileVersion) -> None:
-        there = self._base.get(patch.new) is not None and patch.new not in self._leaving
-        if patch.kind is not ChangeKind.CHANGE and (there or patch.new in self._written):
+        exists = self._base.get(patch.new) is not None and patch.new not in self._leaving
+        if patch.kind is not ChangeKind.CHANGE and (exists or patch.new in self._written):
             raise PatchDoesNotApplyError(f"{shown(patch.new)} already exists")
         self._bytes += len(new.content)
         if self._bytes > MAX_CHANGED_BYTES:

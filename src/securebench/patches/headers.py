@@ -94,7 +94,7 @@ class GitHeader:
             self._new = name
 
     def _pass(self, _line: bytes) -> None:
-        """Ignore the similarity."""
+        """Ignore the similarity index."""
 
 
 _LINES: Final[Mapping[bytes, Callable[[GitHeader, bytes], None]]] = {

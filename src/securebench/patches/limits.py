@@ -1,4 +1,4 @@
-"""Limits that bound the time and memory of reading a patch."""
+"""Limits on the time and memory of reading a patch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_FILES: Final = 10_000
 MAX_HUNKS: Final = 100_000
 
 MAX_HEADER_LINE: Final = 16 * 1024
-"""Bytes of a line that names a file: two paths of the longest kind, each byte quoted as four, would not be honest."""
+"""Bytes of a line that names a file. Two paths of maximum length would only be longer if every byte were escaped."""
 
 MAX_CHANGED_BYTES: Final = 64 * 1024 * 1024
 """Bytes of all files that a patch writes. Copies and compressed data count with their full size."""

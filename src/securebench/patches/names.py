@@ -51,7 +51,7 @@ def unquoted(text: bytes) -> tuple[bytes, bytes]:
     """Return the quoted name at the beginning of ``text``, and the rest. Raises :class:`PatchInvalidError`."""
     match = _QUOTED.match(text)
     if match is None:
-        raise PatchInvalidError("a quoted name in the patch does not end, or holds an unknown escape")
+        raise PatchInvalidError("a quoted name in the patch is not terminated or contains an unknown escape")
     name = _ESCAPE.sub(lambda found: _ESCAPES[found[1]] if found[1] else bytes([int(found[2], 8)]), match[1])
     return name, text[match.end() :]
 
@@ -59,15 +59,15 @@ def unquoted(text: bytes) -> tuple[bytes, bytes]:
 def path_fault(path: bytes) -> str:
     """Return why ``path`` is not allowed in a repository, or an empty string."""
     if not path or b"\0" in path:
-        return "is empty or holds a NUL byte"
+        return "is empty or contains a NUL byte"
     if path.startswith(b"/"):
         return "is absolute"
     names = path.split(b"/")
     if any(name in (b"", b".", b"..") for name in names):
-        return "holds '..', '.' or an empty name"
+        return "contains '..', '.' or an empty name"
     if len(path) > MAX_PATH_BYTES or len(names) > MAX_DEPTH or max(map(len, names)) > MAX_NAME_BYTES:
         return "is too long or too deep"
-    return "lies in a repository's own '.git'" if any(map(is_git_directory, names)) else ""
+    return "is inside '.git'" if any(map(is_git_directory, names)) else ""
 
 
 def is_git_directory(name: bytes) -> bool:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _REFUSED: Final = (
     (
         re.compile(rb"Binary files .* differ\r?"),
-        "a binary file differs, and it does not say how: use 'git diff --binary'",
+        "a binary file differs without its data; use 'git diff --binary'",
     ),
     (re.compile(rb"diff --(?:cc|combined) .*"), "it is a diff of a merge"),
-    (re.compile(rb"GIT binary patch\r?"), "binary data belongs to no file"),
-    (re.compile(HUNK_HEADER.pattern + rb".*"), "a hunk belongs to no file"),
+    (re.compile(rb"GIT binary patch\r?"), "binary data without a file header"),
+    (re.compile(HUNK_HEADER.pattern + rb".*"), "a hunk without a file header"),
 )
 
 
@@ -45,9 +45,9 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePatch:
-    """What a patch does to one file. ``old`` and ``new`` are the same unless it is renamed or copied.
+    """The change to one file. ``old`` and ``new`` are the same unless it is renamed or copied.
 
-    The modes are git's, and ``None`` where the patch says none; ``old_blob`` is the id of the old content.
+    The modes are git's, and ``None`` if the patch does not specify them; ``old_blob`` is the id of the old content.
     """
 
     kind: ChangeKind
@@ -90,7 +90,7 @@ class _Parser:
                 yield patch
 
     def _next(self) -> FilePatch | None:
-        """Return the patch that begins at the next line, or pass that line by."""
+        """Return the patch that begins at the next line, or skip that line."""
         line = self._peek()
         if line.startswith(b"diff --git "):
             return self._git()
@@ -98,7 +98,7 @@ class _Parser:
             return self._plain()
         for pattern, why in _REFUSED:
             if pattern.fullmatch(line):
-                raise PatchInvalidError(f"the patch cannot be used: {why}")
+                raise PatchInvalidError(f"invalid patch: {why}")
         self._at += 1
         return None
 
@@ -126,7 +126,7 @@ class _Parser:
             and header.new_mode is None
             and not header.old_blob
         ):
-            raise PatchInvalidError(f"the patch says nothing of {shown(header.old)}")
+            raise PatchInvalidError(f"the patch contains no change of {shown(header.old)}")
         return FilePatch(
             kind=kind,
             old=header.old,
@@ -139,7 +139,7 @@ class _Parser:
         )
 
     def _content(self, header: GitHeader) -> tuple[tuple[Hunk, ...], BinaryHunk | None]:
-        """Return what follows a header of git's: hunks, or binary data, or nothing."""
+        """Return the content after a git header: hunks, binary data, or nothing."""
         if self._peek().removesuffix(b"\r") == b"GIT binary patch":
             return (), self._binary()
         if self._peek().startswith(b"--- ") and self._peek(1).startswith(b"+++ "):
@@ -148,27 +148,27 @@ class _Parser:
         return (), None
 
     def _binary(self) -> BinaryHunk:
-        """Return the first hunk of binary data; one that leads back, if there is one, is passed by."""
+        """Return the first hunk of binary data, and skip the reverse hunk, if any."""
         self._at += 1
-        hunk = read_binary(self._peek(), self._taken())
+        hunk = read_binary(self._peek(), self._lines_after())
         if self._peek().startswith((b"literal ", b"delta ")):
-            read_binary(self._peek(), self._taken())
+            read_binary(self._peek(), self._lines_after())
         return hunk
 
-    def _taken(self) -> Iterator[bytes]:
+    def _lines_after(self) -> Iterator[bytes]:
         """Yield the lines after the next one."""
         self._at += 1
         while self._at < len(self._lines):
             self._at += 1
             yield self._lines[self._at - 1]
-        yield b""  # the end of the patch ends its data, too
+        yield b""  # the end of the patch also ends its data
 
     def _plain(self) -> FilePatch:
-        """Return the patch of a file that only ``---`` and ``+++`` name."""
+        """Return the patch of a file that has only ``---`` and ``+++`` lines."""
         first, second = self._take_header(), self._take_header()
         old, new = (None if has_epoch(line) else side_name(line[4:]) for line in (first, second))
         if (name := new if old is None else old) is None or (old and new and old != new):
-            raise PatchInvalidError("'---' and '+++' name different files, or none")
+            raise PatchInvalidError("'---' and '+++' name different files or no file")
         kind = ChangeKind.CREATE if old is None else ChangeKind.DELETE if new is None else ChangeKind.CHANGE
         return FilePatch(kind=kind, old=name, new=name, hunks=self._hunks())
 
@@ -182,5 +182,5 @@ class _Parser:
         if self._hunks_left < 0:
             raise PatchInvalidError(f"the patch has more than {MAX_HUNKS} hunks")
         if not hunks:
-            raise PatchInvalidError("a file is named, and no hunk follows")
+            raise PatchInvalidError("a file header without a hunk")
         return tuple(hunks)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_SHOWN: Final = 20
-"""Violations that are listed; more are only counted."""
+"""The number of violations that are listed."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -34,7 +34,7 @@ FILES: Final = _words(
     entry_points.txt .gitmodules .gitattributes
     package-lock.json npm-shrinkwrap.json pnpm-lock.yaml bun.lockb go.work.sum pipfile"""
 )
-"""Files that control what runs, in lower case: configuration of runners, builds and interpreters, lock files."""
+"""Files that control what runs, in lower case: configuration of runners, builds and interpreters, and lock files."""
 
 PATTERNS: Final = re.compile(r"requirements.*\.txt|noxfile\..*|jest\.config\..*|vitest\.config\..*|\.mocharc\..*")
 SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-info", ".egg-link")
@@ -43,9 +43,9 @@ SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathPolicy:
-    """A row's ``candidate_policy``: patterns of paths, ``*`` within a name, ``**`` over any number of names.
+    """A row's ``candidate_policy``: path patterns, with ``*`` within a name and ``**`` for any number of names.
 
-    A pattern that names a directory, or ends in ``/``, stands for all below it.
+    A pattern that names a directory, or ends in ``/``, matches everything below it.
     """
 
     allow_paths: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class PathPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A changed path, as people read it, and why it may not be changed."""
+    """A changed path in printable form, and why it may not be changed."""
 
     path: str
     rule: str
@@ -63,8 +63,8 @@ class Violation:
 def violations(delta: Delta, base: FileTree, policy: PathPolicy) -> tuple[Violation, ...]:
     """Return the forbidden changes in ``delta``, sorted by path.
 
-    Never allowed, whatever ``policy`` says: links that are new or lead elsewhere than before, and paths that are
-    absolute, lead upwards or into ``.git``. ``base`` is the tree before.
+    Never allowed, whatever ``policy`` says: new or changed symbolic links, and paths that are absolute, contain ``..``
+    or lead into ``.git``. ``base`` is the tree before.
     """
     found = ((path, _rule(path, new, base, policy)) for path, new in sorted(delta.items()))
     return tuple(Violation(shown(path), rule) for path, rule in found if rule)
@@ -77,10 +77,10 @@ def _rule(path: bytes, new: FileVersion | None, base: FileTree, policy: PathPoli
         return "links may not be added or changed"
     text = path.decode("utf-8", "surrogateescape")
     if policy.allow_paths and not matches(text, policy.allow_paths):
-        return "lies outside the paths that the task allows"
+        return "is outside the paths that the task allows"
     if matches(text, policy.allow_sensitive_paths):
         return ""
-    return "says what runs, or how it is judged" if is_sensitive(text) else ""
+    return "affects which code runs or how it is judged" if is_sensitive(text) else ""
 
 
 def is_sensitive(path: str) -> bool:
@@ -110,6 +110,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _name(pattern: str) -> str:
-    """Return ``pattern``, of one name, as an expression. Runs of ``*`` are one: they would cost time, not mean more."""
+    """Return ``pattern``, for one name, as an expression. Runs of ``*`` become one, which is faster and equivalent."""
     pieces = re.split(r"(\*+|\?)", pattern)
     return "".join("[^/]*" if "*" in piece else "[^/]" if piece == "?" else re.escape(piece) for piece in pieces)

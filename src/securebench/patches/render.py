@@ -24,10 +24,10 @@ _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"
 
 
 def render(delta: Delta, base: FileTree) -> str:
-    """Return ``delta`` as a git-style unified diff of ``base``, sorted by path; nothing where nothing changes.
+    """Return ``delta`` as a git-style unified diff of ``base``, sorted by path; empty without changes.
 
-    What is not UTF-8 text is a ``GIT binary patch``. Takes bounded time: where the difference is too large to be
-    found, all lines of a file are removed and added.
+    Content that is not UTF-8 text becomes a ``GIT binary patch``. Uses bounded time: if a difference is too large to
+    compute, all lines of the file are removed and added.
     """
     steps = Steps(DIFF_STEPS)
     pieces: list[bytes] = []
@@ -35,7 +35,7 @@ def render(delta: Delta, base: FileTree) -> str:
         old = base.get(path)
         if old == new:
             continue
-        if old and new and old.link != new.link:  # as in git: one is removed, the other added
+        if old and new and old.link != new.link:  # like git, remove one and add the other
             pieces += [*_section(path, old, None, steps), *_section(path, None, new, steps)]
         else:
             pieces += _section(path, old, new, steps)
@@ -56,7 +56,7 @@ def _section(path: bytes, old: FileVersion | None, new: FileVersion | None, step
     if not (_is_text(before) and _is_text(after)):
         yield b"GIT binary patch\n" + literal(after)
         return
-    tab = b"\t" if b" " in path else b""  # as git does, so that readers know where the name ends
+    tab = b"\t" if b" " in path else b""  # like git, to mark the end of a name with spaces
     yield b"--- %s\n" % (a + tab if old else b"/dev/null")
     yield b"+++ %s\n" % (b + tab if new else b"/dev/null")
     yield from _hunks(split_lines(before), split_lines(after), steps)
@@ -78,7 +78,7 @@ def _mode(version: FileVersion) -> bytes:
 
 
 def _blob(version: FileVersion | None) -> bytes:
-    """Return the id that git gives this content: it refuses binary patches without."""
+    """Return git's id of this content, without which git rejects binary patches."""
     if version is None:
         return _NOTHING
     sha = hashlib.sha1(b"blob %d\0" % len(version.content), usedforsecurity=False)
@@ -107,7 +107,7 @@ def _hunks(old: list[bytes], new: list[bytes], steps: Steps) -> Iterator[bytes]:
 
 
 def _range(start: int, end: int) -> bytes:
-    """Return a range of lines as hunks count them: from 1, and the line before it where it is empty."""
+    """Return a range of lines as in a hunk header: from 1; an empty range has the number of the line before it."""
     count = end - start
     at = start + 1 if count else start
     return b"%d" % at if count == 1 else b"%d,%d" % (at, count)

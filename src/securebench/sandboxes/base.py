@@ -9,6 +9,9 @@ Guarantees of every driver:
 * a time limit stops the whole sandbox with all its processes; output captured until then is kept;
 * captured output is bounded, however much the process writes;
 * a closed sandbox leaves nothing behind, and the next run removes what a killed run left.
+
+A driver may lack a :class:`DriverFeature`, and then says so in its :class:`DriverInfo`. The rest of SecureBench still
+uses mounts: :func:`~securebench.sandboxes.copying.adapted` copies them to and from the volumes of such a driver.
 """
 
 from __future__ import annotations
@@ -22,15 +25,16 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
-from securebench.errors import ConfigError, PathPolicyError
+from securebench.errors import ConfigError, InfrastructureError, PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.plugins import Extension
+from securebench.sandboxes.enforcement import DriverFeature as DriverFeature  # noqa: PLC0414 - part of this contract
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
 from securebench.sandboxes.forwarding import ForwardedPort as ForwardedPort  # noqa: PLC0414, TC001 - part of this contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.leases import TreeLease
@@ -53,6 +57,19 @@ class Mount:
     read_only: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A copy of a file or directory, at an absolute POSIX path of one sandbox, for drivers without host mounts.
+
+    ``archive`` returns the content as the pieces of a tar archive. Its names begin with the last component of
+    ``target``; owners and modes are those inside the sandbox. ``read_only`` is for the processes inside.
+    """
+
+    target: str
+    archive: Callable[[], Iterator[bytes]]
+    read_only: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """The complete configuration of one sandbox. Built in one place, compiled by each driver.
@@ -65,6 +82,8 @@ class SandboxSpec:
     * ``forwarded_ports`` are ports on its loopback interface that are served from outside. Requires network ``none``.
     * ``collect`` is a directory of the image. An ephemeral sandbox keeps the changes that its one command made there.
       Requires a writable root and no mount at, above or below the directory.
+    * ``volumes`` replace ``mounts`` for a driver without host mounts. Later ones may be inside earlier ones. All are
+      filled before the first process starts.
     """
 
     image: ResolvedImage
@@ -76,6 +95,7 @@ class SandboxSpec:
     security_opt: tuple[str, ...] = ("no-new-privileges:true",)
     limits: Limits = field(default_factory=Limits)
     mounts: tuple[Mount, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: dict(BASE_ENVIRONMENT))
     inherit_image_environment: bool = False
     workdir: str = "/"
@@ -180,13 +200,39 @@ class Sandbox(ABC):
     def open(self, command: Command) -> SandboxProcess:
         """Start ``command`` and return the running process. Raises :class:`InfrastructureError`."""
 
-    @abstractmethod
     def collected(self) -> Collected:
         """Return the changes that the one command made in the spec's ``collect`` directory, after the command exited.
 
         No process of the sandbox is running any more. The changes are not validated: treat them as hostile. They are
         valid until the sandbox is closed. Raises :class:`InfrastructureError`; and :class:`DirectoryReplacedError`,
         which counts as a failure of the candidate, if the directory or one of its parents is no longer a directory.
+
+        A driver without :attr:`DriverFeature.IMAGE_TREE` collects nothing.
+        """
+        from securebench.sandboxes.collecting import nothing_to_collect
+
+        raise nothing_to_collect()
+
+    def copy_in(self, volume: Volume) -> None:
+        """Replace the content of ``volume``, a volume of the spec, by what its archive is now.
+
+        Called between commands, only for a volume in which there is no other one, and only on drivers without host
+        mounts. Raises :class:`InfrastructureError`.
+        """
+        raise InfrastructureError(f"the sandbox has no volume at {volume.target}")
+
+    def copy_out(self, volume: Volume) -> Iterator[bytes]:
+        """Return what the command of an ephemeral sandbox left of ``volume``, as the pieces of such an archive.
+
+        The driver makes the archive: no program inside the sandbox may. Possible until the sandbox is closed. Only for
+        drivers without host mounts. Raises :class:`InfrastructureError`, also while it is read.
+        """
+        raise InfrastructureError(f"the sandbox has no volume at {volume.target}")
+
+    def refresh(self, mount: Mount) -> None:  # noqa: B027 - nothing to copy here
+        """Make the sandbox see what the source of ``mount`` holds now. Raises as :meth:`copy_in` does.
+
+        With host mounts there is nothing to do: the directory is shared.
         """
 
     @abstractmethod
@@ -284,14 +330,14 @@ class SandboxDriver(Extension, ABC):
         A driver resolves each reference once: if a tag moves during a run, the run keeps the first image.
         """
 
-    @abstractmethod
     def image_tree(self, image: ResolvedImage) -> TreeLease:
         """Return a lease on the unpacked, read-only files of ``image`` on this host. The caller closes it.
 
-        Raises :class:`ImageError` and :class:`DiskFullError`.
+        Raises :class:`ImageError` and :class:`DiskFullError`, and :class:`ConfigError` (``image-tree-unavailable``)
+        unless the driver overrides it.
         """
+        raise image_tree_unavailable(self.info(), image.reference)
 
-    @abstractmethod
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Check, from inside a sandbox of ``image``, that the isolation of sandboxes works on this machine.
 
@@ -300,6 +346,9 @@ class SandboxDriver(Extension, ABC):
         Raises :class:`EngineError` (``sandbox-not-isolated``) if the isolation does not work or cannot be checked; with
         ``forwarded_ports`` also :class:`EgressError` (``egress-unavailable``).
         """
+        from securebench.sandboxes.self_test import require_isolation
+
+        require_isolation(self, image, forwarded_ports=forwarded_ports)
 
     @abstractmethod
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
@@ -324,6 +373,15 @@ class SandboxDriver(Extension, ABC):
         (``run-stopped``). The results of sandboxes that were killed this way are meaningless.
         """
         self.close()
+
+
+def image_tree_unavailable(info: DriverInfo, what: str) -> ConfigError:
+    """Return the error for ``what``, which needs :attr:`DriverFeature.IMAGE_TREE`, on a driver without it."""
+    return ConfigError(
+        f"the {info.name} driver has no files of images on this host, which are needed for {what}",
+        code="image-tree-unavailable",
+        hint="use the oci or the docker driver",
+    )
 
 
 def workspace_user() -> tuple[int, int]:

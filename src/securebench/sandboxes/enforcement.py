@@ -1,8 +1,9 @@
-"""What a driver can enforce: a closed list of names for records, ``doctor`` and the conformance suite."""
+"""What a driver can do and enforce: closed lists of names for records, ``doctor`` and the conformance suite."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -34,13 +35,25 @@ def in_words(names: Iterable[str]) -> str:
     return ", ".join(ENFORCEABLE[name] for name in names)
 
 
+class DriverFeature(StrEnum):
+    """What a driver may lack, such as one whose sandboxes run on another machine (``DriverInfo.lacks``)."""
+
+    HOST_MOUNTS = "host-mounts"
+    """Sandboxes share directories with this host. A driver without it has volumes, which are filled and read back."""
+    FORWARDED_PORTS = "forwarded-ports"
+    """A listening socket inside a sandbox is passed to this process. Agents without it have no egress."""
+    IMAGE_TREE = "image-tree"
+    """The files of an image are in a directory of this host, and changes to them can be collected."""
+
+
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
     """A driver in records: its name, its runtime, their versions, and what they enforce.
 
     ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`. With ``foreign_files``, files that root of a sandbox
     creates in a mounted directory may belong to a host user whose files this process can neither read nor remove. Their
-    ownership must be taken back first (``harnesses/ownership.py``).
+    ownership must be taken back first (``harnesses/ownership.py``). ``lacks`` are the features that it does not have:
+    SecureBench works around them where it can, and otherwise refuses the run before its first task.
     """
 
     name: str
@@ -50,3 +63,4 @@ class DriverInfo:
     enforced: tuple[str, ...] = ()
     weaker: tuple[str, ...] = ()
     foreign_files: bool = False
+    lacks: tuple[DriverFeature, ...] = ()

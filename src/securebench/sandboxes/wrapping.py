@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.leases import TreeLease
-    from securebench.sandboxes.base import Chunk, Command, DriverInfo, ExitState, SandboxSpec
+    from securebench.sandboxes.base import Chunk, Command, DriverInfo, ExitState, Mount, SandboxSpec, Volume
     from securebench.sandboxes.collected import Collected
 
 
@@ -67,6 +67,18 @@ class WrappedSandbox(Sandbox):
     def collected(self) -> Collected:
         """Forward the call."""
         return self._sandbox.collected()
+
+    def copy_in(self, volume: Volume) -> None:
+        """Pass on."""
+        self._sandbox.copy_in(volume)
+
+    def copy_out(self, volume: Volume) -> Iterator[bytes]:
+        """Pass on."""
+        return self._sandbox.copy_out(volume)
+
+    def refresh(self, mount: Mount) -> None:
+        """Pass on."""
+        self._sandbox.refresh(mount)
 
     def close(self) -> None:
         """Forward the call."""

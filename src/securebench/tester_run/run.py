@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError
 from securebench.execution import RunControl, TaskContext
+from securebench.harnesses.place import needs_image_tree
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal, iterate_entries
@@ -20,6 +21,10 @@ from securebench.results.summary import RunEnd, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import read_usage
+from securebench.sandboxes.base import image_tree_unavailable
+from securebench.sandboxes.copying import adapted
+from securebench.sandboxes.enforcement import DriverFeature
+from securebench.sandboxes.forwarding import no_forwarded_ports
 from securebench.tester_run import directory as places
 from securebench.tester_run.agent_copy import with_agent_copy
 from securebench.tester_run.agents import check_provider, prepare_agents, run_egress
@@ -63,7 +68,7 @@ def run_benchmark(
         plan = stack.enter_context(with_agent_copy(plan, parts))
         asked = driver_asked_for(config.sandbox, options.driver, earlier)
         made = parts.make_driver(replace(config, sandbox=asked), options.notify)
-        driver = stack.enter_context(closing(made))
+        driver = adapted(stack.enter_context(closing(made)))
         commitment = Commitment.read(plan.directory) if earlier else parts.new_commitment()
         info, header = _prepare(plan, driver, earlier, options, commitment)
         parts.checkpoint("prepared")
@@ -85,6 +90,7 @@ def _prepare(
 ) -> tuple[DriverInfo, RunHeader]:
     """Check that the run can begin or resume on this machine. Nothing is written."""
     info = driver.info()
+    _require_features(plan, info)
     if reaped := driver.reap():
         options.notify(f"removed {reaped} sandbox{'' if reaped == 1 else 'es'} left behind by an earlier run")
     if plan.workers < plan.asked_workers:
@@ -96,6 +102,15 @@ def _prepare(
     agent = prepare_agents(plan, driver, images, earlier, options)
     header = plan.header(driver, info, {image.reference: image.id for image in images}, commitment, agent)
     return info, earlier.resumed_by(header) if earlier else header
+
+
+def _require_features(plan: Plan, info: DriverInfo) -> None:
+    """Raise the error of a feature that the run needs and the driver lacks."""
+    if plan.producer.needs_gateway and DriverFeature.FORWARDED_PORTS in info.lacks:
+        raise no_forwarded_ports(f"the {info.name} driver cannot forward ports")
+    needing = [task.id for task in plan.tasks if needs_image_tree(task)]
+    if needing and DriverFeature.IMAGE_TREE in info.lacks:
+        raise image_tree_unavailable(info, f"the task {needing[0]}")
 
 
 def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> list[ResolvedImage]:

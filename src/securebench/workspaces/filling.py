@@ -36,9 +36,9 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
 
     Links and modes are kept, except set-id bits; times and owners are not. Directories are made writable for their
     owner. Raises :class:`MaterializationError`:
-    ``target-exists`` if the image has what a workspace has of the framework, ``image-workdir-unsafe`` for what could
-    not be sealed again (a device, a file that its owner may not read), ``image-workdir-too-large``; and
-    :class:`StorageError`.
+    owner. Raises :class:`MaterializationError`: ``target-exists`` if the image contains a path that SecureBench uses,
+    ``image-workdir-unsafe`` for entries that could not be sealed again (a device, a file that its owner may not read),
+    ``image-workdir-too-large``; and :class:`StorageError`.
     """
     filled = Filled()
     try:

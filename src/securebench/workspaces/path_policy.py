@@ -33,7 +33,7 @@ def require_visible(resource: Resource, component: Component) -> None:
 def value_path(resource: Resource) -> str:
     """Return the path of the value of ``resource``. Raises :class:`PathPolicyError` for an invalid file name."""
     name = f"{resource.name}.json"
-    if fault := "holds a '/'" if "/" in name else relative_path_fault(name):
+    if fault := "contains a '/'" if "/" in name else relative_path_fault(name):
         raise PathPolicyError(
             f"the resource name {resource.name!r} {fault}", hint="use only letters, digits, '_' and '-' in field names"
         )

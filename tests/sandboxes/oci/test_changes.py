@@ -19,6 +19,7 @@ from securebench.sandboxes.oci.changes import changed_layer
 from securebench.sandboxes.oci.handle import ProcessHandle
 from securebench.sandboxes.oci.supervisor.changes import open_changes
 from securebench.sandboxes.oci.supervisor.mounts import opaque
+from securebench.sandboxes.oci.wire import ProcessReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,13 +44,13 @@ def open_descriptors() -> int:
 def opened(upper: Path, path: str) -> tuple[str, bool, str]:
     """Return what is reported of ``path``, whether it took the image's place, and what the descriptor is of."""
     before = open_descriptors()
-    report, descriptor = open_changes(str(upper), path, OPAQUE)
+    report, descriptor = open_changes(ProcessReport(), str(upper), path, OPAQUE)
     target = ""
     if descriptor >= 0:
         target = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         os.close(descriptor)
     assert open_descriptors() == before
-    return report["collected"], report.get("whole", False), target.removeprefix(str(upper))
+    return report.collected, report.whole, target.removeprefix(str(upper))
 
 
 @pytest.fixture
@@ -73,8 +74,8 @@ def test_a_closed_directory_is_handed_over_open(upper: Path, mode: int) -> None:
     """H11: one that was closed to its owner can be searched by an ordinary user as by root."""
     (upper / "srv/app/file").touch()
     (upper / "srv/app").chmod(mode)
-    report, descriptor = open_changes(str(upper), "/srv/app", OPAQUE)
-    assert report["collected"] == "changed"
+    report, descriptor = open_changes(ProcessReport(), str(upper), "/srv/app", OPAQUE)
+    assert report.collected == "changed"
     assert os.fstat(descriptor).st_mode & 0o777 == mode | 0o700
     os.close(descriptor)
 
@@ -120,9 +121,9 @@ def test_no_room_is_no_absence(upper: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("securebench.sandboxes.oci.supervisor.changes.os.open", full)
-    report, descriptor = open_changes(str(upper), "/srv/app", OPAQUE)
+    report, descriptor = open_changes(ProcessReport(), str(upper), "/srv/app", OPAQUE)
     assert descriptor == -1
-    assert "Too many open files" in report["collected"]
+    assert "Too many open files" in report.collected
 
 
 def test_the_mark_is_one_that_nobody_inside_can_write() -> None:

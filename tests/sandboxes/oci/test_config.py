@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import resource
 import string
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,14 @@ from securebench.sandboxes.arguments import OOM_SCORE
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker.spec import compile_container
 from securebench.sandboxes.mounts import binds
-from securebench.sandboxes.oci.config import INIT_TARGET, HostLayout, _own_oom_score, compile_config, compile_process
+from securebench.sandboxes.oci.config import (
+    INIT_TARGET,
+    HostLayout,
+    OciConfig,
+    _own_oom_score,
+    compile_config,
+    compile_process,
+)
 from securebench.sandboxes.oci.runtime import OciRuntime
 from securebench.sandboxes.oci.seccomp import Seccomp
 from securebench.sandboxes.seccomp_profile import profile_of_gvisor
@@ -168,7 +176,7 @@ def test_ports_change_the_network_alone(runtime: str, joined: list[dict[str, str
     spec = SandboxSpec(image=IMAGE)
     plain = layout(spec, runtime)
     served = layout(spec, runtime, network="/cell/network", sources={**plain.sources, "/sys": "/cell/sys"})
-    before, after = (compile_config(spec, COMMAND, laid_out) for laid_out in (plain, served))
+    before, after = (_json_of(compile_config(spec, COMMAND, laid_out)) for laid_out in (plain, served))
     namespaces = [entry for entry in after["linux"].pop("namespaces") if entry["type"] == "network"]
     assert {"type": "network"} in before["linux"].pop("namespaces")
     assert namespaces == joined
@@ -182,7 +190,7 @@ def test_ports_change_the_network_alone(runtime: str, joined: list[dict[str, str
 def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
     """A persistent sandbox differs in its command and its environment, and in nothing else."""
     spec = SandboxSpec(image=IMAGE)
-    ephemeral, persistent = (compile_config(spec, command, layout(spec)) for command in (COMMAND, None))
+    ephemeral, persistent = (_json_of(compile_config(spec, command, layout(spec))) for command in (COMMAND, None))
     assert persistent["process"]["args"] == ["/dev/init", "--", "/bin/cat"]
     assert {key for key in ephemeral if ephemeral[key] != persistent[key]} == {"process"}
     changed = {key for key in ephemeral["process"] if ephemeral["process"][key] != persistent["process"][key]}
@@ -355,7 +363,7 @@ def test_both_drivers_ask_for_the_same(spec: SandboxSpec) -> None:
     assert _mounted(ours) == _mounted_by_docker(host)
 
 
-def _mounted(document: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _mounted(document: OciConfig) -> dict[str, tuple[str, ...]]:
     """Return what is mounted of the spec: the kind and whether it is read-only, or the size."""
     found: dict[str, tuple[str, ...]] = {}
     for entry in document["mounts"]:
@@ -392,3 +400,8 @@ def test_more_open_files_than_the_hard_limit_are_an_error(monkeypatch: pytest.Mo
     assert "ulimit -Hn 1024" in raised.value.hint
     monkeypatch.setattr(resource, "getrlimit", lambda _number: (64, resource.RLIM_INFINITY))
     compile_config(spec, COMMAND, layout(spec))
+
+
+def _json_of(document: OciConfig) -> dict[str, Any]:
+    """Return the document as a runtime reads it."""
+    return cast("dict[str, Any]", json.loads(json.dumps(document)))

@@ -22,7 +22,7 @@ from leftovers import host_traces
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.config import compile_config
+from securebench.sandboxes.oci.config import OciConfig, compile_config
 from securebench.sandboxes.oci.reaper import runs_directory
 from securebench.sandboxes.oci.supervisor.cgroups import find_hierarchies
 from securebench.testing.conformance.bench import probe_command, read_until
@@ -137,7 +137,7 @@ def test_a_source_that_becomes_a_link_is_refused(
     source.mkdir()
     secret.mkdir()
 
-    def swap(*arguments: Any) -> dict[str, Any]:
+    def swap(*arguments: Any) -> OciConfig:
         document = compile_config(*arguments)
         source.rmdir()
         source.symlink_to(secret)

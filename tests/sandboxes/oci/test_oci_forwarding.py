@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +16,13 @@ from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.forwarding import ForwardedPort
 from securebench.sandboxes.oci.forwarding import open_forwarded_ports
 from securebench.sandboxes.oci.handle import ProcessHandle
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, ProcessReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "log": ""}
+ENDED = ProcessReport(started=True)
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_ports_come_before_the_end(
     """Each forwarded port is given its socket, in their order; the report of the end is another one."""
     handle, supervisor = channel
     hand_over(supervisor, listeners[:2])
-    send(supervisor, pack(ENDED))
+    send(supervisor, pack(asdict(ENDED)))
     served: list[tuple[str, socket.socket]] = []
     forwarded_ports = [
         ForwardedPort(1, lambda given: served.append(("one", given))),
@@ -74,7 +75,7 @@ def test_what_could_not_be_made_has_no_ports(channel: tuple[ProcessHandle, socke
     handle, supervisor = channel
     send(supervisor, pack({"failed": "no", "unsafe": True}))
     open_forwarded_ports(handle, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
-    assert handle.report(5) == {"failed": "no", "unsafe": True}
+    assert handle.report(5) == ProcessReport(failed="no", unsafe=True)
 
 
 def test_a_supervisor_that_is_gone_has_none(channel: tuple[ProcessHandle, socket.socket]) -> None:

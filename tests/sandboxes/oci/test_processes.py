@@ -48,9 +48,9 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(started), 60)
         for nothing in ("", "garbage", "0", "-3", "7 8"):
             started.write_text(nothing)
-            assert not process.outcome(EXIT_1, OomKills())["started"]
+            assert not process.outcome(EXIT_1, OomKills()).started
         started.write_text("7")
-        assert process.outcome(EXIT_1, OomKills())["started"]
+        assert process.outcome(EXIT_1, OomKills()).started
 
 
 def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_what_the_machine_did_to_it_is_reported(
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
         process.oom_before = OomKills(*before)
-        found = process.outcome(status, OomKills(*after))["lost"]
+        found = process.outcome(status, OomKills(*after)).lost
         assert lost in found
         assert bool(found) == bool(lost)
         process.killed = True
-        assert ("signal" in process.outcome(status, OomKills(*after))["lost"]) is False
+        assert ("signal" in process.outcome(status, OomKills(*after)).lost) is False
 
 
 def test_a_command_that_its_runtime_left_to_the_supervisor_kills_itself(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_command_that_its_runtime_left_to_the_supervisor_kills_itself(tmp_path
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
         process.is_adopted = True
         report = process.outcome(signal.SIGKILL, OomKills())
-    assert (report["exit"], report["lost"]) == (137, "")
+    assert (report.exit, report.lost) == (137, "")
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_a_first_process_that_was_killed_is_reported(
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
         process.first = process.is_adopted = True
-        found = process.outcome(status, OomKills(*starved))["lost"]
+        found = process.outcome(status, OomKills(*starved)).lost
         assert lost in found
         assert bool(found) == bool(lost)
         process.killed = True
-        assert "process" not in process.outcome(status, OomKills(*starved))["lost"]
+        assert "process" not in process.outcome(status, OomKills(*starved)).lost
 
 
 @pytest.mark.parametrize(("status", "lost"), [(137 << 8, "gone"), (signal.SIGKILL, "gone"), (5 << 8, ""), (0, "")])
@@ -136,7 +136,7 @@ def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int, lost:
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
         process.is_adopted = True
-        assert process.outcome(status, OomKills(), "gone")["lost"] == lost
+        assert process.outcome(status, OomKills(), "gone").lost == lost
 
 
 def test_a_process_that_ends_is_told_from_one_that_lives() -> None:

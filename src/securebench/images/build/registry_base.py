@@ -57,19 +57,7 @@ def build_on_base(
             decode=True,
             timeout=None,
         )
-        return _built_id(recipe, events, report)
-
-
-def _built_id(recipe: SystemRecipe, events: Iterable[Mapping[str, Any]], report: Callable[[str], None]) -> str:
-    image, error, reported = "", "", 0.0
-    for event in events:  # to the end, which frees the connection
-        error = str(event.get("error") or error).strip()
-        image = str((event.get("aux") or {}).get("ID") or image)
-        if step := str(event.get("stream") or "").strip():
-            report(step)
-        elif "status" in event and time.monotonic() - reported > PROGRESS_SECONDS:
-            reported = time.monotonic()
-            report(" ".join(str(event[key]) for key in ("status", "id", "progress") if event.get(key)))
+        image, error = read_build(events, report, lambda _output: None)
     if error or not image:
         raise ImageError(
             f"the Dockerfile of {recipe.name} failed: {error or 'the engine returned no image'}",
@@ -77,6 +65,26 @@ def _built_id(recipe: SystemRecipe, events: Iterable[Mapping[str, Any]], report:
             hint=f"see {recipe.dockerfile}",
         )
     return image
+
+
+def read_build(
+    events: Iterable[Mapping[str, Any]], report: Callable[[str], None], on_output: Callable[[str], object]
+) -> tuple[str, str]:
+    """Read the events of an engine's build, and return the id of its image and its error, either of which may be empty.
+
+    ``report`` gets the steps and the progress of downloads, ``on_output`` everything that the build printed.
+    """
+    image, error, reported = "", "", 0.0
+    for event in events:  # to the end, which frees the connection
+        error = str(event.get("error") or error).strip()
+        image = str((event.get("aux") or {}).get("ID") or image)
+        on_output(str(event.get("stream") or event.get("error") or ""))
+        if (step := str(event.get("stream") or "").strip()).startswith("Step "):
+            report(step.split("\n")[0])
+        elif "status" in event and time.monotonic() - reported > PROGRESS_SECONDS:
+            reported = time.monotonic()
+            report(" ".join(str(event[key]) for key in ("status", "id", "progress") if event.get(key)))
+    return image, error
 
 
 def _context(recipe: SystemRecipe) -> io.BytesIO:

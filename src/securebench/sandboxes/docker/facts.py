@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
 from securebench.sandboxes.base import DriverInfo
-from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
 from securebench.sandboxes.gvisor import RUNSC
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ def describe(engine: Engine, runtime: str | None) -> DriverInfo:
         "security": ",".join(facts.get("SecurityOptions") or ()),
         **{str(one["Name"]): str(one["Version"]) for one in components if one["Name"] in {"containerd", "runc"}},
     }
+    name = runtime or str(facts.get("DefaultRuntime", ""))
     return DriverInfo(
         "docker",
-        runtime or str(facts.get("DefaultRuntime", "")),
+        name,
         engine.version,
         details,
         enforced=tuple(name for name in ENFORCEABLE if name not in weaker),
         weaker=weaker,
+        lacks=(DriverFeature.FORWARDED_PORTS,) if name == RUNSC else (),
         foreign_files=True,  # root in a container is the host's root or, with user namespaces, another host user
     )
 

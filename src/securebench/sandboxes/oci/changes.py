@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
     """Return the changes of the exited ``handle`` in ``path``. Raises the errors of :meth:`Sandbox.collected`."""
     report = handle.report(0.0)
-    outcome = report.get("collected")
+    outcome = report.collected
     if outcome == UNCHANGED:
         return CollectedLayer(-1)
     if outcome == REPLACED:
         raise DirectoryReplacedError(path)
     if outcome != CHANGED:
-        raise nothing_to_collect() if outcome is None else _lost(str(outcome))
+        raise _lost(outcome) if outcome else nothing_to_collect()
     if handle.descriptor < 0:
         raise _lost("this process has too many open files")
-    return CollectedLayer(handle.descriptor, report["opaque"], whole=report["whole"])
+    return CollectedLayer(handle.descriptor, report.opaque, whole=report.whole)
 
 
 def _lost(why: str) -> InfrastructureError:

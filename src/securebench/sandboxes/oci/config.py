@@ -28,7 +28,7 @@ import base64
 import resource
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
 
 from securebench.errors import ConfigError, EngineError
 from securebench.sandboxes.arguments import (
@@ -104,7 +104,62 @@ class HostLayout:
     oom_score: int = field(default_factory=_own_oom_score)
 
 
-def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> dict[str, Any]:
+class OciMount(TypedDict):
+    """A mount of the configuration."""
+
+    destination: str
+    type: str
+    source: str
+    options: list[str]
+
+
+class OciRlimit(TypedDict):
+    """A resource limit of a process."""
+
+    type: str
+    soft: int
+    hard: int
+
+
+class OciProcessConfig(TypedDict):
+    """The process of a configuration, or a further one in the same sandbox."""
+
+    terminal: bool
+    user: dict[str, int]
+    args: list[str]
+    env: list[str]
+    cwd: str
+    capabilities: dict[str, list[str]]
+    rlimits: list[OciRlimit]
+    noNewPrivileges: bool
+    oomScoreAdj: int
+
+
+class OciLinux(TypedDict):
+    """What a configuration says about the kernel's namespaces, paths and filters."""
+
+    namespaces: list[dict[str, str]]
+    uidMappings: IdMap
+    gidMappings: IdMap
+    maskedPaths: list[str]
+    readonlyPaths: list[str]
+    cgroupsPath: NotRequired[str]
+    seccomp: NotRequired[Mapping[str, Any]]
+
+
+class OciConfig(TypedDict):
+    """The configuration of a sandbox, as OCI's runtime specification 1.0.2 has it."""
+
+    ociVersion: str
+    hostname: str
+    root: dict[str, str | bool]
+    process: OciProcessConfig
+    mounts: list[OciMount]
+    annotations: dict[str, str]
+    linux: OciLinux
+
+
+def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> OciConfig:
     """Return the configuration of a sandbox. ``command`` is ``None`` for a persistent one.
 
     Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly, and
@@ -129,7 +184,7 @@ def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayou
     }
 
 
-def compile_process(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> dict[str, Any]:
+def compile_process(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> OciProcessConfig:
     """Return the OCI process of ``command``, such as for a persistent sandbox. Raises as :func:`compile_config`."""
     of_command = {} if command is None else command.environment
     return {
@@ -151,7 +206,7 @@ def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
     return {"bounding": granted, "effective": effective, "permitted": effective, "inheritable": [], "ambient": []}
 
 
-def _rlimits(limits: Limits, layout: HostLayout) -> list[dict[str, Any]]:
+def _rlimits(limits: Limits, layout: HostLayout) -> list[OciRlimit]:
     _check_open_files(limits.open_files)
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
     if layout.cgroup is None:
@@ -180,7 +235,7 @@ def _no_new_privileges(spec: SandboxSpec) -> bool:
     return bool(spec.security_opt)
 
 
-def _mounts(spec: SandboxSpec, layout: HostLayout) -> list[dict[str, Any]]:
+def _mounts(spec: SandboxSpec, layout: HostLayout) -> list[OciMount]:
     tmpfs = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "exec") for path in spec.tmpfs]
     volumes = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "noexec") for path in empty_volumes(spec)]
     staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in binds(spec)]
@@ -189,11 +244,11 @@ def _mounts(spec: SandboxSpec, layout: HostLayout) -> list[dict[str, Any]]:
     return [*_kernel_mounts(layout), _bind(INIT_TARGET, layout, read_only=True), *sorted(everything, key=_depth)]
 
 
-def _depth(mount: dict[str, Any]) -> int:
-    return str(mount["destination"]).rstrip("/").count("/")
+def _depth(mount: OciMount) -> int:
+    return mount["destination"].rstrip("/").count("/")
 
 
-def _kernel_mounts(layout: HostLayout) -> list[dict[str, Any]]:
+def _kernel_mounts(layout: HostLayout) -> list[OciMount]:
     closed = ("nosuid", "noexec", "nodev")
     terminals = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")
     return [
@@ -206,7 +261,7 @@ def _kernel_mounts(layout: HostLayout) -> list[dict[str, Any]]:
     ]
 
 
-def _devices(layout: HostLayout) -> dict[str, Any]:
+def _devices(layout: HostLayout) -> OciMount:
     source = layout.sources.get(DEVICES_TARGET)
     closed = ("nosuid", "noexec", "nodev", "ro")
     if source is None:
@@ -214,16 +269,16 @@ def _devices(layout: HostLayout) -> dict[str, Any]:
     return _mount(DEVICES_TARGET, "bind", source, "bind", "rprivate", *closed)
 
 
-def _tmpfs(path: str, size: int, *flags: str) -> dict[str, Any]:
+def _tmpfs(path: str, size: int, *flags: str) -> OciMount:
     return _mount(path, "tmpfs", "tmpfs", "rw", *flags, "mode=1777", *tmpfs_bounds(size))
 
 
-def _bind(target: str, layout: HostLayout, *, read_only: bool) -> dict[str, Any]:
+def _bind(target: str, layout: HostLayout, *, read_only: bool) -> OciMount:
     flags = ("bind", "rprivate", "nosuid", "nodev", "ro" if read_only else "rw")
     return _mount(target, "bind", layout.sources[target], *flags)
 
 
-def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+def _mount(destination: str, kind: str, source: str, *options: str) -> OciMount:
     return {"destination": destination, "type": kind, "source": source, "options": list(options)}
 
 
@@ -233,25 +288,20 @@ def _annotations(layout: HostLayout) -> dict[str, str]:
     return {}
 
 
-def _linux(layout: HostLayout) -> dict[str, Any]:
-    below = layout.cgroup is not None and layout.runtime.owns_cgroups
-    cgroup = {"cgroupsPath": f"{layout.cgroup}/runtime"} if below else {}
-    return {
+def _linux(layout: HostLayout) -> OciLinux:
+    linux: OciLinux = {
         "namespaces": _namespaces(layout),
         "uidMappings": layout.uid_map,
         "gidMappings": layout.gid_map,
         "maskedPaths": list(MASKED_PATHS),
         "readonlyPaths": list(READ_ONLY_PATHS),
-        **cgroup,
-        **_seccomp(layout),
     }
-
-
-def _seccomp(layout: HostLayout) -> dict[str, Any]:
-    if layout.runtime.uses_compiled_seccomp:
-        return {}
-    document = layout.seccomp.document
-    return {"seccomp": profile_of_gvisor(document) if layout.runtime.refuses_with_eperm else document}
+    if layout.cgroup is not None and layout.runtime.owns_cgroups:
+        linux["cgroupsPath"] = f"{layout.cgroup}/runtime"
+    if not layout.runtime.uses_compiled_seccomp:
+        document = layout.seccomp.document
+        linux["seccomp"] = profile_of_gvisor(document) if layout.runtime.refuses_with_eperm else document
+    return linux
 
 
 def _namespaces(layout: HostLayout) -> list[dict[str, str]]:

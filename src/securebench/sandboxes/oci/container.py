@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.oci.config import OciConfig, OciProcessConfig
     from securebench.sandboxes.oci.connection import Hello, SupervisorConnection
     from securebench.sandboxes.oci.handle import ProcessHandle
     from securebench.sandboxes.oci.optimisations import Optimisations
@@ -185,7 +186,11 @@ class OciContainer:
             os.fchown(descriptor, outside(uids, self._spec.user[0]), outside(gids, self._spec.user[1]))
 
     def _send(
-        self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: ProcessHandle | None = None
+        self,
+        request: dict[str, Any],
+        document: OciConfig | OciProcessConfig,
+        pipes: Pipes,
+        within: ProcessHandle | None = None,
     ) -> ProcessHandle:
         if request["detached"]:
             self._chown(pipes)

@@ -10,11 +10,11 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from securebench.errors import EngineError, InfrastructureError
 from securebench.ipc.frames import FrameError, pack, receive, send
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, LIMIT, REPORT_DESCRIPTORS
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, LIMIT, REPORT_DESCRIPTORS, ProcessReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ class ProcessHandle:
         self._within = within
         weakref.finalize(self, channel.close)  # not earlier: another thread may be polling it
         self._reading = threading.Lock()
-        self._report: dict[str, Any] | None = None
+        self._report: ProcessReport | None = None
         self._lost = False
         self._listeners: list[socket.socket] | None = None
         self.descriptor = -1
@@ -48,7 +48,7 @@ class ProcessHandle:
                 self._read()
             return self._report is not None or self._lost
 
-    def report(self, timeout: float) -> dict[str, Any]:
+    def report(self, timeout: float) -> ProcessReport:
         """Wait until it exits.
 
         Raises :class:`EngineError` if the supervisor is gone, or reports nothing for ``timeout`` seconds.
@@ -91,7 +91,7 @@ class ProcessHandle:
         if self._within is None:
             return False
         try:
-            return not self._within.report(timeout).get("lost")
+            return not self._within.report(timeout).lost
         except EngineError:  # it is still running, or its state is unknown
             return False
 
@@ -138,11 +138,11 @@ class ProcessHandle:
         if received is None:
             self._lost = True
             return
-        report, descriptors = received
-        if FORWARDED_PORTS in report:
-            self._listeners = _sockets(descriptors, report[FORWARDED_PORTS])
+        body, descriptors = received
+        if FORWARDED_PORTS in body:
+            self._listeners = _sockets(descriptors, body[FORWARDED_PORTS])
             return
-        self._report = report
+        self._report = ProcessReport(**body)
         if descriptors:
             self.descriptor = descriptors[0]
             weakref.finalize(self, os.close, self.descriptor)  # not earlier: another thread may be reading it

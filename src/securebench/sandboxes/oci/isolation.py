@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import DriverInfo
-from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
 from securebench.sandboxes.oci.host_root import host_root
 from securebench.sandboxes.oci.sandbox import OciSandbox
 from securebench.sandboxes.self_test import inspect_sandbox
@@ -53,7 +53,15 @@ def describe(context: OciContext) -> DriverInfo:
         "rootless": "yes" if os.geteuid() else "no",
         "init": context.init.name,
     }
-    return DriverInfo("oci", runtime.name, runtime.version, details, isolation.enforced, isolation.weaker)
+    return DriverInfo(
+        "oci",
+        runtime.name,
+        runtime.version,
+        details,
+        isolation.enforced,
+        isolation.weaker,
+        lacks=() if runtime.has_forwarded_ports else (DriverFeature.FORWARDED_PORTS,),
+    )
 
 
 def prove(context: OciContext) -> Isolation:

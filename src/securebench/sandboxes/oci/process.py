@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import ExitState
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.handle import ProcessHandle
     from securebench.sandboxes.oci.streams import OciStreams
+    from securebench.sandboxes.oci.wire import ProcessReport
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -112,15 +113,15 @@ class OciProcess(BoundedProcess["OciStreams"]):
             self._output_exceeded = True
             self.kill()
 
-    def _final_state(self, report: dict[str, Any]) -> ExitState:
+    def _final_state(self, report: ProcessReport) -> ExitState:
         return ExitState(
             exit_code=self._exit_code(report),
-            timed_out=report["timed_out"],
+            timed_out=report.timed_out,
             output_limit_exceeded=self._output_exceeded,
-            out_of_memory=report["out_of_memory"],
+            out_of_memory=report.out_of_memory,
         )
 
-    def _exit_code(self, report: dict[str, Any]) -> int:
+    def _exit_code(self, report: ProcessReport) -> int:
         """Return its exit code. Raises :class:`InfrastructureError` for failures of the machine or the runtime.
 
         Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The runtime of a command then does not
@@ -130,41 +131,41 @@ class OciProcess(BoundedProcess["OciStreams"]):
         try:
             return _exit_code(report, command=self._handle.is_command)
         except InfrastructureError:
-            began = report.get("started") or _HAS_ENDED.search(report.get("log", ""))
-            if began and not report.get("lost") and self._handle.container_exited(_EXIT_NOTICE_SECONDS):
+            began = report.started or _HAS_ENDED.search(report.log)
+            if began and not report.lost and self._handle.container_exited(_EXIT_NOTICE_SECONDS):
                 return _SIGKILLED
             raise
 
 
-def raise_failure(report: dict[str, Any]) -> NoReturn:
+def raise_failure(report: ProcessReport) -> NoReturn:
     """Raise the error of a container that exited too early: :class:`InfrastructureError` or unsafe mounts."""
     code = _exit_code(report, command=False)
     raise InfrastructureError(f"a sandbox exited with {code} before it could run anything")
 
 
-def _exit_code(report: dict[str, Any], *, command: bool) -> int:
-    if "failed" in report:
+def _exit_code(report: ProcessReport, *, command: bool) -> int:
+    if report.failed:
         raise _refused(report)
-    if report["lost"]:
-        raise InfrastructureError(f"a sandbox was lost: {report['lost']}", hint=_hint(report["lost"]))
-    problem = _runtime_error(report["log"])
+    if report.lost:
+        raise InfrastructureError(f"a sandbox was lost: {report.lost}", hint=_hint(report.lost))
+    problem = _runtime_error(report.log)
     if not problem:
         _require_start(report)
-        return int(report["exit"])
+        return report.exit
     code = _start_failure_code(problem) if command else None
     if code is None:
         raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")
     return code
 
 
-def _require_start(report: dict[str, Any]) -> None:
+def _require_start(report: ProcessReport) -> None:
     """Raise :class:`InfrastructureError` for a runtime that exited, or timed out, before it started anything.
 
     Not if the driver killed it, or if its sandbox has too little memory for it.
     """
-    cancelled = report["killed"] and not report["timed_out"]
-    if not report["started"] and not cancelled and not report["out_of_memory"]:
-        how = "reached the time limit" if report["timed_out"] else f"exited with {report['exit']}"
+    cancelled = report.killed and not report.timed_out
+    if not report.started and not cancelled and not report.out_of_memory:
+        how = "reached the time limit" if report.timed_out else f"exited with {report.exit}"
         raise InfrastructureError(
             f"the runtime {how} before it started anything, and its log does not say why",
             hint="run the runtime by hand to check that it works, then continue with --resume",
@@ -177,14 +178,14 @@ def _hint(lost: str) -> str:
     return "check what kills processes on this machine, then continue with --resume"
 
 
-def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationError:
-    if report.get("unsafe"):
+def _refused(report: ProcessReport) -> InfrastructureError | MaterializationError:
+    if report.unsafe:
         return MaterializationError(
-            report["failed"],
+            report.failed,
             code="mount-unsafe",
             hint="mount a regular file or directory by its real path (Path.resolve()), which no other user can change",
         )
-    return InfrastructureError(f"cannot create a sandbox: {report['failed']}")
+    return InfrastructureError(f"cannot create a sandbox: {report.failed}")
 
 
 def _runtime_error(log: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -34,6 +35,30 @@ REPORT_DESCRIPTORS: Final = 8
 
 START_DESCRIPTORS: Final = 5
 """How many descriptors start a process: its channel, the request and three streams."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReport:
+    """How a process ended. ``failed`` is why it could not be started, ``unsafe`` that a mount's source is to blame.
+
+    ``exit`` is its exit code or that of its runtime, ``started`` whether the runtime started it, ``log`` what the
+    runtime logged. ``lost`` is why its end says nothing about what ran in it. For a container whose changes are
+    collected, ``collected`` is the outcome, ``opaque`` the extended attribute of a directory that hides the image's
+    entries, and ``whole`` whether the collected directory or one above it has that attribute.
+    """
+
+    failed: str = ""
+    unsafe: bool = False
+    exit: int = 0
+    timed_out: bool = False
+    out_of_memory: bool = False
+    killed: bool = False
+    started: bool = False
+    lost: str = ""
+    log: str = ""
+    collected: str = ""
+    opaque: str = ""
+    whole: bool = False
 
 
 def write_request(request: Mapping[str, Any], document: bytes) -> int:

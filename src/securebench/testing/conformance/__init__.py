@@ -31,5 +31,8 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
-    """Run every check on ``driver`` with ``image``. Nothing is raised: look at each outcome."""
+    """Run every check on ``driver`` with ``image``. Nothing is raised: look at each outcome.
+
+    Checks of a feature that the driver declares to lack are skipped (``CheckOutcome.skipped``).
+    """
     return run_checks(CHECKS, driver, image)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.base import Command, Limits, SandboxSpec
+from securebench.sandboxes.copying import adapted
+from securebench.sandboxes.enforcement import DriverFeature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.base import CommandResult, Sandbox, SandboxDriver, SandboxProcess
+    from securebench.sandboxes.base import CommandResult, DriverInfo, Sandbox, SandboxDriver, SandboxProcess
 
 PROBE = (Path(__file__).parent / "probe.py").read_text(encoding="utf-8")
 """The source of the program that checks run in a sandbox: see :mod:`securebench.testing.conformance.probe`."""
@@ -103,17 +105,26 @@ class Check:
     """One property of every driver. ``sentence`` states it as a fact.
 
     ``needs`` are names in :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`. A driver that declares one of them as
-    not enforced may fail the check.
+    not enforced may fail the check. A driver that declares that it lacks one of the ``features`` is not checked.
     """
 
     name: str
     sentence: str
     function: Callable[[Bench], None]
     needs: tuple[str, ...] = ()
+    features: tuple[DriverFeature, ...] = ()
+
+    def skipped(self, info: DriverInfo) -> str:
+        """Return why the driver described by ``info`` is not checked, or an empty string if it is."""
+        lacking = [feature for feature in self.features if feature in info.lacks]
+        return f"this driver declares that it lacks {lacking[0]}" if lacking else ""
 
     def run(self, driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
-        """Run it. Raises :class:`ConformanceError`, or what the driver raises."""
-        bench = Bench(driver, image, directory)
+        """Run it. Raises :class:`ConformanceError`, or what the driver raises.
+
+        As in a run, what the driver lacks is replaced where that is possible.
+        """
+        bench = Bench(adapted(driver), image, directory)
         try:
             self.function(bench)
         finally:
@@ -131,10 +142,13 @@ class CheckRegistry:
         return self.needing()(function)
 
     def needing(self, *names: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
-        """Return a decorator that adds a function whose check needs the restrictions ``names``."""
+        """Return a decorator that adds a function whose check needs the restrictions or features ``names``."""
+        features = tuple(name for name in names if isinstance(name, DriverFeature))
+        needs = tuple(name for name in names if not isinstance(name, DriverFeature))
 
         def add(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
-            self._checks.append(Check(function.__name__, (function.__doc__ or "").strip(), function, names))
+            sentence = (function.__doc__ or "").strip()
+            self._checks.append(Check(function.__name__, sentence, function, needs, features))
             return function
 
         return add
@@ -145,16 +159,21 @@ class CheckRegistry:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """The result of one check. ``problem`` is empty if the driver conforms."""
+    """The result of one check. ``problem`` is empty if the driver conforms. ``skipped`` is why it was not run."""
 
     check: Check
     problem: str = ""
+    skipped: str = ""
 
 
 def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
     """Run ``checks`` in order, each with its own directory, and return the results. Nothing is raised."""
     outcomes = []
+    info = driver.info()
     for check in checks:
+        if reason := check.skipped(info):
+            outcomes.append(CheckOutcome(check, skipped=reason))
+            continue
         directory = Path(tempfile.mkdtemp(prefix="conformance-")).resolve()
         directory.chmod(0o755)
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.sandboxes.base import Mount
 from securebench.sandboxes.collected import DirectoryReplacedError
+from securebench.sandboxes.enforcement import DriverFeature
 from securebench.testing.conformance.bench import (
     Bench,
     CheckRegistry,
@@ -31,7 +32,7 @@ _STILL_SECONDS = 0.3
 _SPARSE_BYTES = 64 << 20
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def the_files_of_an_image_are_shown(bench: Bench) -> None:
     """The files of an image on the host are the same as in its sandboxes, byte for byte."""
     path = f"{_library(bench)}/message.py"
@@ -40,7 +41,7 @@ def the_files_of_an_image_are_shown(bench: Bench) -> None:
     require_equal(bench.output("read", path), f"{content}\nok".strip(), "the file")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def an_unchanged_directory_is_collected_as_it_was(bench: Bench) -> None:
     """An unchanged directory is collected as it is in the image."""
     before, after = _collected(bench)
@@ -48,7 +49,7 @@ def an_unchanged_directory_is_collected_as_it_was(bench: Bench) -> None:
     require_equal(after, before, "the directory")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def changes_are_collected(bench: Bench) -> None:
     """Added, changed and removed files, and changed modes, are collected."""
     before, after = _collected(bench, "add", "add deep", "edit", "remove", "mode")
@@ -65,14 +66,14 @@ def changes_are_collected(bench: Bench) -> None:
     _require_collected(after, expected)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def names_are_bytes(bench: Bench) -> None:
     """A name that is not valid UTF-8 is collected unchanged (H09)."""
     before, after = _collected(bench, "add odd")
     _require_collected(after, before | {b"odd \xff\n-name": _file(b"odd")})
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_replaced_directory_loses_its_files(bench: Bench) -> None:
     """A directory that was removed and recreated contains only its new files; a file or link may replace it."""
     for change, entries in {
@@ -86,7 +87,7 @@ def a_replaced_directory_loses_its_files(bench: Bench) -> None:
         _require_collected(after, kept | entries)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def links_are_data(bench: Bench) -> None:
     """A symbolic link is collected as the name of its target, without the target's content (H01)."""
     before, after = _collected(bench, "link", "file to link")
@@ -94,14 +95,14 @@ def links_are_data(bench: Bench) -> None:
     _require_collected(after, before | links)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def set_id_files_are_reported(bench: Bench) -> None:
     """A set-id file is collected with its mode (H06)."""
     before, after = _collected(bench, "set id")
     _require_collected(after, before | {b"setid": ("file", 0o6755, 1, b"x")})
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def special_files_are_reported(bench: Bench) -> None:
     """A FIFO is collected as a FIFO; a socket as a socket or not at all. Devices cannot be created (H05)."""
     before, after = _collected(bench, "pipe", "socket", refused=("device",))
@@ -109,14 +110,14 @@ def special_files_are_reported(bench: Bench) -> None:
     _require_collected(after, before | {b"pipe": ("pipe", 0o644, 0, b"")})
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def no_mark_can_be_forged(bench: Bench) -> None:
     """The whiteouts and opaque marks of a layer cannot be created from inside (H17)."""
     before, after = _collected(bench, refused=("removal",), either=("opaque",))
     _require_collected(after, before)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_sparse_file_has_its_size(bench: Bench) -> None:
     """A sparse file is collected with its apparent size, which the file size limit bounds (H07)."""
     before, after = _collected(bench, "sparse")
@@ -125,7 +126,7 @@ def a_sparse_file_has_its_size(bench: Bench) -> None:
     _require_collected(after, before | {b"sparse": _file(b"s")})
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_removed_directory_is_reported(bench: Bench) -> None:
     """If the directory was removed, or is now a file or link, the candidate fails; no link is followed (H15)."""
     for change in ("all removed", "all to file", "all to link", "parent to link"):
@@ -133,14 +134,14 @@ def a_removed_directory_is_reported(bench: Bench) -> None:
         require_raises(sandbox.collected, DirectoryReplacedError)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_recreated_directory_loses_its_files(bench: Bench) -> None:
     """If the directory itself was removed and recreated, it contains only its new files."""
     _, after = _collected(bench, "all anew")
     _require_collected(after, {b"only": _file(b"only")})
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def surviving_processes_change_nothing(bench: Bench) -> None:
     """Processes that survive the command, or its time limit, cannot change what is collected (A24)."""
     path = _library(bench)
@@ -156,7 +157,7 @@ def surviving_processes_change_nothing(bench: Bench) -> None:
         require_equal(second, first, "the directory, a moment later")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def an_image_stays_as_it_was(bench: Bench) -> None:
     """Changes to a sandbox's root are not visible in other sandboxes or in the image's files (A24)."""
     path = _library(bench)
@@ -168,7 +169,7 @@ def an_image_stays_as_it_was(bench: Bench) -> None:
     require_equal(after, before, "another sandbox")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
     """Collecting before the command has ended, after closing, or without ``collect`` in the spec raises an error."""
     path = _library(bench)
@@ -187,7 +188,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
     require_raises(plain.collected, InfrastructureError)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.IMAGE_TREE)
 def uncollectable_directories_are_rejected(bench: Bench) -> None:
     """Only a directory of the image can be collected, without mounts on it, and from a writable root."""
     path = _library(bench)

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Command, Mount
+from securebench.sandboxes.enforcement import DriverFeature
 from securebench.testing.conformance.bench import (
     Bench,
     CheckRegistry,
@@ -79,14 +80,14 @@ def output_before_a_time_limit_is_kept(bench: Bench) -> None:
     require_equal(result.stdout, b"asleep\n", "the output")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.HOST_MOUNTS)
 def a_time_limit_ends_its_children(bench: Bench) -> None:
     """A time limit also ends child processes, even daemons in their own sessions (A05, I14)."""
     bench.sandbox(**_shared_mount(bench)).run(probe_command("tick", workspace_path("ticks"), "wait", timeout=_SHORT))
     _require_still(bench)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.HOST_MOUNTS)
 def a_time_limit_ends_a_persistent_sandbox(bench: Bench) -> None:
     """In a persistent sandbox a time limit ends all processes, including those of earlier commands."""
     sandbox = bench.sandbox(persistent=True, **_shared_mount(bench))
@@ -96,14 +97,14 @@ def a_time_limit_ends_a_persistent_sandbox(bench: Bench) -> None:
     _require_still(bench)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.HOST_MOUNTS)
 def daemons_end_with_an_ephemeral_command(bench: Bench) -> None:
     """A daemon of an ephemeral command ends with it (A04)."""
     bench.sandbox(**_shared_mount(bench)).run(probe_command("tick", workspace_path("ticks"), "leave"))
     _require_still(bench)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.HOST_MOUNTS)
 def closing_ends_running_processes(bench: Bench) -> None:
     """When ``close`` returns, no process of the sandbox is running, in both kinds of sandbox (A05)."""
     for persistent in (False, True):

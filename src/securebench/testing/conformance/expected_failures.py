@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.gvisor import RUNSC
-from securebench.testing.conformance import forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,10 +21,6 @@ GVISOR: Final[Mapping[str, str]] = {
     "read_only_mounts_stay_as_they_are": "gVisor checks the mode of a file first, and answers EACCES instead of EROFS",
     "privileges_cannot_be_gained": "gVisor filters the first process and its children: no later call reaches the host",
     "an_ordinary_user_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
-    **dict.fromkeys(
-        (check.name for check in forwarding.CHECKS if check.name != "invalid_ports_are_rejected"),
-        "gVisor has its own network stack, so forwarded ports are not supported, and the driver reports that",
-    ),
     "root_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
 }
 """Differences between gVisor's kernel and the host's, by the name of the check. None of them weakens the host."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.errors import ConfigError
 from securebench.sandboxes.base import Mount
+from securebench.sandboxes.enforcement import DriverFeature
 from securebench.sandboxes.forwarding import MAX_FORWARDED_PORTS, ForwardedPort
 from securebench.testing.addresses import own_addresses, resolvers
 from securebench.testing.conformance.bench import (
@@ -99,7 +100,7 @@ def called(bench: Bench, *words: str, **options: Any) -> str:
     return bench.output("call", *(words or (str(PORT), "hello")), **options)
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_port_answers_from_the_start(bench: Bench) -> None:
     """A process can connect to a forwarded port from its start, in both kinds of sandbox."""
     for persistent in (False, True):
@@ -108,7 +109,7 @@ def a_port_answers_from_the_start(bench: Bench) -> None:
         require_equal(answer, "outside: hello", "the answer")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def each_port_reaches_its_own_server(bench: Bench) -> None:
     """Each of several forwarded ports leads to its own server, for any number of connections."""
     with serving("one") as one, serving("two") as two:
@@ -120,7 +121,7 @@ def each_port_reaches_its_own_server(bench: Bench) -> None:
             require_equal(output, f"{name}: hello\n".encode(), f"the answer at port {port}")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def each_container_has_its_own_ports(bench: Bench) -> None:
     """Each command of an ephemeral sandbox has its own forwarded port; those of a persistent one share one."""
     for persistent, expected in ((False, 2), (True, 1)):
@@ -131,7 +132,7 @@ def each_container_has_its_own_ports(bench: Bench) -> None:
             require_equal(len(server.listeners), expected, "forwarded ports that were served")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_there_is_still_only_loopback(bench: Bench) -> None:
     """Besides forwarded ports there is only the loopback interface, no route, and no other listener (J03, J12)."""
     for persistent in (False, True):
@@ -143,7 +144,7 @@ def with_a_port_there_is_still_only_loopback(bench: Bench) -> None:
         require_equal(found, expected, "the network")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
     """Root in a sandbox with a forwarded port has no capabilities and cannot do anything forbidden (A22, I18)."""
     with serving() as server:
@@ -152,7 +153,7 @@ def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
         require_equal(set(bench.facts(**options)["capabilities"].values()), {0}, "capabilities")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
     """No server on the host's loopback or other addresses can be reached, nor a gateway (J01, J08)."""
     with serving() as server, socket.create_server(("", 0)) as hosts:
@@ -163,7 +164,7 @@ def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
             require(outcome in _UNREACHABLE, f"connecting to {address}: {outcome}")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_names_are_not_resolved(bench: Bench) -> None:
     """No DNS resolver can be reached, neither an engine's nor the host's, and no name is resolved (J04)."""
     with serving() as server:
@@ -174,7 +175,7 @@ def with_a_port_names_are_not_resolved(bench: Bench) -> None:
         require_equal(sandbox.run(probe_command("resolve", "example.com")).stdout, b"unknown\n", "resolving a name")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def forwarded_ports_are_private(bench: Bench) -> None:
     """Two sandboxes with the same forwarded port each reach their own server; one without it reaches neither (A24)."""
     with serving("one") as one, serving("two") as two:
@@ -186,7 +187,7 @@ def forwarded_ports_are_private(bench: Bench) -> None:
     require_equal(output, [b"one: hello\n", b"two: hello\n", b"ECONNREFUSED\n"], "the answers")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def listening_ports_are_private(bench: Bench) -> None:
     """A port that a process with a forwarded port listens on cannot be reached from other sandboxes or the host."""
     with serving() as server:
@@ -199,7 +200,7 @@ def listening_ports_are_private(bench: Bench) -> None:
         process.kill()
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def connections_end_with_their_sandbox(bench: Bench) -> None:
     """A time limit, a kill and closing end the connections of a sandbox, and the server sees their end."""
     for persistent in (False, True):
@@ -213,7 +214,7 @@ def connections_end_with_their_sandbox(bench: Bench) -> None:
                 require(server.ended.wait(TIMEOUT_SECONDS), f"the connection did not end with: {ending}")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_port_can_be_closed_from_outside(bench: Bench) -> None:
     """Once the server of a forwarded port is closed, connections are refused, and nothing else changes."""
     with serving() as server:
@@ -224,7 +225,7 @@ def a_port_can_be_closed_from_outside(bench: Bench) -> None:
     )
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS, DriverFeature.IMAGE_TREE)
 def ports_change_nothing_else(bench: Bench) -> None:
     """Mounts, a writable root and collecting work the same with forwarded ports."""
     mounts = (Mount(bench.shared(), workspace_path(), read_only=False),)
@@ -238,7 +239,7 @@ def ports_change_nothing_else(bench: Bench) -> None:
         require(b"added" in read_collected(sandbox.collected(), pristine), "the change is collected")
 
 
-@CHECKS
+@CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_failing_server_prevents_the_sandbox(bench: Bench) -> None:
     """An error of the function that serves a forwarded port is raised by opening, and the port is closed."""
     given: list[socket.socket] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 
 from securebench.sandboxes.base import BASE_ENVIRONMENT, UNPRIVILEGED_USER, Mount
@@ -15,6 +16,7 @@ from securebench.testing.conformance.bench import (
     require_equal,
     workspace_path,
 )
+from securebench.testing.conformance.collected_tree import read_directory
 
 CHECKS = CheckRegistry()
 
@@ -157,11 +159,43 @@ def read_only_mounts_stay_as_they_are(bench: Bench) -> None:
 
 @CHECKS
 def writable_mounts_are_shared(bench: Bench) -> None:
-    """Data written to a writable mount is immediately visible on the host."""
+    """Data that a command wrote to a writable mount is on the host when it has ended."""
     directory = bench.shared()
     mounts = (Mount(directory, workspace_path(), read_only=False),)
     require_equal(bench.output("write", workspace_path("note"), "from inside", mounts=mounts), "ok", "writing")
     require_equal((directory / "note").read_text(), "from inside", "the host's file")
+
+
+@CHECKS
+def mounts_keep_their_content(bench: Bench) -> None:
+    """Files, modes, links and names of a writable mount are the same before and after a command that adds one."""
+    directory = bench.shared()
+    (directory / "empty").mkdir()
+    (directory / "program").write_bytes(bytes(range(256)) * 999)
+    (directory / os.fsdecode(b"odd \xff\n-name")).write_text("odd")
+    (directory / "link").symlink_to("/nowhere/else")
+    for path, mode in ((directory / "empty", 0o755), (directory / "program", 0o755)):
+        path.chmod(mode)
+    before = read_directory(directory)
+    mounts = (Mount(directory, workspace_path(), read_only=False),)
+    require_equal(bench.output("write", workspace_path("note"), "x", mounts=mounts), "ok", "writing")
+    (directory / "note").unlink()
+    require_equal(read_directory(directory), before, "the directory")
+
+
+@CHECKS
+def mounts_can_be_refreshed(bench: Bench) -> None:
+    """After ``refresh`` a sandbox sees no file that was removed from the source of a mount."""
+    directory = bench.shared()
+    (directory / "note").write_text("from the host")
+    (directory / "note").chmod(0o644)
+    mount = Mount(directory, workspace_path())
+    sandbox = bench.sandbox(mounts=(mount,), persistent=True)
+    command = probe_command("read", workspace_path("note"))
+    require_equal(sandbox.run(command).stdout, b"from the host\nok\n", "the file")
+    (directory / "note").unlink()
+    sandbox.refresh(mount)
+    require_equal(sandbox.run(command).stdout, b"ENOENT\n", "the removed file")
 
 
 @CHECKS

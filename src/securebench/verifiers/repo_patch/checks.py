@@ -159,6 +159,7 @@ class CommandRun:
                     f"could not write the tree under test into the sandbox (exit {laid.exit_code}): {error}"
                 )
             layout.remove()
+            sandbox.refresh(layout.mount)
             result = conversation.run(sandbox, command) if conversation else sandbox.run(command)
         self._details["exit_code"] = result.exit_code
         _require_end(result, self._request)

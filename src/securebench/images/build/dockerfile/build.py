@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
 from securebench.engine.client import connect
 from securebench.errors import EngineError, ImageError
 from securebench.images.build.dockerfile.bases import with_bases
 from securebench.images.build.dockerfile.context import DOCKERFILE, context_archive
+from securebench.images.build.registry_base import read_build
 from securebench.images.resolve import resolve
 from securebench.strict_input.files import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from securebench.engine.client import Engine
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from securebench.images.store.image_store import ImageStore
 
 _MAX_DOCKERFILE: Final = 1024 * 1024
-_PROGRESS_SECONDS: Final = 2.0
 _LINES_SHOWN: Final = 10
 
 
@@ -79,7 +78,10 @@ class DockerfileBuild:
                 decode=True,
                 timeout=None,
             )
-            return self._followed(events, log, rewritten)
+            image, error = read_build(events, self.report, log.write)
+        if error or not image:
+            raise self._failed(error, rewritten)
+        return image
 
     def _rewritten(self) -> Rewritten:
         """Return the Dockerfile with its bases replaced by ids in the engine, which are unambiguous."""
@@ -90,28 +92,14 @@ class DockerfileBuild:
         }
         return with_bases(text, ids, self.recipe.build_args)
 
-    def _followed(self, events: Iterable[Mapping[str, Any]], log: IO[str], rewritten: Rewritten) -> str:
-        image, error, reported = "", "", 0.0
-        last: list[str] = []
-        for event in events:  # to the end, which frees the connection
-            error = str(event.get("error") or error).strip()
-            image = str((event.get("aux") or {}).get("ID") or image)
-            if output := str(event.get("stream") or event.get("error") or ""):
-                log.write(output)
-                last = [*last, *filter(None, output.split("\n"))][-_LINES_SHOWN:]
-            if (step := str(event.get("stream") or "").strip()).startswith("Step "):
-                self.report(step.split("\n")[0])
-            elif "status" in event and time.monotonic() - reported > _PROGRESS_SECONDS:
-                reported = time.monotonic()
-                self.report(" ".join(str(event[key]) for key in ("status", "id", "progress") if event.get(key)))
-        if error or not image:
-            tail = "\n".join(f"    {line}" for line in last)
-            raise ImageError(
-                f"the Dockerfile of {self.recipe.reference} failed: {error or 'the engine returned no image'}\n{tail}",
-                code="image-build-failed",
-                hint=f"the full output is in {self.log}; {self._hint(rewritten)}",
-            )
-        return image
+    def _failed(self, error: str, rewritten: Rewritten) -> ImageError:
+        lines = list(filter(None, self.log.read_text(encoding="utf-8").split("\n")))
+        tail = "\n".join(f"    {line}" for line in lines[-_LINES_SHOWN:])
+        return ImageError(
+            f"the Dockerfile of {self.recipe.reference} failed: {error or 'the engine returned no image'}\n{tail}",
+            code="image-build-failed",
+            hint=f"the full output is in {self.log}; {self._hint(rewritten)}",
+        )
 
     def _hint(self, rewritten: Rewritten) -> str:
         if not rewritten.images:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.oci.wire import ProcessReport
 
 CHANGED, UNCHANGED, REPLACED = "changed", "unchanged", "replaced"
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def open_changes(upper: str, path: str, opaque: str) -> tuple[dict[str, Any], int]:
-    """Return the report about ``path`` below ``upper``, and a descriptor of that directory, or -1.
+def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> tuple[ProcessReport, int]:
+    """Add the changes of ``path`` below ``upper`` to a report. Return it with that directory's descriptor, or -1.
 
     It is opened component by component without following links. ``opaque`` is the attribute of directories that hide
     the image's entries; directories below them hide them too.
@@ -27,18 +31,18 @@ def open_changes(upper: str, path: str, opaque: str) -> tuple[dict[str, Any], in
         try:
             below = os.open(part, _OPEN, dir_fd=None if descriptor < 0 else descriptor)
         except FileNotFoundError:
-            return {"collected": REPLACED if whole else UNCHANGED}, -1
+            return replace(report, collected=REPLACED if whole else UNCHANGED), -1
         except NotADirectoryError:  # a link, a file, or the marker of a removed entry
-            return {"collected": REPLACED}, -1
+            return replace(report, collected=REPLACED), -1
         except OSError as error:  # such as too many open files
-            return {"collected": str(error)}, -1
+            return replace(report, collected=str(error)), -1
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
         descriptor = below
         whole = whole or _is_opaque(descriptor, opaque)
     _let_owner_in(descriptor)
-    return {"collected": CHANGED, "opaque": opaque, "whole": whole}, descriptor
+    return replace(report, collected=CHANGED, opaque=opaque, whole=whole), descriptor
 
 
 def _let_owner_in(descriptor: int) -> None:

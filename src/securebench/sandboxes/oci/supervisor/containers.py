@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool, PooledCgroup
     from securebench.sandboxes.oci.supervisor.context import SupervisorContext
     from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess
+    from securebench.sandboxes.oci.wire import ProcessReport
 
 _EXIT_NOTICE_SECONDS = 2.0
 """How long a runtime may take to notice that its container was killed, before it is killed itself."""
@@ -127,12 +128,15 @@ class SupervisedContainer:
         """Create its network namespace, and return a listening socket in it for each port. Raises ``OSError``."""
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
-    def changes(self) -> tuple[dict[str, Any], list[int]]:
-        """Return the report about its changes, and a descriptor of them if there are any, after it has exited."""
+    def with_changes(self, report: ProcessReport) -> tuple[ProcessReport, list[int]]:
+        """Add its changes to the report of its end, if they are collected. Return it with their descriptor, if any.
+
+        No process in it runs any more.
+        """
         if self._collect is None:
-            return {}, []
+            return report, []
         opaque = mounts.opaque(user_attributes=self._context.nested)
-        report, descriptor = open_changes(f"{self.directory}/upper", self._collect, opaque)
+        report, descriptor = open_changes(report, f"{self.directory}/upper", self._collect, opaque)
         return report, [descriptor] if descriptor >= 0 else []
 
     def kill(self) -> bool:

@@ -16,7 +16,7 @@ from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.mounts import UnsafeSourceError
 from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess, children
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, LIMIT, START_DESCRIPTORS, read_request
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, LIMIT, START_DESCRIPTORS, ProcessReport, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +92,9 @@ class Supervisor:
         try:
             self._start(request, document, process, streams)
         except UnsafeSourceError as error:
-            process.report({"failed": str(error), "unsafe": True})
+            process.report(ProcessReport(failed=str(error), unsafe=True))
         except (OSError, KeyError) as error:
-            process.report({"failed": str(error) if isinstance(error, OSError) else "its sandbox has exited"})
+            process.report(ProcessReport(failed=str(error) if isinstance(error, OSError) else "its sandbox has exited"))
         finally:
             close_all(streams)
             if not process.pid:
@@ -215,9 +215,9 @@ class Supervisor:
         container.processes.discard(process)
         report = process.outcome(status, container.oom_kills(), container.lost)
         if process is container.main:
-            container.lost = report["lost"]
-        changes, descriptors = container.changes() if process is container.main else ({}, [])
-        process.report(report | changes, *descriptors)
+            container.lost = report.lost
+        report, descriptors = container.with_changes(report) if process is container.main else (report, [])
+        process.report(report, *descriptors)
         close_all(descriptors)
         if process is not container.main:
             container.discard(process.log)
@@ -270,7 +270,7 @@ def _send_forwarded_ports(container: SupervisedContainer, ports: list[int], proc
         return
     listeners = container.open_forwarded_ports(ports)
     try:
-        process.report({FORWARDED_PORTS: len(listeners)}, *listeners)
+        process.send({FORWARDED_PORTS: len(listeners)}, *listeners)
     finally:
         close_all(listeners)
 

@@ -7,11 +7,13 @@ import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securebench.ipc.frames import pack, send
 from securebench.sandboxes.oci.supervisor.counting import Gate
 from securebench.sandboxes.oci.supervisor.network import enter_network
+from securebench.sandboxes.oci.wire import ProcessReport
 
 if TYPE_CHECKING:
     import socket
@@ -102,12 +104,16 @@ class RuntimeProcess:
         except (OSError, ValueError):
             return 0
 
-    def report(self, report: dict[str, Any], *descriptors: int) -> None:
-        """Send ``report`` to the driver, if its end of the channel is still open."""
-        with suppress(OSError):
-            send(self.channel, pack(report), descriptors)
+    def report(self, report: ProcessReport, *descriptors: int) -> None:
+        """Report its end to the driver."""
+        self.send(asdict(report), *descriptors)
 
-    def outcome(self, status: int, oom_kills: OomKills, lost: str = "") -> dict[str, Any]:
+    def send(self, frame: dict[str, Any], *descriptors: int) -> None:
+        """Send a frame to the driver, if it still listens."""
+        with suppress(OSError):
+            send(self.channel, pack(frame), descriptors)
+
+    def outcome(self, status: int, oom_kills: OomKills, lost: str = "") -> ProcessReport:
         """Return the report of its exit with a wait ``status``, given the ``oom_kills`` in its sandbox so far.
 
         The report's ``lost`` is the reason why its exit says nothing about what ran in it, or empty. Nothing in a
@@ -120,15 +126,15 @@ class RuntimeProcess:
             code, log = SIGKILLED, ""
         # If the time limit fires while the process is exiting anyway, it has killed nothing.
         timed_out = self.timed_out and code == SIGKILLED
-        return {
-            "exit": TIMED_OUT if timed_out else code,
-            "timed_out": timed_out,
-            "out_of_memory": code == SIGKILLED and not self.killed and kills,
-            "killed": self.killed,
-            "started": self.has_started(),
-            "lost": (code == SIGKILLED and lost) or self._lost(status, oom_kills) if code else "",
-            "log": log,
-        }
+        return ProcessReport(
+            exit=TIMED_OUT if timed_out else code,
+            timed_out=timed_out,
+            out_of_memory=code == SIGKILLED and not self.killed and kills,
+            killed=self.killed,
+            started=self.has_started(),
+            lost=(lost if code == SIGKILLED else "") or self._lost(status, oom_kills) if code else "",
+            log=log,
+        )
 
     def await_start(self) -> None:
         """Wait, with a time limit, until its runtime has written the pid of the process that it started.

@@ -1,0 +1,141 @@
+"""A directory or file as a tar archive and back, to copy mounts to and from sandboxes on other machines."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from typing import TYPE_CHECKING, Final
+
+from securebench.fs.archives import malformed
+from securebench.fs.rmtree import clear_directory
+from securebench.fs.safe_open import OPEN_FILE, opened
+from securebench.fs.tar_reader import Member, MemberKind, TarReader
+from securebench.fs.tar_writer import directory_member, end_of_archive, file_header, link_member, padding
+from securebench.fs.tree_writer import TreeWriter
+from securebench.fs.walk import KEPT_MODE, UNPACKED, WORKSPACE, EntryKind, TreeEntry, TreeLimits, walk
+from securebench.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from securebench.fs.tar_writer import Owner
+
+_HEADER_LIMIT: Final = MIB
+_ARCHIVE: Final = "the archive of a sandbox's volume"
+
+
+def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
+    """Yield ``source``, a directory or regular file, as the pieces of a tar archive in which it is called ``name``.
+
+    Everything belongs to ``owner``. Links are data. Raises :class:`TreeRefusedError` for a tree that could not be
+    sealed either, such as one with a FIFO, and ``OSError``.
+    """
+    size = 0
+    for piece in _members(source, os.fsencode(name), owner):
+        size += len(piece)
+        yield piece
+    yield end_of_archive(size)
+
+
+def _members(source: Path, name: bytes, owner: Owner) -> Iterator[bytes]:
+    status = source.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        with opened(source, OPEN_FILE) as descriptor:
+            status = os.fstat(descriptor)
+            yield from _file(
+                name, TreeEntry(path=name, kind=EntryKind.FILE, status=status, descriptor=descriptor), owner
+            )
+        return
+    yield directory_member(name, status.st_mode & KEPT_MODE, owner)
+    for entry in walk(source, UNPACKED, WORKSPACE):
+        path = name + b"/" + entry.path
+        if entry.kind is EntryKind.DIRECTORY:
+            yield directory_member(path, entry.mode, owner)
+        elif entry.kind is EntryKind.LINK:
+            yield link_member(path, entry.target, owner)
+        else:
+            yield from _file(path, entry, owner)
+
+
+def _file(path: bytes, entry: TreeEntry, owner: Owner) -> Iterator[bytes]:
+    yield file_header(path, entry.size, entry.mode, owner)
+    yield from entry.chunks()
+    yield padding(entry.size)
+
+
+def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits | None = None) -> None:
+    """Replace what ``directory`` holds by an archive in which it has any one name. Its owner owns everything.
+
+    The content is hostile. Links stay links, set-id bits are dropped, a FIFO or device becomes a FIFO, so that the next
+    reader of the directory refuses it as it would have refused the original. The same is done with a tree above
+    ``limits``: it is not written whole, and a file that exceeds them is left in it.
+
+    Raises :class:`ImageError` (``image-malformed``) for an archive that no driver makes, and ``OSError``.
+    """
+    limits = limits or TreeLimits()
+    status = directory.stat()
+    clear_directory(directory)
+    owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+    with TreeWriter(directory, owner) as writer:
+        _Extraction(TarReader(pieces, _ARCHIVE, _HEADER_LIMIT), writer, limits).run()
+
+
+class _Extraction:
+    """Writes the members of one archive."""
+
+    def __init__(self, reader: TarReader, writer: TreeWriter, limits: TreeLimits) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._limits = limits
+        self._entries = 0
+        self._bytes = 0
+
+    def run(self) -> None:
+        try:
+            for member in self._reader:
+                path = _below_top(member.path)
+                if path and not self._write(path, member):
+                    name = b"too-large-" + secrets.token_hex(8).encode()  # nothing in the sandbox can have used it
+                    self._writer.write_sparse(name, self._limits.total_bytes + 1)
+                    return
+        except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+            raise malformed(_ARCHIVE, f"its members contradict each other: {error.strerror}") from None
+
+    def _write(self, path: bytes, member: Member) -> bool:
+        """Write one member, or return ``False`` if that would exceed the limits."""
+        limits, mode = self._limits, member.mode & KEPT_MODE
+        self._entries += 1
+        if (
+            self._entries > limits.entries
+            or path.count(b"/") > limits.depth
+            or len(path) > limits.path_bytes
+            or len(path.rpartition(b"/")[2]) > limits.name_bytes
+        ):
+            return False
+        if member.kind is MemberKind.DIRECTORY:
+            self._writer.make_directory(path, mode)
+        elif member.kind is MemberKind.SYMLINK:
+            self._writer.make_link(path, member.link)
+        elif member.kind is MemberKind.SPECIAL:
+            self._writer.make_fifo(path)
+        elif member.kind is MemberKind.HARDLINK:
+            self._writer.make_hard_link(path, _below_top(member.link))
+        elif self._has_room(member.size):
+            self._writer.write_file(path, self._reader.content(), mode)
+        else:
+            return False
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        self._bytes += size
+        return self._bytes <= self._limits.total_bytes
+
+
+def _below_top(path: bytes) -> bytes:
+    """Return ``path`` without its first component, which is the directory itself."""
+    parts = path.rstrip(b"/").removeprefix(b"./").split(b"/")
+    if any(part in {b"", b".", b".."} or b"\0" in part for part in parts):
+        raise malformed(_ARCHIVE, "a member has a path that leads elsewhere")
+    return b"/".join(parts[1:])
