@@ -15,7 +15,8 @@ from securebench.cli.plain import WEAK as WEAK_WORDS
 from securebench.cli.summary_table import summary_lines, summary_table
 from securebench.results.part_of_pack import PartOfPack
 from securebench.results.record import Assurance, RecordEntry, read_entry
-from securebench.results.summary import Counts, TesterRunSummary, total
+from securebench.results.statistics import TaskResult
+from securebench.results.summary import Counts, TesterRunSummary, estimate, total
 from securebench.results.usage import Usage
 
 
@@ -59,6 +60,20 @@ def test_counts_by_family() -> None:
     assert table["multiple_choice"] == ["3", "3", "0", "0", "0", "0", "100.0%", "of", "3"]
     assert table["tool_call"] == ["1", "0", "0", "0", "1", "0", "none"]
     assert table["all"] == ["9", "5", "1", "1", "1", "1", "83.3%", "of", "6"]
+
+
+def test_estimates_have_intervals() -> None:
+    """One trial has a pass rate; several also say how steady the agent is, and name a few flaky tasks safely."""
+    results = {f"t{number}": TaskResult(number % 4, 3) for number in range(40)}
+    told = shown(120, estimates=estimate({"a": TaskResult(1, 1), "b": TaskResult(0, 1)}, 1))
+    assert "Pass rate: 50.0% of 2 tasks, 95% interval 9.5% to 90.5%" in told
+    assert "pass@" not in told
+    several = shown(200, estimates=estimate({"\x1b[31m": TaskResult(1, 3), **results}, 3))
+    assert "pass@1: 49.6% of 41 tasks, 95% interval " in several
+    assert "pass@3: 75.6% of 41 tasks" in several
+    assert "pass^3: 24.4% of 41 tasks" in several
+    assert "Flaky tasks: 21 (\\x1b[31m, t1, t2, t5, " in several
+    assert ", and 11 more)" in several
 
 
 def test_a_part_of_a_pack_says_so() -> None:

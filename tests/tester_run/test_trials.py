@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from run_fakes import FakeProducer, Sink
+import securebench
+from run_fakes import FakeProducer, Sink, seal
 from securebench.errors import ConfigError, ImageError
 from securebench.execution import retry
+from securebench.harnesses.base import AgentResult
 from securebench.progress import RunStart
 from securebench.results.run_header import read_header
 from securebench.results.trajectory import TRAJECTORIES
@@ -80,6 +82,36 @@ def test_trials_of_one_task_run_at_the_same_time(root: Path) -> None:
     assert sorted(order(root)) == [(f"task-{task}", trial) for task in (0, 1) for trial in range(1, 9)]
     paths = {record["provenance"]["trajectory"]["path"] for record in records(root)}
     assert len(paths) == 16
+
+
+def test_the_summary_estimates_from_all_trials(root: Path) -> None:
+    """One task passes always, the other in one of three trials: pass@1 is 2/3, pass@3 is 1, pass^3 is 1/2."""
+
+    def hook(_: int, view: AgentView, context: ProduceContext) -> AgentResult | None:
+        wrong = view.task_id == "pack/task-1" and context.trial != 2
+        return AgentResult(candidate=seal(context.store, "wrong")) if wrong else None
+
+    summary = run(root, trials=3, parts=make_parts(FakeProducer(hook=hook)))
+    assert summary.estimates is not None
+    told = summary.estimates.to_json()
+    assert [told[name] for name in ("k", "flaky_tasks", "flaky")] == [3, 1, ["pack/task-1"]]
+    values = [getattr(summary.estimates, name).value for name in ("pass_at_1", "pass_at_k", "pass_hat_k")]
+    assert values == pytest.approx([2 / 3, 1, 1 / 2])
+    assert securebench.read_run(root / "results").summary().estimates == summary.estimates
+
+
+def test_one_trial_has_a_pass_rate_only(root: Path) -> None:
+    """Without a second trial nothing is known of how steady an agent is; without a verdict, nothing at all."""
+    estimates = run(root).estimates
+    assert estimates is not None
+    assert (estimates.pass_at_1.value, estimates.pass_at_k, estimates.pass_hat_k) == (1.0, None, None)
+    none = run(root, output_dir=root / "none", parts=make_parts(FakeProducer(hook=_broken)))
+    assert none.estimates is None
+    assert none.to_json()["estimates"] is None
+
+
+def _broken(*_: object) -> None:
+    raise ImageError("gone")
 
 
 def failing_once(trial: int) -> FakeProducer:

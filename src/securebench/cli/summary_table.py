@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from securebench.results.record import RecordEntry
-    from securebench.results.summary import Counts, TesterRunSummary
+    from securebench.results.statistics import Estimate
+    from securebench.results.summary import Counts, RunEstimates, TesterRunSummary
     from securebench.results.usage import Usage
 
 _COLUMNS = ("tasks", "trials", "passed", "failed", "errors", "pending", "not run", "pass rate")
@@ -130,10 +131,30 @@ def _more(summary: TesterRunSummary) -> str:
 def _footer(summary: TesterRunSummary) -> list[str]:
     return [
         *([f"Selection: {summary.part.describe()}"] if summary.part else []),
+        *(_estimates(summary.estimates) if summary.estimates else []),
         f"Verification: {summary.verification_status}",
         *([usage_line(summary.usage)] if summary.usage else []),
         f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",
     ]
+
+
+def _estimates(found: RunEstimates) -> Iterator[str]:
+    """Yield the pass rate with its interval, and for several trials how steady the agent is."""
+    yield f"{'Pass rate' if found.k == 1 else 'pass@1'}: {_percent(found.pass_at_1)}"
+    if found.pass_at_k:
+        yield f"pass@{found.k}: {_percent(found.pass_at_k)}"
+    if found.pass_hat_k:
+        yield f"pass^{found.k}: {_percent(found.pass_hat_k)}"
+    if found.flaky_tasks:
+        more = found.flaky_tasks - len(found.flaky)
+        names = ", ".join(map(_line, found.flaky)) + (f", and {more} more" if more else "")
+        yield f"Flaky tasks: {found.flaky_tasks} ({names})"
+
+
+def _percent(estimate: Estimate) -> str:
+    tasks = "1 task" if estimate.tasks == 1 else f"{estimate.tasks} tasks"
+    low, high = estimate.interval.low, estimate.interval.high
+    return f"{estimate.value:.1%} of {tasks}, 95% interval {low:.1%} to {high:.1%}"
 
 
 def usage_line(usage: Usage) -> str:

@@ -24,7 +24,7 @@ from securebench.results.run_files import numbered_lines, opened_run_file
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.running import read_running
 from securebench.results.sealed import read_sealed
-from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, total
+from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, estimate, total
 from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
 from securebench.results.usage import read_usage
 from securebench.strict_input.faults import shown, similar
@@ -152,7 +152,7 @@ class RecordedRun:
         """
         seen: set[TrialId] = set()
         is_active = self.is_active  # before the records are read: the last one may be written meanwhile
-        families, failures, usage = count({}, self._entries(seen, each), self.trials, self._planned_families())
+        families, failures, usage, results = count({}, self._entries(seen, each), self.trials, self._planned_families())
         unknown = self.planned // max(1, self.trials) - total(families.values()).tasks
         if unknown > 0:  # version 2 has no number of planned tasks by family
             families["unknown"] = Counts(unknown, trials=self.trials)
@@ -170,6 +170,7 @@ class RecordedRun:
             failures=failures,
             usage=sum(filter(None, [*checks, *aside.values()]), usage),
             part=self.selection,
+            estimates=estimate(results, self.trials),
             ending=RunEnd.RUNNING if is_active else left,
             problems=self.header.problems,
         )

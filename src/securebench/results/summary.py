@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from securebench.results.record import Assurance, VerificationStatus
+from securebench.results.statistics import Estimate, TaskResult, pass_at_1, pass_at_k, pass_hat_k
 from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 SHOWN_FAILURES: Final = 20
 """Maximum failed trials that a summary lists. All are in the records."""
+
+SHOWN_FLAKY: Final = 10
+"""Maximum flaky tasks that a summary lists."""
 
 
 class RunStatus(StrEnum):
@@ -101,6 +105,51 @@ class Counts:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class RunEstimates:
+    """What the verdicts of a run say about the agent. ``pass_at_k`` and ``pass_hat_k`` need several trials.
+
+    ``flaky`` has the ids of the first :data:`SHOWN_FLAKY` of the ``flaky_tasks``, of which some trials passed and
+    others failed.
+    """
+
+    k: int
+    pass_at_1: Estimate
+    pass_at_k: Estimate | None = None
+    pass_hat_k: Estimate | None = None
+    flaky: tuple[str, ...] = ()
+    flaky_tasks: int = 0
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the estimates as JSON. Intervals are lists of their two ends."""
+        return {
+            "k": self.k,
+            "pass_at_1": _estimate(self.pass_at_1),
+            "pass_at_k": _estimate(self.pass_at_k),
+            "pass_hat_k": _estimate(self.pass_hat_k),
+            "flaky_tasks": self.flaky_tasks,
+            "flaky": [*self.flaky],
+        }
+
+
+def estimate(results: Mapping[str, TaskResult], trials: int) -> RunEstimates | None:
+    """Estimate from the verdicts of each task, with ``trials`` planned of each; ``None`` if there is no verdict."""
+    rate = pass_at_1(results.values())
+    if rate is None:
+        return None
+    if trials == 1:
+        return RunEstimates(1, rate)
+    flaky = [name for name, result in results.items() if result.is_flaky]
+    any_pass, all_pass = pass_at_k(results.values(), trials), pass_hat_k(results.values(), trials)
+    return RunEstimates(trials, rate, any_pass, all_pass, tuple(flaky[:SHOWN_FLAKY]), len(flaky))
+
+
+def _estimate(value: Estimate | None) -> JsonValue:
+    if value is None:
+        return None
+    return {"value": value.value, "interval": [value.interval.low, value.interval.high], "tasks": value.tasks}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TesterRunSummary:
     """The result of a run. ``failures`` has the first :data:`SHOWN_FAILURES` trials that failed or had an error."""
@@ -119,6 +168,8 @@ class TesterRunSummary:
     """The reported model usage of the recorded attempts."""
     part: PartOfPack | None = None
     """The selected part of the pack, if it is not the whole."""
+    estimates: RunEstimates | None = None
+    """Pass rates with their intervals; ``None`` without a verdict."""
     ending: RunEnd = RunEnd.FINISHED
     problems: tuple[str, ...] = field(default=())
     """Problems of the run as a whole, and how to fix them."""
@@ -169,6 +220,7 @@ class TesterRunSummary:
             "verification_status": self.verification_status.value,
             "part_of_pack": self.part.to_json() if self.part else None,
             **self.total.to_json(),
+            "estimates": self.estimates.to_json() if self.estimates else None,
             "families": {name: counts.to_json() for name, counts in self.families.items()},
             **({"usage": self.usage.to_json()} if self.usage else {}),
             "problems": list(self.problems),
@@ -176,7 +228,7 @@ class TesterRunSummary:
 
 
 class Counted(NamedTuple):
-    """The totals of some records: counts by family, sorted by name, and the reported usage.
+    """The totals of some records: counts by family, sorted by name, the reported usage, and the verdicts by task.
 
     ``failures`` has the first :data:`SHOWN_FAILURES` trials that failed or had an error.
     """
@@ -184,6 +236,8 @@ class Counted(NamedTuple):
     families: dict[str, Counts]
     failures: tuple[RecordEntry, ...]
     usage: Usage
+    results: dict[str, TaskResult]
+    """The verdicts of each task with a record."""
 
 
 def count(
@@ -197,6 +251,7 @@ def count(
     If the ids of planned tasks are unknown, ``sizes`` has their number by family, and those with a record are added.
     """
     tasks = dict(planned)
+    verdicts: dict[str, list[bool]] = {}
     seen: Counter[tuple[str, VerificationStatus]] = Counter()
     rests_on: dict[str, Counter[Assurance]] = {}
     failures: list[RecordEntry] = []
@@ -204,6 +259,8 @@ def count(
     for entry in entries:
         tasks[entry.task_id] = entry.task_type
         seen[entry.task_type, entry.status] += 1
+        if entry.status in {VerificationStatus.PASSED, VerificationStatus.FAILED}:
+            verdicts.setdefault(entry.task_id, []).append(entry.status is VerificationStatus.PASSED)
         if entry.status is VerificationStatus.PASSED and entry.assurance is not None:
             rests_on.setdefault(entry.task_type, Counter())[entry.assurance] += 1
         if entry.status in {VerificationStatus.FAILED, VerificationStatus.ERROR} and len(failures) < SHOWN_FAILURES:
@@ -214,7 +271,8 @@ def count(
         family: replace(_counts(size, family, seen, rests_on.get(family, Counter())), trials=trials)
         for family, size in sorted(all_sizes.items())
     }
-    return Counted(families, tuple(failures), usage)
+    results = {name: TaskResult(sum(passes), len(passes)) for name, passes in verdicts.items()}
+    return Counted(families, tuple(failures), usage, results)
 
 
 def total(families: Iterable[Counts]) -> Counts:

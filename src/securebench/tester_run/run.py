@@ -17,7 +17,7 @@ from securebench.results.lock import RunLock
 from securebench.results.provenance import driver_provenance, extension_provenance
 from securebench.results.record import VerificationStatus
 from securebench.results.running import RunningTasks
-from securebench.results.summary import RunEnd, TesterRunSummary, count, total
+from securebench.results.summary import RunEnd, TesterRunSummary, count, estimate, total
 from securebench.results.trace import TraceLog
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import read_usage
@@ -254,7 +254,7 @@ class _Run:
         """Count the records on disk, not what this process remembers."""
         self._check_pack()
         planned = {task.id: task.task_type for task in self._plan.tasks}
-        families, failures, usage = count(planned, iterate_entries(self._journal.path), self._plan.trials)
+        families, failures, usage, results = count(planned, iterate_entries(self._journal.path), self._plan.trials)
         checks = map(read_usage, self._header.provider_checks)
         ending = RunEnd.INTERRUPTED if interrupted else RunEnd.STOPPED if trouble else RunEnd.FINISHED
         return TesterRunSummary(
@@ -267,6 +267,7 @@ class _Run:
             failures=failures,
             usage=sum(filter(None, [*checks, *(entry.usage for entry in self._journal.set_aside())]), usage),
             part=self._plan.part,
+            estimates=estimate(results, self._plan.trials),
             ending=ending,
             problems=tuple(filter(None, (trouble, egress_trouble, *self._header.problems))),
         )
