@@ -18,10 +18,13 @@ for pack in "${packs[@]}"; do
   say "$pack"
   "$securebench" run --config "benchmarks/$pack/tester.yaml" --workers 2 --driver "$driver" --output-dir "$results/$pack"
 done
+reports=("${packs[@]/#/$results/}")
+"$securebench" report "${reports[@]}" --output "$results/report.html"
 
 cat <<END
 
 The agent's answers are written by hand, five of them wrong on purpose: see benchmarks/demo-agent/README.md.
-Results: $results/<pack>/candidates.jsonl, a record a line, and run.json beside it: what made the sandboxes, and how strong.
+Open $results/report.html in a browser: pass rates, plots, and every task with its evidence.
+Records: $results/<pack>/candidates.jsonl, one per line, and run.json beside it: what made the sandboxes, and how strong.
 Run a pack with an agent of your own: docs/how-to/bring-an-agent.md
 END

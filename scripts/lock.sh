@@ -13,6 +13,6 @@ compile() {
   $tool/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-header --no-annotate "$@"
 }
-compile pyproject.toml --group dev --output-file requirements/dev.txt
-# The same versions as in dev: an environment for the tests is one for the demo, too.
-compile pyproject.toml --group build --constraints requirements/dev.txt --output-file requirements/runtime.txt
+compile pyproject.toml --extra view --group dev --output-file requirements/dev.txt
+# With the extra for reports, which the demo ends with. The same versions as in dev: an environment for the tests is one for the demo, too.
+compile pyproject.toml --extra view --group build --constraints requirements/dev.txt --output-file requirements/runtime.txt

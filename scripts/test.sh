@@ -17,6 +17,13 @@ if [ -n "$no_agents" ]; then
   say "tests that run the real agent programs are skipped: $no_agents"
   export SECUREBENCH_NO_AGENTS="$no_agents"
 fi
+if ! command -v chromium >/dev/null; then
+  say "installing Chromium for the tests of reports"
+  if ! apt_install chromium; then
+    say "tests of reports in a browser are skipped: Chromium cannot be installed here"
+    export SECUREBENCH_NO_BROWSER="Chromium cannot be installed here"
+  fi
+fi
 workers=$(($(nproc) + 1))
 status=0
 .venv/bin/python -m pytest -n $workers --dist loadfile --no-loadscope-reorder --durations 20 "$@" || status=$?

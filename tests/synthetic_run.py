@@ -162,5 +162,6 @@ def sealed_tree(directory: Path, tree: Path) -> dict[str, JsonValue]:
 
 def trajectory(directory: Path, task_id: str, *steps: JsonValue) -> dict[str, JsonValue]:
     """Write the trajectory of a task, and return the provenance of its record."""
+    directory.mkdir(parents=True, exist_ok=True)
     path = trajectory_file(directory / TRAJECTORIES, TrialId(task_id).directory)
     return {"trajectory": keep_trajectory(path, "\n".join(map(json.dumps, steps)), Redactor())}

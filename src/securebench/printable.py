@@ -15,6 +15,8 @@ _LINKS: Final = re.compile(r"https?:/|ftp:/|www\.", re.IGNORECASE)
 
 def printable(text: str) -> str:
     """Return ``text`` with control, direction and invalid characters escaped. Newlines and tabs stay."""
+    if text.replace("\n", "").replace("\t", "").isprintable():  # almost every text, and a hundred times faster
+        return text
     return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
 
 

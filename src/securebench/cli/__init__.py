@@ -24,6 +24,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "compare": "Compare runs of the same benchmark task by task.",
     "show": "Show the results of a run, or one task in detail.",
     "status": "Show how far a run is, also one in another terminal.",
+    "report": "Write an HTML report of runs.",
+    "view": "Show runs in a browser, also while they are in progress.",
     "export": "Convert a run for other programs.",
     "validate": "Check a benchmark pack and report errors with locations.",
     "doctor": "Check what this machine supports and how to fix the rest.",

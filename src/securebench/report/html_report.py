@@ -1,0 +1,48 @@
+"""``securebench report``: one self-contained page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.errors import StorageError
+from securebench.report.pages import render
+from securebench.report.run_view import comparison, view_of
+from securebench.results.read import read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from securebench.report.run_view import RunView
+
+
+def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> list[RunView]:
+    """Read the runs in ``directories``. Raises :class:`ConfigError` for one that is missing or damaged."""
+    runs = [read_run(directory) for directory in directories]
+    return [view_of(run, number, with_detail=with_detail, share=len(runs)) for number, run in enumerate(runs, start=1)]
+
+
+def report_page(views: Sequence[RunView], *, is_live: bool = False) -> Iterator[str]:
+    """Yield the parts of the page of one run, or of several with a table to compare them."""
+    figure = comparison(views) if len(views) > 1 else None
+    return render("report.html", views=views, comparison=figure, is_live=is_live)
+
+
+def write_report(directories: Sequence[Path], output: Path) -> None:
+    """Write the report of the runs in ``directories`` to ``output``, replacing it as a whole.
+
+    Raises :class:`ConfigError` for a run that is missing or damaged, and :class:`StorageError`.
+    """
+    views = report_views(directories)
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.writelines(report_page(views))
+            partial.replace(output)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        hint = "choose another file with --output"
+        raise StorageError(f"cannot write {output}: {error.strerror or error}", hint=hint) from error

@@ -1,0 +1,102 @@
+"""Render pages from templates. Every value is escaped, and each page allows nothing but its own style."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+from securebench import __version__
+from securebench.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NONE: Final = "\N{EN DASH}"
+_MINUTE: Final = 60
+_DAY: Final = 24 * 3600
+
+
+def render(template: str, **values: Any) -> Iterator[str]:
+    """Yield the parts of a page: ``report.html`` or ``task.html`` in ``templates/``."""
+    environment = _environment()
+    return environment.get_template(template).generate(version=__version__, **values)
+
+
+def content_security_policy(*, is_live: bool = False) -> str:
+    """Return the policy of a page: nothing but its own style; a live page may also run its own script."""
+    live = f"script-src '{_hash(_asset('live.js'))}'; connect-src 'self'; " if is_live else ""
+    style = f"style-src '{_hash(_asset('style.css'))}'"
+    return f"default-src 'none'; {live}{style}; base-uri 'none'; form-action 'none'"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("securebench.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+        auto_reload=False,
+    )
+    environment.filters.update(percent=percent, duration=duration, amount=amount, money=money)
+    environment.globals.update(
+        style=Markup(_asset("style.css")),  # noqa: S704 - our own files
+        script=Markup(_asset("live.js")),  # noqa: S704
+        policy=content_security_policy,
+    )
+    return environment
+
+
+def _visible(value: Any) -> Any:
+    """Make control and direction characters visible in every value of every template."""
+    return printable(value) if type(value) is str else value
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("securebench.report") / "templates" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def percent(rate: float | None) -> str:
+    """Return a rate between 0 and 1 as a percentage; a dash for ``None``."""
+    return _NONE if rate is None else f"{rate:.1%}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration with its two largest units; a dash for ``None``."""
+    if seconds is None:
+        return _NONE
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, part, name in ((_DAY, "d", 3600, "h"), (3600, "h", 60, "min"), (_MINUTE, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {name}"
+    return f"{whole} s"
+
+
+def amount(number: float | None) -> str:
+    """Return a number with at most four digits and a unit, such as 12.3 k; a dash for ``None``."""
+    if number is None:
+        return _NONE
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            return f"{number / (1000 if unit == 'k' else size):.1f} {unit}"
+    return f"{number:,.0f}"
+
+
+def money(dollars: float | None) -> str:
+    """Return an amount in US dollars; a dash for ``None``."""
+    return _NONE if dollars is None else f"${dollars:,.2f}"

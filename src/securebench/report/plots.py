@@ -1,0 +1,255 @@
+"""Plots as SVG, drawn by Vega-Lite. Colours are CSS variables of the page, so that they follow light and dark mode."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree as ET
+
+import vl_convert
+from markupsafe import Markup
+
+from securebench.printable import printable_line
+from securebench.results.record import VerificationStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from securebench.report.totals import OutcomeGroup
+    from securebench.results.statistics import Estimate
+
+_WIDTH: Final = 340
+_MAX_POINTS: Final = 400
+_MAX_BARS: Final = 20
+_LABEL: Final = 28
+"""Maximum characters of a label. Vega reserves room for the longest."""
+
+_ORDER: Final = (
+    VerificationStatus.PASSED,
+    VerificationStatus.FAILED,
+    VerificationStatus.ERROR,
+    VerificationStatus.PENDING,
+)
+
+_SVG: Final = "{http://www.w3.org/2000/svg}"
+_ELEMENTS: Final = frozenset({f"{_SVG}{name}" for name in ("svg", "g", "path", "line", "rect", "text", "tspan")})
+_UNSAFE_ATTRIBUTES: Final = frozenset({"href", "style", "id", "class"})
+
+_CONFIG: Final[Mapping[str, Any]] = {
+    "font": "system-ui, sans-serif",
+    "padding": {"left": 20, "top": 4, "right": 8, "bottom": 4},  # a browser's font may be wider than Vega's
+    "aria": False,  # the page has the same numbers as tables
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--muted)",
+        "titleColor": "var(--muted)",
+        "gridColor": "var(--line)",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "titleFontWeight": "normal",
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "labelLimit": 140,
+    },
+    "legend": {
+        "labelColor": "var(--muted)",
+        "orient": "top",
+        "title": None,
+        "labelFontSize": 11,
+        "symbolType": "square",
+    },
+}
+
+
+def _outcome_colour(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the colours of the outcomes that occur, for the legend, too."""
+    present = {value["outcome"] for value in values}
+    names = [status.value for status in _ORDER if status.value in present]
+    return {"field": "outcome", "type": "nominal", "scale": {"domain": names, "range": [f"var(--{n})" for n in names]}}
+
+
+def pass_rates(groups: Sequence[tuple[str, Estimate | None]]) -> Markup | None:
+    """Return each named pass rate with its 95 % interval; ``None`` if there is none."""
+    values = [
+        {
+            "group": _label(name),
+            "rate": estimate.value,
+            "low": estimate.interval.low,
+            "high": estimate.interval.high,
+        }
+        for name, estimate in groups[:_MAX_BARS]
+        if estimate
+    ]
+    y = {"field": "group", "type": "nominal", "sort": None, "title": None}
+    axis = {"format": ".0%", "tickCount": 5}
+    scale = {"domain": [0, 1]}
+    layers = [
+        {
+            "mark": {"type": "rule", "color": "var(--accent)", "strokeWidth": 3, "opacity": 0.5},
+            "encoding": {
+                "x": {"field": "low", "type": "quantitative", "scale": scale, "axis": axis, "title": "pass rate"},
+                "x2": {"field": "high"},
+            },
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 70, "color": "var(--accent)", "opacity": 1},
+            "encoding": {"x": {"field": "rate", "type": "quantitative"}},
+        },
+    ]
+    return _drawn({"height": {"step": 26}, "encoding": {"y": y}, "layer": layers}, values)
+
+
+def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
+    """Return the number of trials of each group by outcome, as stacked bars."""
+    values = [
+        {"group": _label(group.name), "outcome": status.value, "trials": group.outcomes[status], "order": order}
+        for group in groups[:_MAX_BARS]
+        for order, status in enumerate(_ORDER)
+        if group.outcomes[status]
+    ]
+    spec = {
+        "height": {"step": 26},
+        "mark": {"type": "bar", "height": 14},
+        "encoding": {
+            "y": {"field": "group", "type": "nominal", "sort": None, "title": None},
+            "x": {
+                "field": "trials",
+                "type": "quantitative",
+                "title": "trials",
+                "axis": {"tickMinStep": 1, "tickCount": 5, "format": "~s"},
+            },
+            "color": _outcome_colour(values),
+            "order": {"field": "order", "type": "quantitative"},
+        },
+    }
+    return _drawn(spec, values)
+
+
+def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str) -> Markup | None:
+    """Return how ``amounts`` are distributed, on a logarithmic scale; ``None`` if none is above 0."""
+    positive = [(status, amount) for status, amount in amounts if amount > 0]
+    if not positive:
+        return None
+    per_decade = 8
+    counts = Counter((status, math.floor(math.log10(amount) * per_decade)) for status, amount in positive)
+    values = [
+        {
+            "outcome": status.value,
+            "from": 10 ** (bin_ / per_decade),
+            "to": 10 ** ((bin_ + 1) / per_decade),
+            "trials": number,
+            "order": _ORDER.index(status),
+        }
+        for (status, bin_), number in sorted(counts.items())
+    ]
+    spec = {
+        "height": 150,
+        "mark": {"type": "bar", "binSpacing": 1},
+        "encoding": {
+            "x": {
+                "field": "from",
+                "type": "quantitative",
+                "bin": {"binned": True},
+                "scale": {"type": "log", "nice": False},
+                "title": unit,
+                "axis": {"tickCount": 5, "format": "~s", "grid": False, "labelOverlap": True},
+            },
+            "x2": {"field": "to"},
+            "y": {
+                "field": "trials",
+                "type": "quantitative",
+                "stack": "zero",
+                "title": "trials",
+                "axis": {"tickMinStep": 1, "tickCount": 4, "format": "~s"},
+            },
+            "color": _outcome_colour(values),
+            "order": {"field": "order", "type": "quantitative"},
+        },
+    }
+    return _drawn(spec, values)
+
+
+def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
+    """Return how many trials had a verdict, and how many passed, over the time of the run.
+
+    ``ends``: for each verdict, the seconds since the run began, and whether it is a pass.
+    """
+    points, passed = [(0.0, 0, 0)], 0
+    for number, (seconds, is_pass) in enumerate(sorted(ends), start=1):
+        passed += is_pass
+        points.append((seconds, number, passed))
+    if len(points) < 3:  # noqa: PLR2004 - one verdict makes no curve
+        return None
+    every = max(1, len(points) // _MAX_POINTS)
+    kept = [*points[:-1:every], points[-1]]
+    seconds_per, unit = _time_unit(points[-1][0])
+    values = [
+        {"time": seconds / seconds_per, "trials": number, "line": line}
+        for seconds, scored, passes in kept
+        for line, number in (("verdicts", scored), ("passes", passes))
+    ]
+    spec = {
+        "height": 150,
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
+        "encoding": {
+            "x": {
+                "field": "time",
+                "type": "quantitative",
+                "title": f"{unit} since the run began",
+                "axis": {"tickCount": 5, "grid": False},
+            },
+            "y": {
+                "field": "trials",
+                "type": "quantitative",
+                "title": "trials",
+                "axis": {"tickMinStep": 1, "tickCount": 4, "format": "~s"},
+            },
+            "color": {
+                "field": "line",
+                "type": "nominal",
+                "scale": {"domain": ["passes", "verdicts"], "range": ["var(--passed)", "var(--muted)"]},
+            },
+        },
+    }
+    return _drawn(spec, values)
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    for size, unit in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return size, unit
+    return 1.0, "seconds"
+
+
+def _label(name: str) -> str:
+    """Return a label without control characters, on which vl-convert aborts the process."""
+    shown = printable_line(name[:_LABEL])
+    return shown if len(name) <= _LABEL else f"{shown[: _LABEL - 1]}…"
+
+
+def _drawn(spec: Mapping[str, Any], values: list[dict[str, Any]]) -> Markup | None:
+    """Return ``spec`` with ``values`` as SVG, or ``None`` without values. No address may be loaded."""
+    if not values:
+        return None
+    complete = {"width": _WIDTH, "background": None, "config": _CONFIG, "data": {"values": values}, **spec}
+    return checked_svg(vl_convert.vegalite_to_svg(json.dumps(complete), allowed_base_urls=[]))
+
+
+def checked_svg(text: str) -> Markup:
+    """Return ``text`` for the page, without classes. Raises ``ValueError`` if it has more than shapes and text.
+
+    Labels of a plot come from a pack or an agent. Vega escapes them, and this does not rely on it.
+    """
+    ET.register_namespace("", _SVG[1:-1])
+    root = ET.fromstring(text)  # noqa: S314 - written by vl-convert, without entities
+    for element in root.iter():
+        if element.tag not in _ELEMENTS:
+            raise ValueError(f"unexpected element in a plot: {element.tag}")
+        element.attrib.pop("class", None)
+        for name in element.attrib:
+            if name in _UNSAFE_ATTRIBUTES or name.startswith(("on", "{")):
+                raise ValueError(f"unexpected attribute in a plot: {name}")
+    root.set("role", "img")
+    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 - checked above

@@ -1,0 +1,183 @@
+"""One run as a page shows it: what was run, totals, plots and tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from securebench.errors import INFRASTRUCTURE_REASONS
+from securebench.report import plots
+from securebench.report.task_rows import MAX_DETAIL, MAX_ROWS, TaskRows
+from securebench.report.totals import OutcomeGroup, RunTotals
+from securebench.results.record import Assurance
+from securebench.sandboxes.enforcement import ENFORCEABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from markupsafe import Markup
+
+    from securebench.results.read import RecordedRun
+
+ASSURANCES = {
+    Assurance.FULL: "The candidate never shared a process with the code that judged it.",
+    Assurance.TEST_BY_TEST: "The repository's tests reported one by one, and tests that must fail did fail.",
+    Assurance.EXIT_CODE: "Only the exit code of a command that runs the candidate's code. A candidate could forge it.",
+    Assurance.SHARED: "Tests and candidate shared a process. A candidate could forge the verdict.",
+}
+"""What a verdict rests on, in a sentence each, from strong to weak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A plot and its caption."""
+
+    caption: str
+    svg: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxControls:
+    """What a sandbox driver enforced for ``trials`` trials. ``enforced`` and ``weaker`` are described in words."""
+
+    driver: str
+    trials: int
+    enforced: tuple[str, ...]
+    weaker: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run of a report. ``number`` counts from 1 and is part of anchors and addresses."""
+
+    number: int
+    run: RecordedRun
+    totals: RunTotals
+    rows: TaskRows
+    is_active: bool
+
+    @property
+    def label(self) -> str:
+        """The agent, and its model where the run has one."""
+        models = ", ".join(self.run.models)
+        return f"{self.run.label} ({models})" if models else self.run.label
+
+    @property
+    def not_run(self) -> int:
+        """Planned trials without a record."""
+        return max(0, self.run.planned - self.totals.total.trials)
+
+    @property
+    def state(self) -> str:
+        """How far the run is."""
+        if self.is_active:
+            return f"in progress: {self.totals.total.trials:,} of {self.run.planned:,} done"
+        return f"incomplete: {self.not_run:,} of {self.run.planned:,} not run" if self.not_run else "complete"
+
+    @property
+    def selection(self) -> str:
+        """Which part of the benchmark was run."""
+        part = self.run.selection
+        return part.describe() if part else "the whole benchmark"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what was run, as names and values. Values that an older run lacks are left out."""
+        decisive, information = self.run.header.decisive, self.run.header.information
+        agent, sandbox = _section(decisive, "agent"), _section(decisive, "sandbox")
+        harness = _section(decisive, "harness")
+        answered = [f"{name} ({number:,})" for name, number in self.totals.models.most_common(8)]
+        facts = {
+            "Agent": self.run.label,
+            "Harness": harness.get("type"),
+            "Program": _words(agent, "program", "version"),
+            "Model": ", ".join(self.run.models),
+            "Models that answered": ", ".join(answered),
+            "Provider": _words(agent, "provider", "endpoint"),
+            "Pack": f"{self.run.benchmark_id}, version {_section(decisive, 'benchmark').get('version', 'unknown')}",
+            "Pack digest (public part)": _section(decisive, "pack").get("public_digest"),
+            "Selection": self.selection,
+            "Sandbox driver": _words(sandbox, "driver", "runtime"),
+            "Kernel": _section(information, "engine").get("kernel"),
+            "Started": self.run.header.created_at.replace("T", " ").replace("Z", " UTC"),
+            "Last trial started": f"{self.totals.last:%Y-%m-%d %H:%M:%S} UTC" if self.totals.last else "",
+            "State": self.state,
+            "SecureBench": _section(decisive, "framework").get("version"),
+            "Run": self.run.run_id,
+            "Directory": str(self.run.directory),
+        }
+        return [(name, str(value)) for name, value in facts.items() if value]
+
+    def groups(self) -> list[OutcomeGroup]:
+        """Return the totals, and those by family if there are several."""
+        families = self.totals.family_groups()
+        return [self.totals.total, *families] if len(families) > 1 else list(families)
+
+    def figures(self) -> list[Figure]:
+        """Return the plots that have something to show."""
+        totals = self.totals
+        groups = self.groups()
+        if len(totals.tags) > 1:
+            groups += totals.tag_groups()
+        drawn = {
+            "Pass rate with its 95 % interval": plots.pass_rates([(group.name, group.estimate) for group in groups]),
+            "Outcomes": plots.outcomes(groups),
+            "Duration of trials": plots.histogram(totals.durations, "seconds (log scale)"),
+            "Tokens of trials": plots.histogram(totals.tokens, "tokens in and out (log scale)"),
+            "Verdicts and passes over time": plots.cumulative(totals.progress()),
+        }
+        return [Figure(caption, svg) for caption, svg in drawn.items() if svg is not None]
+
+    def assurances(self) -> list[tuple[str, str, int, int]]:
+        """Return what verdicts rest on: name, meaning, passes, and failures."""
+        counts = self.totals.assurances
+        return [
+            (name.value, meaning, counts[name, True], counts[name, False])
+            for name, meaning in ASSURANCES.items()
+            if counts[name, True] or counts[name, False]
+        ]
+
+    def reasons(self) -> list[tuple[str, str, int]]:
+        """Return why trials did not pass: reason, whether it counts as a failure or an error, and the number."""
+        infrastructure = {reason.value for reason in INFRASTRUCTURE_REASONS}
+        return [
+            (reason, "error, not scored" if reason in infrastructure else status.value, number)
+            for (status, reason), number in self.totals.reasons.most_common()
+        ]
+
+    def sandboxes(self) -> list[SandboxControls]:
+        """Return the drivers in the records, and what each enforced."""
+        return [
+            SandboxControls(name, number, _controls(driver, "enforced"), _controls(driver, "weaker"))
+            for name, (driver, number) in self.totals.drivers.items()
+        ]
+
+
+def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: int = 1) -> RunView:
+    """Read ``run`` once. ``share``: how many runs share the room of a page."""
+    totals = RunTotals()
+    rows = TaskRows(run, with_detail, MAX_ROWS // share, MAX_DETAIL // share)
+    is_active = run.is_active
+    for record in run.records():
+        totals.add(record)
+        rows.add(record)
+    return RunView(number, run, totals, rows, is_active)
+
+
+def comparison(views: Sequence[RunView]) -> Figure | None:
+    """Return the plot of the pass rates of several runs."""
+    svg = plots.pass_rates([(f"{view.number}. {view.label}", view.totals.total.estimate) for view in views])
+    return Figure("Pass rate of each run with its 95 % interval", svg) if svg is not None else None
+
+
+def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _words(section: Mapping[str, Any], *names: str) -> str:
+    return " ".join(str(section[name]) for name in names if section.get(name))
+
+
+def _controls(driver: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = driver.get(name)
+    return tuple(ENFORCEABLE.get(str(item), str(item)) for item in found) if isinstance(found, list) else ()

@@ -1,0 +1,198 @@
+"""Count the records of a run: outcomes, estimates, time and usage, as a whole and by group."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.results.record import Assurance, VerificationStatus
+from securebench.results.statistics import Estimate, TaskResult, pass_at_1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from securebench.results.recorded_task import RecordedTask
+
+MAX_GROUPS: Final = 40
+"""Maximum groups that are listed by tag: a pack may give every task one of its own."""
+
+
+@dataclass(slots=True)
+class OutcomeGroup:
+    """The outcomes of some trials: of a run, a family or a tag."""
+
+    name: str
+    outcomes: Counter[VerificationStatus] = field(default_factory=Counter)
+    verdicts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By task id: how many trials passed, and how many have a verdict."""
+    seconds: list[float] = field(default_factory=list)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    costs: list[float] = field(default_factory=list)
+    """In US dollars, of the trials that have an estimate."""
+
+    def add(self, record: RecordedTask) -> None:
+        """Count one record."""
+        self.outcomes[record.status] += 1
+        if record.passed is not None:
+            passed, scored = self.verdicts.get(record.task_id, (0, 0))
+            self.verdicts[record.task_id] = (passed + record.passed, scored + 1)
+        if record.duration_seconds is not None:
+            self.seconds.append(record.duration_seconds)
+        if usage := record.spent or record.usage:
+            self.input_tokens += usage.input_tokens
+            self.output_tokens += usage.output_tokens
+            if usage.cost_usd is not None:
+                self.costs.append(usage.cost_usd)
+
+    def merge(self, other: OutcomeGroup) -> None:
+        """Count the trials of ``other``, which are of other tasks."""
+        self.outcomes += other.outcomes
+        self.verdicts |= other.verdicts
+        self.seconds += other.seconds
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.costs += other.costs
+
+    @property
+    def trials(self) -> int:
+        """Trials with a record."""
+        return self.outcomes.total()
+
+    @property
+    def passed(self) -> int:
+        """Trials that passed."""
+        return self.outcomes[VerificationStatus.PASSED]
+
+    @property
+    def failed(self) -> int:
+        """Trials that failed."""
+        return self.outcomes[VerificationStatus.FAILED]
+
+    @property
+    def errors(self) -> int:
+        """Trials that ended in an infrastructure error."""
+        return self.outcomes[VerificationStatus.ERROR]
+
+    @property
+    def pending(self) -> int:
+        """Trials whose family has no verifier."""
+        return self.outcomes[VerificationStatus.PENDING]
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The pass rate with its interval; ``None`` without a verdict."""
+        return pass_at_1(self.results)
+
+    @property
+    def results(self) -> list[TaskResult]:
+        """The verdicts by task."""
+        return [TaskResult(passed, scored) for passed, scored in self.verdicts.values()]
+
+    @property
+    def flaky(self) -> list[tuple[str, int, int]]:
+        """Tasks of which some trials passed and others failed: id, passed, scored."""
+        return [(name, passed, scored) for name, (passed, scored) in self.verdicts.items() if 0 < passed < scored]
+
+    @property
+    def cost(self) -> float | None:
+        """The estimated cost in US dollars; ``None`` without any estimate."""
+        return math.fsum(self.costs) if self.costs else None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def median_seconds(self) -> float | None:
+        """The median duration of a trial."""
+        return median(self.seconds) if self.seconds else None
+
+
+@dataclass
+class RunTotals:
+    """Everything that a report counts about one run. Memory is small for each record, whatever its size."""
+
+    families: dict[str, OutcomeGroup] = field(default_factory=dict)
+    tags: dict[str, OutcomeGroup] = field(default_factory=dict)
+    reasons: Counter[tuple[VerificationStatus, str]] = field(default_factory=Counter)
+    assurances: Counter[tuple[Assurance, bool]] = field(default_factory=Counter)
+    """By assurance and whether the verdict is a pass."""
+    drivers: dict[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
+    """By description: the sandbox driver in the records, and the number of its trials."""
+    models: Counter[str] = field(default_factory=Counter)
+    """The models that answered, and the number of trials."""
+    durations: list[tuple[VerificationStatus, float]] = field(default_factory=list)
+    tokens: list[tuple[VerificationStatus, float]] = field(default_factory=list)
+    ends: list[tuple[float, bool]] = field(default_factory=list)
+    """Of each verdict: its time (seconds since 1970), and whether it is a pass."""
+    has_trials: bool = False
+    """Whether some task ran more than once."""
+    last: datetime | None = None
+    """When the last trial started."""
+
+    def add(self, record: RecordedTask) -> None:
+        """Count one record."""
+        self.families.setdefault(record.family, OutcomeGroup(record.family)).add(record)
+        for tag in dict.fromkeys(record.tags):
+            self.tags.setdefault(tag, OutcomeGroup(tag)).add(record)
+        if record.reason is not None:
+            self.reasons[record.status, record.reason.value] += 1
+        if record.assurance is not None:
+            self.assurances[record.assurance, record.passed is True] += 1
+        self.models.update(record.models)
+        self.has_trials = self.has_trials or record.trial > 1
+        self._add_driver(record)
+        self._add_time(record)
+
+    @cached_property
+    def total(self) -> OutcomeGroup:
+        """The whole run, once all records are counted."""
+        group = OutcomeGroup("all tasks")
+        for family in self.families.values():
+            group.merge(family)
+        return group
+
+    def tag_groups(self) -> Sequence[OutcomeGroup]:
+        """Return the groups by tag, the largest first."""
+        return _largest(self.tags.values())
+
+    def family_groups(self) -> Sequence[OutcomeGroup]:
+        """Return the groups by family, the largest first."""
+        return _largest(self.families.values())
+
+    def progress(self) -> list[tuple[float, bool]]:
+        """Return :attr:`ends` in seconds since the first trial began."""
+        start = min((end for end, _ in self.ends), default=0.0)
+        first = min((seconds for _, seconds in self.durations), default=0.0)
+        return [(end - start + first, is_pass) for end, is_pass in self.ends]
+
+    def _add_driver(self, record: RecordedTask) -> None:
+        driver = record.provenance.get("driver")
+        if not isinstance(driver, dict):
+            return
+        name = " ".join(str(driver.get(key, "")) for key in ("name", "runtime", "version"))
+        known, number = self.drivers.get(name, (driver, 0))
+        self.drivers[name] = (known, number + 1)
+
+    def _add_time(self, record: RecordedTask) -> None:
+        if usage := record.spent or record.usage:
+            self.tokens.append((record.status, usage.input_tokens + usage.output_tokens))
+        if record.duration_seconds is None:
+            return
+        self.durations.append((record.status, record.duration_seconds))
+        if record.started_at is None:
+            return
+        self.last = max(self.last or record.started_at, record.started_at)
+        if record.passed is not None:
+            self.ends.append((record.started_at.timestamp() + record.duration_seconds, record.passed))
+
+
+def _largest(groups: Iterable[OutcomeGroup]) -> Sequence[OutcomeGroup]:
+    return sorted(groups, key=lambda group: (-group.trials, group.name))[:MAX_GROUPS]
