@@ -1,4 +1,4 @@
-"""A run on fakes that kills itself: ``killed_run.py ROOT POINT NUMBER [--resume]``.
+"""A run on fakes that kills itself: ``killed_run.py ROOT POINT NUMBER [--resume] [--trials]``.
 
 ``POINT`` is a checkpoint of the run, or ``write``, ``half-write``, ``fsync``, ``replace``: the ``NUMBER``-th such call
 of the process. Killed means SIGKILL: nothing is flushed, nothing is tidied.
@@ -78,7 +78,12 @@ def main() -> None:
             raise ImageError("gone")
 
     parts = make_parts(FakeProducer(hook=first_run_has_errors, trajectory="{}"), checkpoint=killer)
-    run_benchmark(configuration(root), RunOptions(workers=1, resume=resume), (), parts)
+    run_benchmark(
+        configuration(root),
+        RunOptions(workers=1, resume=resume, trials=2 if "--trials" in sys.argv else None),
+        (),
+        parts,
+    )
 
 
 main()

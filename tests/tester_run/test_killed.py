@@ -94,6 +94,22 @@ def test_killed_and_resumed(tmp_path: Path, clean: list[dict[str, object]], poin
 
 
 @pytest.mark.parametrize(
+    ("point", "number"), [("task_started", 6), ("produced", 3), ("half-write", 5), ("record_written", 4), ("fsync", 9)]
+)
+def test_killed_with_several_trials(tmp_path: Path, point: str, number: int) -> None:
+    """A run of several trials, killed and resumed, has the records of one that nothing happened to."""
+    roots = [tmp_path / "killed", tmp_path / "clean"]
+    for root in roots:
+        root.mkdir()
+        write_run(root, TASKS)
+    killed(roots[0], point, number, "--trials")
+    for root in roots:
+        assert run(root, resume=True, trials=2, parts=make_parts(FakeProducer(trajectory="{}"))).passed == 2 * TASKS
+    assert comparables(roots[0]) == comparables(roots[1])
+    assert len({record["provenance"]["trajectory"]["path"] for record in records(roots[0])}) == 2 * TASKS
+
+
+@pytest.mark.parametrize(
     ("point", "number"), [("fsync", n) for n in range(1, 12)] + [("replace", n) for n in range(1, 4)]
 )
 def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], point: str, number: int) -> None:
