@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.errors import SecureBenchError
-from securebench.sandboxes.docker.owner import OWNER_LABEL
+from securebench.sandboxes.docker.driver import OWNER_LABEL
 from securebench.sandboxes.owner import Owner
 
 if TYPE_CHECKING:

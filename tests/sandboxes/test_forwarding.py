@@ -17,8 +17,7 @@ import pytest
 
 from securebench.errors import EgressError, EngineError
 from securebench.sandboxes.base import SandboxSpec
-from securebench.sandboxes.docker.driver import DockerDriver
-from securebench.sandboxes.docker.owner import OWNER_LABEL
+from securebench.sandboxes.docker.driver import OWNER_LABEL, DockerDriver
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.reaper import runs_directory
 from securebench.testing.breakout import ATTEMPTS, AttemptOutcome, break_out

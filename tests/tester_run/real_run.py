@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leftovers import host_traces
 from securebench.results.journal import JOURNAL
-from securebench.sandboxes.docker.driver import DockerDriver
-from securebench.sandboxes.docker.owner import RUN_LABEL
+from securebench.sandboxes.docker.driver import RUN_LABEL, DockerDriver
 from tester_run.running import comparables
 
 if TYPE_CHECKING:

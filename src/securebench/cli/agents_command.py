@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from securebench.cli.images_view import human_size
 
-    from securebench.agents.model import AgentProgram
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from securebench.agents.model import AgentProgram, Installed
     from securebench.agents.progress import OnProgress, Progress
 
 _LINE_SECONDS: Final = 2.0
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _PLATFORM = click.option("--platform", metavar="PLATFORM", help="linux-x64, linux-arm64, or one of them with -musl.")
+
+
+_DATE: Final = 10
+"""How many characters of a timestamp are its date."""
+
+HEADINGS: Final = ("name", "version", "platform", "size", "installed", "source", "state")
 
 
 @click.group(name="agents")
@@ -76,7 +85,6 @@ def install(
 def list_(*, verify: bool, as_json: bool) -> None:
     """List the programs that are installed."""
     from securebench.agents.store import AgentStore
-    from securebench.cli.agents_view import as_dict, print_programs
 
     found = AgentStore().installed(verify=verify)
     if as_json:
@@ -135,3 +143,44 @@ def _shown() -> Iterator[OnProgress]:
             bar.update(number, completed=progress.done, total=progress.size or None)
 
         yield show
+
+
+def as_dict(entry: Installed) -> dict[str, object]:
+    """Return an entry as JSON."""
+    return {
+        **_as_dict(entry.program),
+        "size_bytes": entry.size_bytes,
+        "installed_at": _time(entry),
+        "source": entry.source,
+        "pinned": entry.pinned,
+        "intact": entry.intact,
+    }
+
+
+def as_fields(entry: Installed) -> tuple[str, ...]:
+    """Return an entry as the columns of the table."""
+    state = "pinned" if entry.pinned else "-"
+    program = entry.program
+    return (
+        *(program.name, program.version, program.platform, human_size(entry.size_bytes)),
+        *(_time(entry)[:_DATE], entry.source, state if entry.intact else "damaged: install it again"),
+    )
+
+
+def print_programs(entries: Sequence[Installed]) -> None:
+    """Print a table on a terminal, tab-separated lines elsewhere."""
+    if not sys.stdout.isatty():
+        for entry in entries:
+            click.echo("\t".join(as_fields(entry)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*HEADINGS)
+    for entry in entries:
+        table.add_row(*as_fields(entry))
+    Console().print(table)
+
+
+def _time(entry: Installed) -> str:
+    return datetime.fromtimestamp(entry.installed_at, UTC).isoformat(timespec="seconds")

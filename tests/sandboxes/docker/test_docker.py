@@ -22,8 +22,7 @@ from securebench.errors import DiskFullError, EngineError, ImageError, Infrastru
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.docker.container import DockerContainer, Exec
-from securebench.sandboxes.docker.driver import DockerDriver
-from securebench.sandboxes.docker.owner import OWNER_LABEL, RUN_LABEL
+from securebench.sandboxes.docker.driver import OWNER_LABEL, RUN_LABEL, DockerDriver
 from securebench.testing.conformance.bench import probe_command, read_until
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from securebench.engine.client import connect
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.collected import CollectedArchive, DirectoryReplacedError
-from securebench.sandboxes.docker.changes import left_directory
-from securebench.sandboxes.docker.driver import DockerDriver
-from securebench.sandboxes.docker.owner import RUN_LABEL
+from securebench.sandboxes.docker.driver import RUN_LABEL, DockerDriver
+from securebench.sandboxes.docker.sandbox import left_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.sandboxes.docker.owner import FORGOTTEN_SECONDS, OWNER_LABEL, is_abandoned
+from securebench.sandboxes.docker.driver import FORGOTTEN_SECONDS, OWNER_LABEL, is_abandoned
 from securebench.sandboxes.owner import Owner
 
 HERE = Owner.current()

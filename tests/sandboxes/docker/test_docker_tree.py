@@ -13,9 +13,8 @@ from securebench.errors import ImageError
 from securebench.images.model import ResolvedImage
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.leases import TreeLease
-from securebench.sandboxes.docker import tree as docker_tree
-from securebench.sandboxes.docker.driver import DockerDriver
-from securebench.sandboxes.docker.tree import EngineTrees
+from securebench.sandboxes.docker import driver as docker_driver
+from securebench.sandboxes.docker.driver import DockerDriver, EngineTrees
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +51,7 @@ def fake_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStore:
         store.taken.append(reference)
         store.images.add(reference)
 
-    monkeypatch.setattr(docker_tree, "import_from_engine", take)
+    monkeypatch.setattr(docker_driver, "import_from_engine", take)
     return found
 
 
@@ -80,7 +79,7 @@ def test_what_the_store_has_is_not_taken(fake_store: FakeStore) -> None:
 
 def test_an_id_that_the_archive_has_not_is_told(fake_store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose ids are not those of its archives is told, with what to do."""
-    monkeypatch.setattr(docker_tree, "import_from_engine", lambda *_arguments: None)
+    monkeypatch.setattr(docker_driver, "import_from_engine", lambda *_arguments: None)
     with pytest.raises(ImageError) as raised:
         trees(fake_store).lease(IMAGE)
     assert raised.value.hint

@@ -14,7 +14,7 @@ import pytest
 from securebench.errors import EngineError
 from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.forwarding import ForwardedPort
-from securebench.sandboxes.oci.forwarding import open_forwarded_ports
+from securebench.sandboxes.oci.container import open_forwarded_ports
 from securebench.sandboxes.oci.handle import ProcessHandle
 from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, ProcessReport
 

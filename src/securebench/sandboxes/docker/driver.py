@@ -6,18 +6,19 @@ import atexit
 import logging
 import secrets
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from securebench.engine.client import connect
-from securebench.errors import InfrastructureError
+from securebench.errors import ImageError, InfrastructureError
+from securebench.images.engine_images import import_from_engine
 from securebench.images.resolve import resolve
+from securebench.images.store.image_store import ImageStore
 from securebench.sandboxes.base import SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.docker.container import DockerContainer
 from securebench.sandboxes.docker.facts import describe, require_runtime
-from securebench.sandboxes.docker.owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, is_abandoned
 from securebench.sandboxes.docker.sandbox import DockerContext, DockerSandbox, PersistentDockerSandbox
-from securebench.sandboxes.docker.tree import EngineTrees
 from securebench.sandboxes.forwarding import check_forwarded_ports
 from securebench.sandboxes.gvisor import RUNSC
 from securebench.sandboxes.oci import reaper
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from securebench.engine.client import Engine
     from securebench.images.model import ResolvedImage
-    from securebench.images.store.image_store import ImageStore
     from securebench.images.store.leases import TreeLease
     from securebench.sandboxes.base import DriverInfo, SandboxSpec
     from securebench.strict_input.models import WireModel
@@ -40,6 +40,15 @@ _log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 60.0
 """How long closing waits for removals. The next run reaps what is left then."""
+
+RUN_LABEL = "securebench.run"
+DRIVER_LABEL = "securebench.driver"
+OWNER_LABEL = "securebench.owner"
+"""On everything that a driver creates: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
+
+FORGOTTEN_SECONDS = 3600
+"""If this process cannot tell whether the owner is running, a container is kept while it runs, and this long after its
+creation."""
 
 
 class DockerDriver(SandboxDriver):
@@ -144,3 +153,36 @@ class DockerDriver(SandboxDriver):
         for container in containers:
             container.remove()
         return len(containers)
+
+
+def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
+    """Whether ``container``, an entry of the engine's list, belongs to a SecureBench process that is gone."""
+    owner = Owner.parse((container.get("Labels") or {}).get(OWNER_LABEL, ""))
+    if owner is None:
+        return False
+    if owner.can_be_judged():
+        return not owner.is_alive()
+    age = (time.time() if now is None else now) - container.get("Created", 0)
+    return container.get("State") != "running" and age > FORGOTTEN_SECONDS
+
+
+class EngineTrees:
+    """The trees of an engine's images, by the engine's image ids. Thread-safe."""
+
+    def __init__(self, engine: Engine, store: ImageStore | None) -> None:
+        self._engine = engine
+        self._store = store
+        self._copying = threading.Lock()
+
+    def lease(self, image: ResolvedImage) -> TreeLease:
+        """Return the files of ``image``. Raises as :func:`import_from_engine` and :meth:`ImageStore.lease` do."""
+        with self._copying:  # once: an image may be large, and many tasks need the same one
+            store = self._store = self._store or ImageStore()
+            if store.find(image.id) is None:
+                import_from_engine(self._engine, store, image.id, lambda _line: None)
+            if store.find(image.id) is None:
+                raise ImageError(
+                    f"the image id of {image.reference} in the engine differs from the one in its exported archive",
+                    hint="configure the engine to use its own image store, not containerd's, or use the oci driver",
+                )
+        return store.lease(image.id)

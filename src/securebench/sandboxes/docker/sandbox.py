@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
 
+from securebench.sandboxes.collected import CollectedArchive, DirectoryReplacedError
 from securebench.sandboxes.collecting import nothing_to_collect
-from securebench.sandboxes.docker.changes import left_directory
 from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.forwarding import port_holder
 from securebench.sandboxes.docker.process import DockerProcess
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from securebench.engine.client import Engine
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.collected import CollectedArchive
     from securebench.sandboxes.docker.container import DockerTarget
     from securebench.sandboxes.docker.stream import EngineStream
 
 _REMOVERS = 8
+
+
+_DIRECTORY: Final = 1 << 31
+"""The directory bit in the file modes that the engine returns, which are Go's. A link does not have it."""
 
 
 class Background:
@@ -148,3 +152,17 @@ class PersistentDockerSandbox(DockerSandbox):
     def _end_container(self) -> None:
         self._lifeline.close()
         remove_quietly(self._container)
+
+
+def left_directory(container: DockerContainer, path: str) -> CollectedArchive:
+    """Return the directory ``path``. Raises the errors of :meth:`Sandbox.collected`.
+
+    The engine follows links in the path, within the container, so each component is checked first. No process of the
+    container is running any more, so nothing can change a component meanwhile.
+    """
+    target = PurePosixPath(path)
+    for directory in (*reversed(target.parents[:-1]), target):
+        mode = container.mode(str(directory))
+        if mode is None or not mode & _DIRECTORY:
+            raise DirectoryReplacedError(path)
+    return CollectedArchive(container.archive(path))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.images.store.ids import tree_shift
 from securebench.sandboxes.capabilities import granted_capabilities
+from securebench.sandboxes.forwarding import serve_forwarded_ports
 from securebench.sandboxes.lifecycle import OpenSandboxes
 from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, HostLayout, compile_config, compile_process
-from securebench.sandboxes.oci.forwarding import open_forwarded_ports
 from securebench.sandboxes.oci.ids import HostIds, identity_map, outside
 from securebench.sandboxes.oci.runtime import LOG, PID, record_of
 from securebench.sandboxes.oci.seccomp import seccomp_for
@@ -23,10 +23,11 @@ from securebench.sandboxes.oci.supervisor.context import SHOWN
 from securebench.sandboxes.oci.warm_pool import WarmPool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.forwarding import ForwardedPort
     from securebench.sandboxes.oci.config import OciConfig, OciProcessConfig
     from securebench.sandboxes.oci.connection import Hello, SupervisorConnection
     from securebench.sandboxes.oci.handle import ProcessHandle
@@ -40,6 +41,10 @@ LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
 
 _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"})
 """Capabilities that let root trace a process whose program is not readable, or read that program."""
+
+
+_SECONDS: Final = 60.0
+"""How long the supervisor may take to open them."""
 
 
 @dataclass(frozen=True)
@@ -196,3 +201,18 @@ class OciContainer:
             self._chown(pipes)
         named = {"container": self._name, **request}
         return self._context.connection.start(named, json.dumps(document).encode(), pipes.remote, within)
+
+
+def open_forwarded_ports(handle: ProcessHandle, forwarded_ports: Sequence[ForwardedPort]) -> None:
+    """Receive the listening sockets of ``handle``, which is starting, and pass each to its server.
+
+    If the container could not be created, there are none, and its report says why. Raises
+    :class:`InfrastructureError` and the errors of serving, after killing the container.
+    """
+    try:
+        if listeners := handle.listeners(_SECONDS):
+            serve_forwarded_ports(forwarded_ports, listeners)
+    except BaseException:
+        handle.kill()
+        handle.hang_up()
+        raise

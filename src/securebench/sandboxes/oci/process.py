@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NoReturn
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import ExitState
 from securebench.sandboxes.bounded import KILL_GRACE, BoundedProcess
+from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.collecting import nothing_to_collect
-from securebench.sandboxes.oci.changes import changed_layer
+from securebench.sandboxes.oci.supervisor.changes import CHANGED, REPLACED, UNCHANGED
 from securebench.sandboxes.oci.supervisor.processes import MACHINE_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.sandboxes.base import Command
-    from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.handle import ProcessHandle
     from securebench.sandboxes.oci.streams import OciStreams
     from securebench.sandboxes.oci.wire import ProcessReport
@@ -212,3 +212,25 @@ def _start_failure_code(problem: str) -> int | None:
     if not any(sign in words for sign in _NOT_RUN_SIGNS):
         return None
     return _NOT_FOUND if "no such file" in words or "not found" in words else _NOT_EXECUTABLE
+
+
+def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
+    """Return the changes of the exited ``handle`` in ``path``. Raises the errors of :meth:`Sandbox.collected`."""
+    report = handle.report(0.0)
+    outcome = report.collected
+    if outcome == UNCHANGED:
+        return CollectedLayer(-1)
+    if outcome == REPLACED:
+        raise DirectoryReplacedError(path)
+    if outcome != CHANGED:
+        raise _lost(outcome) if outcome else nothing_to_collect()
+    if handle.descriptor < 0:
+        raise _lost("this process has too many open files")
+    return CollectedLayer(handle.descriptor, report.opaque, whole=report.whole)
+
+
+def _lost(why: str) -> InfrastructureError:
+    return InfrastructureError(
+        f"the changes of a sandbox could not be received: {why}",
+        hint="raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
+    )
