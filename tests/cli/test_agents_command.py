@@ -85,7 +85,7 @@ def test_an_archive_takes_the_place_of_a_registry(npm: FakeNpm, tmp_path: Path) 
     path.write_bytes(package(MUSL, "9.8.6", "claude"))
     assert "claude_code: 9.8.6 for linux-x64-musl" in invoke("install", "claude_code", "--from", str(path)).stdout
     assert npm.requests == []
-    with pytest.raises(ConfigError, match="not of codex"):
+    with pytest.raises(ConfigError, match="not codex"):
         invoke("install", "codex", "--from", str(path))
     refused = invoke("install", "--from", str(path), "--version", "9.8.6")
     assert refused.exit_code == 2
