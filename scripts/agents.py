@@ -1,8 +1,8 @@
-"""Gets the agent programs that tests run: each of the version that is pinned, once, into the user's cache.
+"""Install the agent programs that tests run, in their pinned versions, into the user's cache.
 
-    python -m scripts.agents    install what is missing; print why the programs are not to be had, where they are not
+    python -m scripts.agents    install missing programs; if they are not available, print why
 
-Only a registry that does not serve, and a machine that no program is made for, are such reasons. All else is an error.
+Only an unavailable registry and an unsupported machine are such reasons. Anything else is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REASONS: Final = frozenset({"agent-unavailable", "agent-unfit"})
 
 
 def missing() -> str:
-    """Install the programs, and return why they are not to be had, or nothing. Raises ``SecureBenchError``."""
+    """Install the programs. Return why they are not available, or an empty text. Raises ``SecureBenchError``."""
     from securebench.agents.catalogue import PROGRAMS
     from securebench.agents.progress import lines
     from securebench.agents.store import AgentStore

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo: real benchmark tasks, run in sandboxes and judged where the agent cannot reach. `make demo` sets up what it needs.
+# The demo: real benchmark tasks, run in sandboxes and judged out of the agent's reach. `make demo` installs what it needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -23,8 +23,8 @@ reports=("${packs[@]/#/$results/}")
 
 cat <<END
 
-The agent's answers are written by hand, five of them wrong on purpose: see benchmarks/demo-agent/README.md.
+The agent's answers are prepared, five of them wrong on purpose: see benchmarks/demo-agent/README.md.
 Open $results/report.html in a browser: pass rates, plots, and every task with its evidence.
-Records: $results/<pack>/candidates.jsonl, one per line, and run.json beside it: what made the sandboxes, and how strong.
-Run a pack with an agent of your own: docs/how-to/bring-an-agent.md
+Records: $results/<pack>/candidates.jsonl has one per line; run.json describes the sandboxes and their isolation.
+To run a pack with your own agent: docs/how-to/bring-an-agent.md
 END

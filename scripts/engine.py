@@ -1,10 +1,10 @@
-"""Gets a Docker Engine for the demo and the tests, and stops what it started.
+"""Start a Docker Engine for the demo and the tests, and stop it again.
 
-    python scripts/engine.py up      use the engine that answers; else install docker.io and start one
-    python scripts/engine.py down    stop what ``up`` started, if it started anything
+    python scripts/engine.py up      use a running engine, or install docker.io and start one
+    python scripts/engine.py down    stop what ``up`` started, if anything
 
-Installing needs Debian or Ubuntu, and root or sudo; elsewhere the error says what to do by hand. What was started is
-noted in ``.cache/engine`` (or ``$SECUREBENCH_ENGINE_STATE``), beside the daemon's output.
+Installing requires Debian or Ubuntu, and root or sudo; otherwise the error says what to do. What was started is
+recorded in ``.cache/engine`` (or ``$SECUREBENCH_ENGINE_STATE``), next to the daemon's output.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 90.0
 STOP_SECONDS = 45.0
-"""dockerd itself gives each container ten seconds to end, then kills it."""
+"""dockerd itself gives each container ten seconds to exit before it kills it."""
 LOG_LINES = 15
 SYSTEMD = Path("/run/systemd/system")
 UNITS = ("docker.socket", "docker.service", "containerd.service")
 BY_HAND = (
-    "install and start Docker Engine 20.10 or later as your system has it, let your user reach it "
+    "install and start Docker Engine 20.10 or later with your system's package manager, allow your user to use it "
     "(the group 'docker', or DOCKER_HOST), and run this again"
 )
 
 
 class SetupError(Exception):
-    """No engine can be had. The text says what to do next."""
+    """No engine is available. The text says what to do next."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why no engine answers. ``replaceable``: nothing is there, and nobody asked for a certain one: start ours."""
+class EngineProblem:
+    """Why no engine answers. ``replaceable``: none is running or was explicitly selected, so one can be started."""
 
     text: str
     replaceable: bool
 
 
 def say(message: str) -> None:
-    """Tell what is being done."""
+    """Print a progress message."""
     print(f"== {message}", file=sys.stderr, flush=True)
 
 
-def find_trouble() -> Trouble | None:
-    """Return why no engine answers, or ``None`` when one does. The product's own way to it is the one that counts."""
+def find_problem() -> EngineProblem | None:
+    """Return why no engine answers, or ``None`` if one does. Connects in the same way as SecureBench does."""
     from securebench.engine.client import connect
     from securebench.engine.endpoint import DEFAULT_SOCKET, current_candidates
     from securebench.errors import EngineError
@@ -63,12 +63,12 @@ def find_trouble() -> Trouble | None:
         connect().close()
     except EngineError as error:
         replaceable = error.code == "engine-unavailable" and current_candidates()[0].path == DEFAULT_SOCKET
-        return Trouble(str(error), replaceable=replaceable)
+        return EngineProblem(str(error), replaceable=replaceable)
     return None
 
 
 def root_prefix() -> tuple[str, ...] | None:
-    """Return what makes a command run as root: nothing for root itself, sudo, or ``None`` where there is no way."""
+    """Return the prefix to run a command as root: empty for root itself, sudo, or ``None`` if that is not possible."""
     if os.geteuid() == 0:
         return ()
     if shutil.which("sudo") is None:
@@ -80,38 +80,38 @@ def root_prefix() -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSetup:
-    """The two halves, with everything about the machine that a test may want to change."""
+    """Starting and stopping an engine, with all properties of the machine that a test may replace."""
 
     state: Path
     socket: Path = Path("/var/run/docker.sock")
-    find_trouble: Callable[[], Trouble | None] = find_trouble
+    find_problem: Callable[[], EngineProblem | None] = find_problem
     dockerd: Sequence[str] = ("dockerd",)
 
     @property
     def pid_file(self) -> Path:
-        """Where dockerd writes its process id: it is there while a daemon of ours runs."""
+        """The file to which dockerd writes its pid. It exists while a daemon runs that was started here."""
         return self.state / "dockerd.pid"
 
     @property
     def log(self) -> Path:
-        """Where dockerd's output goes."""
+        """The file with dockerd's output."""
         return self.state / "dockerd.log"
 
     @property
     def units_file(self) -> Path:
-        """The systemd units that were started here, one a line."""
+        """The file with the systemd units that were started here, one per line."""
         return self.state / "units"
 
     def up(self) -> None:
         """Return once an engine answers. Raises :class:`SetupError`."""
-        trouble = self.find_trouble()
-        if trouble is None:
+        problem = self.find_problem()
+        if problem is None:
             return
         prefix = root_prefix()
-        if not trouble.replaceable:
-            raise SetupError(trouble.text)
+        if not problem.replaceable:
+            raise SetupError(problem.text)
         if prefix is None:
-            raise SetupError(f"{trouble.text}\n    hint: as an administrator, {BY_HAND}")
+            raise SetupError(f"{problem.text}\n    hint: as an administrator, {BY_HAND}")
         units = [unit for unit in UNITS if not _is_active(unit)] if SYSTEMD.is_dir() else []
         self.state.mkdir(parents=True, exist_ok=True)
         if shutil.which(self.dockerd[0], path=_admin_path()) is None:
@@ -146,7 +146,7 @@ class EngineSetup:
             raise SetupError(f"apt-get could not install docker.io\n    hint: {BY_HAND}")
 
     def _start(self, prefix: tuple[str, ...]) -> subprocess.Popen[bytes]:
-        """Start dockerd in a session of its own: no terminal, pipe or signal of ours reaches it."""
+        """Start dockerd in its own session, so that no terminal, pipe or signal of this process affects it."""
         if self._own_daemon() is None:
             self.pid_file.unlink(missing_ok=True)
         say(f"starting dockerd (its output: {self.log})")
@@ -163,18 +163,18 @@ class EngineSetup:
 
     def _wait(self, prefix: tuple[str, ...], daemon: subprocess.Popen[bytes] | None) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while (trouble := self.find_trouble()) is not None:
+        while (problem := self.find_problem()) is not None:
             if daemon is not None and daemon.poll() is not None:
-                raise SetupError(f"dockerd ended with exit code {daemon.returncode}:\n{self._log_tail()}")
+                raise SetupError(f"dockerd exited with {daemon.returncode}:\n{self._log_tail()}")
             if time.monotonic() > deadline:
-                raise SetupError(f"no engine answers after {START_SECONDS:.0f} s: {trouble.text}\n{self._log_tail()}")
+                raise SetupError(f"no engine answers after {START_SECONDS:.0f} s: {problem.text}\n{self._log_tail()}")
             if prefix and self.socket.exists() and not os.access(self.socket, os.W_OK):
-                # Started with this user's sudo: the socket is this user's until the daemon starts again.
+                # Started with this user's sudo: make this user the owner of the socket until the daemon restarts.
                 self._run_as_root(prefix, "chown", str(os.getuid()), str(self.socket))
             time.sleep(0.2)
 
     def _own_daemon(self) -> int | None:
-        """Return the process id of the daemon that ``up`` started, if it runs."""
+        """Return the pid of the daemon that ``up`` started, if it is running."""
         with suppress(OSError, ValueError):
             pid = int(self.pid_file.read_text())
             if _name(pid) == "dockerd":
@@ -194,7 +194,7 @@ class EngineSetup:
 
 
 def _admin_path() -> str:
-    """Return PATH with the directories in which daemons live: an ordinary user's may lack them."""
+    """Return PATH with the directories of daemons, which an ordinary user's PATH may lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -203,7 +203,7 @@ def _is_active(unit: str) -> bool:
 
 
 def _name(pid: int) -> str | None:
-    """Return the name of a running process. One that has ended, and only waits for its parent, does not run."""
+    """Return the name of a running process. A zombie is not running."""
     with suppress(OSError):
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
         if rest.split()[0] != "Z":
@@ -223,7 +223,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _end(prefix: tuple[str, ...], pids: list[int]) -> None:
-    """End the first process, which ends the others; what is left when time is up is killed."""
+    """Terminate the first process, which terminates the others. After a time limit, kill the rest."""
     names = {pid: _name(pid) for pid in pids}
     _signal(prefix, signal.SIGTERM, pids[:1])
     deadline = time.monotonic() + STOP_SECONDS
@@ -235,13 +235,13 @@ def _end(prefix: tuple[str, ...], pids: list[int]) -> None:
 
 
 def _signal(prefix: tuple[str, ...], number: signal.Signals, pids: list[int]) -> None:
-    # The shell's own kill: a small machine has no program of that name.
+    # The shell's builtin kill: a minimal machine has no such program.
     command = f"kill -{number.value} {' '.join(map(str, pids))}"
     subprocess.run([*prefix, "sh", "-c", command], check=False, stderr=subprocess.DEVNULL)
 
 
 def default_setup() -> EngineSetup:
-    """Return the set-up of this machine, whose state lies where the environment says."""
+    """Return the set-up of this machine, with the state directory from the environment."""
     return EngineSetup(state=Path(os.environ.get("SECUREBENCH_ENGINE_STATE") or ROOT / ".cache" / "engine").resolve())
 
 

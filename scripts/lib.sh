@@ -1,4 +1,4 @@
-# Shared by the set-up scripts: messages, and the one way in which packages are installed.
+# Shared by the set-up scripts: messages and package installation.
 # shellcheck shell=bash
 
 say() { printf '== %s\n' "$*" >&2; }
@@ -10,7 +10,7 @@ fail() {
   exit 1
 }
 
-# Runs a command as root: directly, or through sudo. Without a terminal sudo may not ask for a password.
+# Runs a command as root: directly, or through sudo. Without a terminal, sudo must not ask for a password.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"
@@ -23,8 +23,8 @@ as_root() {
   fi
 }
 
-# Installs Debian packages without a question; what apt says is shown only when it fails.
-# Fails where there is no apt-get or no way to be root.
+# Installs Debian packages without questions. The output of apt is shown only if it fails.
+# Fails if apt-get is missing or root access is not possible.
 apt_install() {
   command -v apt-get >/dev/null || return 1
   quietly as_root apt-get -qq update || return 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes requirements/*.txt from pyproject.toml: every version pinned, every file hashed, no index named.
-# The tool that resolves, uv, has an environment of its own: what is locked does not depend on what is installed.
+# Writes requirements/*.txt from pyproject.toml, with pinned versions and hashes of all files, without an index address.
+# The resolver, uv, has a separate environment, so that the result does not depend on the installed packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,5 +14,6 @@ compile() {
     --no-emit-index-url --no-header --no-annotate "$@"
 }
 compile pyproject.toml --extra view --group dev --output-file requirements/dev.txt
-# With the extra for reports, which the demo ends with. The same versions as in dev: an environment for the tests is one for the demo, too.
+# With the extra for reports, which the demo ends with, and with the versions of dev, so that an environment for the
+# tests also works for the demo.
 compile pyproject.toml --extra view --group build --constraints requirements/dev.txt --output-file requirements/runtime.txt

@@ -1,11 +1,11 @@
-"""Gets what sandboxes need, for the demo and for the tests.
+"""Install what sandboxes need, for the demo and for the tests.
 
-    python -m scripts.sandboxes demo    make one driver work, and print the name to run with: auto, or oci
-    python -m scripts.sandboxes test    make both work; print why there is no Docker Engine, where none can be had
+    python -m scripts.sandboxes demo    make one driver work, and print the name to use: auto or oci
+    python -m scripts.sandboxes test    make both drivers work; if there can be no Docker Engine, print why
 
-The oci driver needs a runtime and an init, which apt installs where they are missing (Debian, Ubuntu; as root or with
-sudo); elsewhere the message says what to do by hand. For the demo a Docker Engine is looked for, and where need be
-installed, only if that driver would be weaker than Docker is, or does not work at all.
+The oci driver needs a runtime and an init. If they are missing, apt installs them (Debian or Ubuntu, as root or with
+sudo); on other systems a message says what to install. For the demo, a Docker Engine is used, and if necessary
+installed, only if the oci driver does not work or would be weaker than Docker.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Oci:
-    """What the oci driver is on this machine: ``trouble`` if it does not work, ``weaker`` in words where it does."""
+    """The oci driver on this machine: ``problem`` if it does not work, else ``weaker``, a message, if it is weaker."""
 
-    trouble: str = ""
+    problem: str = ""
     weaker: str = ""
 
     @property
     def is_strong(self) -> bool:
-        """Whether ``auto`` takes it."""
-        return not (self.trouble or self.weaker)
+        """Whether ``auto`` selects it."""
+        return not (self.problem or self.weaker)
 
 
-def look_at_oci() -> Oci:
-    """Make one sandbox, without an image. The product's own way to it is the one that counts."""
+def check_oci() -> Oci:
+    """Create a sandbox without an image, in the same way as SecureBench does."""
     from securebench.errors import InfrastructureError
     from securebench.sandboxes.select import open_driver
 
-    told: list[str] = []
+    messages: list[str] = []
     try:
-        open_driver("oci", None, "set-up", told.append).close()
+        open_driver("oci", None, "set-up", messages.append).close()
     except InfrastructureError as error:
-        return Oci(trouble=str(error))
-    return Oci(weaker="\n".join(told))
+        return Oci(problem=str(error))
+    return Oci(weaker="\n".join(messages))
 
 
 def missing_packages() -> Iterator[str]:
-    """Yield Debian's names of what the oci driver needs and does not find."""
+    """Yield the Debian packages that the oci driver needs and that are missing."""
     from securebench.errors import EngineError
     from securebench.sandboxes.oci.runtime import find_init, find_runtime
 
@@ -64,12 +64,12 @@ def missing_packages() -> Iterator[str]:
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install ``packages`` where that can be done; elsewhere say what would be installed."""
+    """Install ``packages`` if possible; otherwise print which packages to install."""
     if not packages:
         return
     names = " ".join(packages)
     if shutil.which("apt-get") is None or root_prefix() is None:
-        say(f"for fast sandboxes without an engine, as an administrator: apt-get install {names}")
+        say(f"for fast sandboxes without an engine, run as an administrator: apt-get install {names}")
         return
     say(f"installing {names}")
     script = f". {ROOT}/scripts/lib.sh && apt_install {names}"
@@ -78,36 +78,36 @@ def install(packages: Sequence[str]) -> None:
 
 
 def prepare_demo(setup: EngineSetup) -> str:
-    """Return the driver to run the demo with. Raises :class:`SetupError` where no sandbox can be made."""
+    """Return the driver for the demo. Raises :class:`SetupError` if no driver works."""
     install(list(missing_packages()))
-    oci = look_at_oci()
+    oci = check_oci()
     if oci.is_strong:
         return "auto"
-    say(f"the oci driver would not do by itself: {oci.trouble or oci.weaker}")
+    say(f"the oci driver is not sufficient: {oci.problem or oci.weaker}")
     try:
         setup.up()
     except SetupError as error:
-        if oci.trouble:
-            raise SetupError(f"no sandbox can be made here\n  oci: {oci.trouble}\n  docker: {error}") from error
-        say("running on it all the same, as there is no Docker Engine: what is weaker is in every record")
+        if oci.problem:
+            raise SetupError(f"no driver works on this machine\n  oci: {oci.problem}\n  docker: {error}") from error
+        say("using it anyway, because there is no Docker Engine; every record lists what is not enforced")
         return "oci"
     return "auto"
 
 
 def prepare_tests(setup: EngineSetup) -> str:
-    """Return why no engine can be had, or nothing once one answers. Raises :class:`SetupError`.
+    """Return why there is no engine, or an empty text if one answers. Raises :class:`SetupError`.
 
-    One that should have been installed or started here, and was not, is an error: it never goes unnoticed.
+    If an engine can be installed or started here, a failure to do so is an error, so that it is always noticed.
     """
     install(list(missing_packages()))
-    trouble = setup.find_trouble()
-    if trouble is None or (trouble.replaceable and root_prefix() is not None):
+    problem = setup.find_problem()
+    if problem is None or (problem.replaceable and root_prefix() is not None):
         setup.up()
         return ""
-    oci = look_at_oci()
-    if oci.trouble:
-        raise SetupError(f"no sandbox can be made here\n  oci: {oci.trouble}\n  docker: {trouble.text} ({BY_HAND})")
-    return " ".join(trouble.text.split())
+    oci = check_oci()
+    if oci.problem:
+        raise SetupError(f"no driver works on this machine\n  oci: {oci.problem}\n  docker: {problem.text} ({BY_HAND})")
+    return " ".join(problem.text.split())
 
 
 def main(arguments: list[str]) -> int:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv, with the locked dependencies of KIND (runtime or dev) and the project itself, editable.
-# Safe to run again: a stamp says what .venv was made from, and an equal one means that nothing is done.
+# Creates .venv with the locked dependencies of KIND (runtime or dev) and the project itself, editable.
+# Can be run again: a stamp records what .venv was created from. If nothing has changed, this does nothing.
 #
 #   scripts/setup_env.sh runtime|dev
 set -euo pipefail
@@ -10,9 +10,9 @@ cd "$(dirname "$0")/.."
 
 kind=${1:?usage: setup_env.sh runtime|dev}
 lock=requirements/$kind.txt
-[ -f "$lock" ] || fail "there is no $lock; the argument is 'runtime' or 'dev'"
+[ -f "$lock" ] || fail "$lock does not exist; the argument must be 'runtime' or 'dev'"
 
-# What an environment is made from. The place is part of it: a virtual environment cannot be moved.
+# A digest of what an environment depends on, including its directory, because a virtual environment cannot be moved.
 wanted() { { pwd; cat "requirements/$1.txt" pyproject.toml; } | sha256sum; }
 
 works() { "$1" -c '' 2>/dev/null; }
@@ -32,8 +32,8 @@ find_python() {
       return
     fi
   done
-  fail "Python 3.11 or later is needed, and none is on PATH" \
-    "install one, or name it: PYTHON=/path/to/python3 make ..."
+  fail "Python 3.11 or later is required, but is not on PATH" \
+    "install it, or set its path: PYTHON=/path/to/python3 make ..."
 }
 
 can_make_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
@@ -42,23 +42,23 @@ make_environment() {
   local python
   python=$(find_python)
   if ! can_make_environments "$python"; then
-    say "Python's venv module is incomplete here; installing Debian's package for it"
+    say "Python's venv module is incomplete; installing its Debian package"
     apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" ||
-      fail "$python cannot make virtual environments (no ensurepip)" \
-        "as an administrator: apt-get install python3-venv; then run this again"
-    can_make_environments "$python" || fail "$python still has no ensurepip" "name another one: PYTHON=/usr/bin/python3 make ..."
+      fail "$python cannot create virtual environments (ensurepip is missing)" \
+        "run 'apt-get install python3-venv' as an administrator, then run this again"
+    can_make_environments "$python" || fail "$python still has no ensurepip" "use another one: PYTHON=/usr/bin/python3 make ..."
   fi
-  say "making .venv with $("$python" --version)"
+  say "creating .venv with $("$python" --version)"
   rm -rf .venv
   "$python" -m venv .venv
 }
 
-# dev holds all that runtime holds, at the same versions.
+# dev includes everything in runtime, in the same versions.
 if is_current dev || is_current "$kind"; then exit 0; fi
 
 if ! works .venv/bin/python || ! .venv/bin/python -c 'import pip' 2>/dev/null; then make_environment; fi
 rm -f .venv/.securebench-*
-say "installing what $lock lists"
+say "installing the packages in $lock"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 wanted "$kind" >".venv/.securebench-$kind"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests: `make test` sets up what they need. Arguments go to pytest.
-# One worker more than there are processors, as many tests wait for a sandbox; with -n 0 there is only one process.
+# Runs the tests; `make test` installs what they need. Arguments are passed to pytest.
+# There is one more worker than processors, because many tests wait for a sandbox. With -n 0 there is only one process.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -28,8 +28,8 @@ workers=$(($(nproc) + 1))
 status=0
 .venv/bin/python -m pytest -n $workers --dist loadfile --no-loadscope-reorder --durations 20 "$@" || status=$?
 if [ "$status" -eq 1 ]; then
-  # A busy machine can make a test late. One that fails again, alone, has found something.
-  say "the tests that failed run again, one at a time"
+  # On a busy machine, a test can exceed its time limits. If it fails again on its own, it is a real failure.
+  say "running failed tests again, one at a time"
   status=0
   .venv/bin/python -m pytest -n 0 --last-failed --last-failed-no-failures none --durations 0 "$@" || status=$?
 fi

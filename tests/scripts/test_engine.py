@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.engine import EngineSetup, SetupError, Trouble, find_trouble, main
+from scripts.engine import EngineProblem, EngineSetup, SetupError, find_problem, main
 
 from fake_programs import FakePrograms, only_these_programs
 from scripts import engine
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A daemon outlives the object by which it was started: that is what it is for.
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
-NOTHING_THERE = Trouble("no engine answers", replaceable=True)
+NOTHING_THERE = EngineProblem("no engine answers", replaceable=True)
 DAEMON = 'echo $$ >"$2"; echo hello from dockerd; touch "{ready}"; while :; do sleep 0.05; done'
 
 
@@ -43,7 +43,7 @@ def setup(tmp_path: Path, programs: FakePrograms) -> Iterator[EngineSetup]:
     setup = EngineSetup(
         state=tmp_path / "state",
         socket=tmp_path / "docker.sock",
-        find_trouble=lambda: None if ready.exists() else NOTHING_THERE,
+        find_problem=lambda: None if ready.exists() else NOTHING_THERE,
     )
     yield setup
     setup.down()
@@ -143,8 +143,8 @@ def test_a_failed_installation_says_what_to_do(setup: EngineSetup, programs: Fak
 def test_trouble_that_another_engine_would_not_mend_is_told(programs: FakePrograms, tmp_path: Path) -> None:
     """An engine that was asked for, or that this user may not use, is not replaced by one of ours."""
     _install_daemon(programs)
-    trouble = Trouble("you may not use it\n    hint: join its group", replaceable=False)
-    setup = EngineSetup(state=tmp_path / "state", find_trouble=lambda: trouble)
+    problem = EngineProblem("you may not use it\n    hint: join its group", replaceable=False)
+    setup = EngineSetup(state=tmp_path / "state", find_problem=lambda: problem)
     with pytest.raises(SetupError, match="join its group"):
         setup.up()
     assert programs.called() == []
@@ -154,7 +154,7 @@ def test_a_daemon_that_ends_at_once_is_reported_with_its_last_words(setup: Engin
     """The end of its output is in the error, at once."""
     _install_daemon(programs, "echo no cgroup mount; exit 3")
     started = time.monotonic()
-    with pytest.raises(SetupError, match="exit code 3:\n    no cgroup mount"):
+    with pytest.raises(SetupError, match="exited with 3:\n    no cgroup mount"):
         setup.up()
     assert time.monotonic() - started < 20
 
@@ -263,10 +263,10 @@ def test_an_ordinary_user_without_sudo_is_told_what_an_administrator_must_do(
 def test_an_engine_named_by_the_environment_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With DOCKER_HOST set, only that engine will do."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    trouble = find_trouble()
-    assert trouble is not None
-    assert not trouble.replaceable
-    assert f"{tmp_path}/none.sock" in trouble.text
+    problem = find_problem()
+    assert problem is not None
+    assert not problem.replaceable
+    assert f"{tmp_path}/none.sock" in problem.text
 
 
 def test_where_nothing_was_asked_for_and_nothing_is_there_ours_may_be_started(
@@ -277,9 +277,9 @@ def test_where_nothing_was_asked_for_and_nothing_is_there_ours_may_be_started(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr("securebench.engine.endpoint.DEFAULT_SOCKET", f"{tmp_path}/none.sock")
-    trouble = find_trouble()
-    assert trouble is not None
-    assert trouble.replaceable
+    problem = find_problem()
+    assert problem is not None
+    assert problem.replaceable
 
 
 @pytest.mark.parametrize("arguments", [[], ["sideways"], ["up", "down"]])

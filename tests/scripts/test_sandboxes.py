@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.engine import SetupError, Trouble
+from scripts.engine import EngineProblem, SetupError
 from scripts.sandboxes import Oci, main, prepare_demo, prepare_tests
 
 from fake_programs import FakePrograms, only_these_programs
@@ -17,10 +17,10 @@ from securebench.errors import EngineError
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOBODY_THERE = Trouble("no engine answers", replaceable=True)
-NAMED = Trouble("no engine answers at tcp://elsewhere\n    hint: start it", replaceable=False)
+NOBODY_THERE = EngineProblem("no engine answers", replaceable=True)
+NAMED = EngineProblem("no engine answers at tcp://elsewhere\n    hint: start it", replaceable=False)
 WEAKER = Oci(weaker="no memory (a limit)")
-BROKEN = Oci(trouble="user namespaces are off")
+BROKEN = Oci(problem="user namespaces are off")
 
 
 @dataclass
@@ -28,13 +28,13 @@ class Machine:
     """A machine: what its oci driver is, why no engine answers, and whether one can be had. Counts the attempts."""
 
     oci: Oci = field(default_factory=Oci)
-    trouble: Trouble | None = NOBODY_THERE
+    problem: EngineProblem | None = NOBODY_THERE
     refusal: str = ""
     ups: list[str] = field(default_factory=list)
 
-    def find_trouble(self) -> Trouble | None:
+    def find_problem(self) -> EngineProblem | None:
         """Return why no engine answers."""
-        return self.trouble
+        return self.problem
 
     def up(self) -> None:
         """Get an engine."""
@@ -59,7 +59,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
 def machine(programs: FakePrograms, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Give a machine on which everything works, and no engine runs."""
     machine = Machine()
-    monkeypatch.setattr(sandboxes, "look_at_oci", lambda: machine.oci)
+    monkeypatch.setattr(sandboxes, "check_oci", lambda: machine.oci)
     return machine
 
 
@@ -117,7 +117,7 @@ def test_without_an_engine_the_demo_runs_on_what_is_weaker_and_says_so(
     assert prepare_demo(machine) == "oci"  # type: ignore[arg-type]  # a stand-in
     shown = capsys.readouterr().err
     assert "no memory (a limit)" in shown
-    assert "in every record" in shown
+    assert "every record lists what is not enforced" in shown
 
 
 def test_where_no_sandbox_can_be_made_the_demo_says_why(machine: Machine) -> None:
@@ -127,17 +127,17 @@ def test_where_no_sandbox_can_be_made_the_demo_says_why(machine: Machine) -> Non
         prepare_demo(machine)  # type: ignore[arg-type]  # a stand-in
 
 
-@pytest.mark.parametrize("trouble", [None, NOBODY_THERE], ids=["answers", "to be started"])
-def test_the_tests_get_an_engine(machine: Machine, trouble: Trouble | None) -> None:
+@pytest.mark.parametrize("problem", [None, NOBODY_THERE], ids=["answers", "to be started"])
+def test_the_tests_get_an_engine(machine: Machine, problem: EngineProblem | None) -> None:
     """Both drivers are tested where both can be had."""
-    machine.trouble = trouble
+    machine.problem = problem
     assert prepare_tests(machine) == ""  # type: ignore[arg-type]  # a stand-in
     assert machine.ups == ["up"]
 
 
 def test_an_engine_that_was_named_and_does_not_answer_is_not_replaced(machine: Machine) -> None:
     """With DOCKER_HOST pointing nowhere none is started; the tests are told why, in one line."""
-    machine.trouble = NAMED
+    machine.problem = NAMED
     assert prepare_tests(machine) == "no engine answers at tcp://elsewhere hint: start it"  # type: ignore[arg-type]
     assert machine.ups == []
 
@@ -160,7 +160,7 @@ def test_an_engine_that_should_start_and_does_not_fails_the_tests(machine: Machi
 
 def test_tests_without_any_sandbox_are_refused(machine: Machine) -> None:
     """A machine that can make none tests nothing that matters."""
-    machine.trouble, machine.oci = NAMED, BROKEN
+    machine.problem, machine.oci = NAMED, BROKEN
     with pytest.raises(SetupError, match="user namespaces are off"):
         prepare_tests(machine)  # type: ignore[arg-type]  # a stand-in
 
@@ -198,4 +198,4 @@ def test_an_answer_is_printed_and_an_error_is_one_message(
     machine.oci, machine.refusal = BROKEN, "no way"
     assert main(["demo"]) == 1
     shown = capsys.readouterr()
-    assert (shown.out, shown.err.splitlines()[-3]) == ("", "error: no sandbox can be made here")
+    assert (shown.out, shown.err.splitlines()[-3]) == ("", "error: no driver works on this machine")

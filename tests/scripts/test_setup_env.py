@@ -164,13 +164,13 @@ def test_where_that_does_not_help_it_says_what_to_do(machine: Machine, apt: str)
 
 @pytest.mark.parametrize("too_old", [True, False])
 def test_a_machine_without_a_new_enough_python_is_told_so(machine: Machine, *, too_old: bool) -> None:
-    """Python 3.11 or later is needed; the message says how to name one."""
+    """Python 3.11 or later is required; the message says how to name one."""
     (machine.programs.directory / "python3").unlink()
     if too_old:
         machine.add_python(too_old=1)
     done = machine.run()
     assert done.returncode == 1
-    assert "Python 3.11 or later is needed" in done.stderr
+    assert "Python 3.11 or later is required" in done.stderr
     assert "PYTHON=" in done.stderr
 
 

@@ -75,7 +75,7 @@ sched_setattr sched_setparam sched_setscheduler sched_yield setpriority
 capget capset getegid getegid32 geteuid geteuid32 getgid getgid32 getgroups getgroups32 getresgid getresgid32
 getresuid getresuid32 getuid getuid32 setfsgid setfsgid32 setfsuid setfsuid32 setgid setgid32 setgroups setgroups32
 setregid setregid32 setresgid setresgid32 setresuid setresuid32 setreuid setreuid32 setuid setuid32
-# Limits, which can only be lowered, and what was used. Those of other processes (prlimit64) stand below.
+# Limits, which can only be lowered, and resource usage. For limits of other processes (prlimit64), see profile().
 getrlimit getrusage setrlimit times ugetrlimit
 # Restrict oneself further, and settings of one's own process.
 landlock_add_rule landlock_create_ruleset landlock_restrict_self prctl seccomp

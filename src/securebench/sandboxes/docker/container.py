@@ -116,8 +116,8 @@ class DockerContainer(DockerTarget):
         """Whether the kernel killed one of its processes after ``started``, in seconds since the epoch.
 
         The engine learns of this separately from the exit of the process, often slightly later, so this waits a moment.
-        Raises :class:`InfrastructureError` if another client told the engine to kill the container. Nothing in a
-        sandbox can reach the engine, so a sandbox cannot cause this.
+        Raises :class:`InfrastructureError` if another client of the engine killed the container. Nothing in a sandbox
+        can reach the engine, so a sandbox cannot cause this.
         """
         with self.engine.doing("read its events"):
             events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second

@@ -34,7 +34,7 @@ DEFAULT_CALL_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """The seconds that a judgement may take in total, and that the candidate may take for one answer."""
+    """The time limits of a judgement in seconds: in total, and for each answer of the candidate."""
 
     total: float
     call: float

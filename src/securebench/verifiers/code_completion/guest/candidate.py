@@ -27,7 +27,7 @@ _ITEMS_SECONDS = 0.01
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
-    """Report why this side cannot go on, with the type of the error, print its traceback, and end."""
+    """Report why this side cannot continue, with the type of the error, print its traceback, and exit."""
     if error is not None:
         sys.__excepthook__(type(error), error, error.__traceback__)
     end_output()
@@ -47,7 +47,7 @@ def load(wire: Wire, source: str) -> dict[str, Any]:
         exec(code, module.__dict__)  # noqa: S102 - this is the sandbox that it is meant to run in
     except Exception as error:  # noqa: BLE001 - whatever it raises
         fail(wire, "import", error)
-    except BaseException as error:  # noqa: BLE001 - an exit is no way to finish loading
+    except BaseException as error:  # noqa: BLE001 - loading must not finish with an exit
         fail(wire, "exit", error)
     end_output()
     return module.__dict__

@@ -1,8 +1,8 @@
 """Messages: values as JSON, with the identity of their containers.
 
-A message is ``{"value": V, "heap": [[number, kind, contents], ...]}``. Each container stands once in the heap and
-values refer to it by number, so that aliases stay aliases and cycles end. ``V`` is null, a bool, a small int, a finite
-float or a string as itself, and anything else a list that starts with a tag.
+A message is ``{"value": V, "heap": [[number, kind, contents], ...]}``. Each container is in the heap once, and values
+refer to it by number, so that aliases are preserved and cycles are finite. ``V`` is null, a bool, a small int, a finite
+float or a string as itself; anything else is a list that starts with a tag.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Exchange:
         return number, kind, iter(parts), []
 
     def _leaf(self, value: Any) -> Any:
-        """Return what stands for a value that is no container, else ``_CONTAINER``."""
+        """Return the encoding of a value that is not a container, else ``_CONTAINER``."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise TooLargeError("the value has too many parts")
@@ -255,7 +255,7 @@ class Exchange:
         return [self.read(part) for part in contents]
 
     def read_description(self, contents: list[Any]) -> list[Any]:
-        """Return what each of ``contents`` stands for, where a class describes something and is no value itself."""
+        """Decode each of ``contents``; in this context, a class is part of a description and not a value itself."""
         return [
             read_class(*part[1:]) if type(part) is list and part[0] == "type" else self.read(part) for part in contents
         ]
@@ -287,7 +287,7 @@ class Exchange:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether ``text`` holds no surrogate: JSON would make one character of two that stand together."""
+    """Return whether ``text`` has no surrogates: JSON would merge two adjacent ones into one character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -301,6 +301,6 @@ _READERS: dict[str, Callable[..., Any]] = {
     "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
 }
-"""From the parts of a tag, as they stand in the message."""
+"""Decoders of tags from their parts, as in the message."""
 _COMPOSERS: dict[str, Callable[..., Any]] = {"complex": complex, "range": range, "iterator": iter, "chain": chain}
-"""From the values of a tag's parts."""
+"""Decoders of tags from the values of their parts."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ITEMS = 1000
 """Items of an iterator of the tests that are sent at once."""
 _DATA = 2
-"""Where the data of an object stands, after its number and class."""
+"""The index of an object's data, after its number and class."""
 
 
 def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:

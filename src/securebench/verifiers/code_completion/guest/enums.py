@@ -50,7 +50,7 @@ def make_enum(peer: Candidate, parts: list[Any]) -> Any:  # noqa: C901 - two cla
             return peer.request("member", number, (self._name_, attribute))
 
     if has_text is True:
-        setattr(RemoteEnum, "__str__", _member_text(peer, number))  # noqa: B010 - mypy takes a method for a constant
+        setattr(RemoteEnum, "__str__", _member_text(peer, number))  # noqa: B010 - mypy treats a method as a constant
     shown = name if is_class_name(name) else "Candidate"
     made: Any = RemoteEnum(shown, pairs, type=KNOWN_TYPES[mixin] if mixin else None) if pairs else RemoteEnum
     made._securebench_number = number

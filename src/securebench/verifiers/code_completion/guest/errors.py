@@ -51,7 +51,7 @@ def give_attributes(error: Exception, attributes: Any) -> None:
 
 
 def is_attribute(name: Any) -> bool:
-    """Return whether ``name`` may be that of an exception's attribute: no dunder but the notes, and none of ours."""
+    """Return whether ``name`` can be an exception's attribute: no dunder except the notes, and no reserved name."""
     if type(name) is not str or len(name) > _LONGEST_NAME or name.startswith("_securebench"):
         return False
     return name == "__notes__" or not name.startswith("__")
@@ -69,7 +69,7 @@ def to_raise(error: Exception) -> Exception:
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    """Return the cause of ``error`` if it is an ordinary exception, and its causes come to an end."""
+    """Return the cause of ``error`` if it is an ordinary exception, and its chain of causes is finite."""
     found, seen = error.__cause__, [id(error)]
     while found is not None:
         if id(found) in seen or len(seen) > MAX_CAUSES or not isinstance(found, Exception):

@@ -149,8 +149,8 @@ class DataclassFields:
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
     """See whether what the tests have built holds what they built it of.
 
-    If it does, that is its value, whatever its class claims later; if not, it cannot serve as an expected value, nor
-    can it be told from a wrong result if it is not ``is_new``: a class may hand out one object for all.
+    If it does, that is its value, whatever its class claims later. If not, it cannot serve as an expected value. And if
+    it is not ``is_new``, it cannot be distinguished from a wrong result: a class may return the same object every time.
     """
     if type(made) is not cls:
         return

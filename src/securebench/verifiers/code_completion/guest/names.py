@@ -14,11 +14,11 @@ FILE = "<tests>"
 _LONGEST_NAME = 200
 
 
-class Names(dict):  # type: ignore[type-arg]  # dict[...] is no base class before Python 3.9
-    """The builtins of the tests, and behind them the candidate's names: only those that the tests leave free.
+class Names(dict):  # type: ignore[type-arg]  # dict[...] cannot be a base class before Python 3.9
+    """The builtins of the tests and, after them, the candidate's names that the tests do not define themselves.
 
-    A name is looked up among the tests' own first, then among the builtins, and only then here: nothing that a
-    candidate defines can stand in the way of either, but for the builtins' names in ``free``.
+    A name is looked up in the tests' own names first, then in the builtins, and only then in the candidate's. So a
+    candidate cannot shadow either of them, except for the names of builtins in ``free``.
     """
 
     def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:

@@ -2,8 +2,8 @@
 
 ``if abs(found - wanted) > tolerance: raise`` lets a NaN pass: every ``<`` and ``>`` with it is False. Tests that name
 ``nan`` or ``isnan`` know about it and are given a plain NaN. Functions in C, such as ``math.fabs``, complex numbers and
-arrays lose the class of ours: where the tests compare by order and do not simply assert that it holds, a NaN that they
-do not expect is no pass.
+arrays lose this class: if the tests compare by order and do not simply assert that it holds, an unexpected NaN is
+not a pass.
 """
 
 from __future__ import annotations

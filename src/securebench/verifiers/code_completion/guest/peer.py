@@ -62,7 +62,7 @@ class Peer:
         return self.exported(number)
 
     def abandon(self, why: str) -> NoReturn:
-        """Report that this side cannot go on, and end the process: nothing that it runs may catch that."""
+        """Report that this side cannot continue, and exit the process in a way that no code in it can catch."""
         raise NotImplementedError
 
     def before_changes(self) -> Callable[[], None] | None:

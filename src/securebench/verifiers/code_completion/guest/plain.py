@@ -130,7 +130,7 @@ _LONGEST_DEQUE = 2**31
 
 
 def empty_container(kind: str) -> Any:
-    """Return an empty container of a mutable kind, or ``None`` if ``kind`` is none."""
+    """Return an empty container of a mutable kind, or ``None`` if ``kind`` is not mutable."""
     if kind in MUTABLE:
         return MUTABLE[kind]()
     if kind.startswith("deque:"):
@@ -158,7 +158,7 @@ _KINDS: dict[type, str] = {
 
 
 def kind_of(value: Any) -> str | None:
-    """Return the kind of a container, by its exact type, or ``None`` for what is none."""
+    """Return the kind of a container, by its exact type, or ``None`` for other values."""
     kind = _KINDS.get(type(value))
     if kind == "deque" and value.maxlen is not None:
         return "deque:" + str(value.maxlen)

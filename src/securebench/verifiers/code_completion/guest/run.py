@@ -114,9 +114,9 @@ def _line(error: BaseException) -> int | None:
 
 
 def _is_own_exit(leaving: SystemExit) -> bool:
-    """Return whether the tests left by themselves, or ``unittest.main()`` did, which always leaves.
+    """Return whether the tests themselves exited, or ``unittest.main()``, which always exits.
 
-    It matters where the candidate shares this process: its exit is no pass.
+    This matters if the candidate shares this process: its exit is not a pass.
     """
     runner = vars(sys.modules.get("unittest.main", sys))
     frames = [frame for frame, _ in _frames(leaving)][1:]

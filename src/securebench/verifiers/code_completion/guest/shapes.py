@@ -84,7 +84,7 @@ def field_values(subject: Any) -> list[Any]:
 
 
 def class_parts(kind: type, number: int) -> list[Any]:
-    """Return the contents of a class that is no enumeration."""
+    """Return the contents of a class other than an enumeration."""
     base = "error" if issubclass(kind, Exception) else plain_base(kind) or "object"
     fields, flags = _fields_of(kind, base)
     names = [] if base in ("error", "object") else _own_names(kind)

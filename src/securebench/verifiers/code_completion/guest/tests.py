@@ -52,9 +52,9 @@ class JudgingPeer(Peer):
     # Asking.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
-        """Ask the candidate, and count what it answers: a mere reference to something of its own is no answer."""
+        """Send a request to the candidate and count its answer, unless that only refers to an object of its own."""
         if self._is_paused:
-            raise RuntimeError("the candidate is not asked now")
+            raise RuntimeError("no request may be sent to the candidate now")
         self.asked = True
         acts = operation in _ACTS
         changes = (acts and operation != "make") or operation == "set"

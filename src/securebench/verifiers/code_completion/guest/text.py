@@ -27,7 +27,7 @@ def _refuse(value: Any) -> Any:
 
 
 def _compiled() -> tuple[Any, Any] | None:
-    """Return what scans and what encodes, or ``None`` where they are not to be had as they are known here."""
+    """Return the C scanner and encoder, or ``None`` if this interpreter does not have them in the expected form."""
     try:
         import _json
 

@@ -1,8 +1,8 @@
 """The tests' side: stand-ins for the candidate's classes and their objects.
 
-Each class of the candidate has a class here with its name and its bases, so that ``isinstance``, ``issubclass``,
-``type`` and ``except`` are decided here. All methods of these classes are ours: comparisons compare plain data that has
-crossed, other operators ask the candidate, for classes that the tests name, and return what crosses.
+Each class of the candidate has a class here with its name and bases, so that ``isinstance``, ``issubclass``, ``type``
+and ``except`` are evaluated here. No method of these classes is the candidate's: comparisons compare copied plain data.
+Other operators send a request to the candidate, for classes that the tests name, and return the copied result.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def make_class(peer: Candidate, parts: list[Any]) -> type:
     if len(operators + fields + flags + names) > _MAX_NAMES or not all(isinstance(base, type) for base in bases):
         raise MalformedError("not a class")
     if any(each.startswith("__") for each in (*fields, *names)):
-        raise MalformedError("an operator is no field")
+        raise MalformedError("an operator cannot be a field")
     namespace: dict[str, Any] = {
         "__module__": "candidate",
         "__doc__": property(_doc),
@@ -192,7 +192,7 @@ def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
 
 
 def _get_of_fields(self: Any, name: str) -> Any:
-    """Ask for an attribute. What is no field may be a method that changes fields."""
+    """Return an attribute. If it is not a field, it may be a method that changes fields."""
     if name not in type(self)._securebench_fields:
         take_anchor(self)
     return Remote.__getattr__(self, name)
@@ -233,7 +233,7 @@ def take_anchor(value: Any) -> None:
 def make_empty(cls: Any) -> Any:
     """Return a stand-in of a class, without its data."""
     if issubclass(cls, BaseException):
-        raise MalformedError("an exception is no object")
+        raise MalformedError("an exception class cannot be used for an object")
     plain: Any = KNOWN_TYPES.get(cls._securebench_family, object)
     if cls._securebench_family in FROZEN:
         raise MalformedError("not a container")

@@ -17,7 +17,7 @@ SOURCE = b"S"
 READY = b"R"
 """Candidate's side to host: the candidate is loaded."""
 FAILED = b"F"
-"""Candidate's side to host: it cannot go on, and why. A side can fail itself, never pass itself."""
+"""Candidate's side to host: it cannot continue, and why. A side can fail itself, never pass itself."""
 REQUEST = b"Q"
 """Either side to the other: do something and reply."""
 REPLY = b"A"
@@ -69,9 +69,9 @@ class Wire:
         os.close(nowhere)
 
     def read(self) -> tuple[bytes, Any]:
-        """Return the type and payload of the next frame. Raises ``ValueError`` or ``RecursionError`` if it is no JSON.
+        """Return the type and payload of the next frame. Raises ``ValueError`` or ``RecursionError`` for invalid JSON.
 
-        At the end of the channel the process ends: nobody is left to talk to, and no test code may catch that.
+        At the end of the channel the process exits: the other side is gone, and no test code may catch that.
         """
         header = self._take(HEADER_BYTES)
         return header[:1], loads(self._take(int.from_bytes(header[1:], "big")))

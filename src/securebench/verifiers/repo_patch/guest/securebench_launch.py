@@ -5,7 +5,7 @@ from os import getcwd
 from os.path import dirname, join
 
 import pytest
-import securebench_report  # type: ignore[import-not-found] # it lies beside this file, in the sandbox
+import securebench_report  # type: ignore[import-not-found] # next to this file, in the sandbox
 
 if __name__ == "__main__":
     sys.path[0] = getcwd()

@@ -166,11 +166,11 @@ def _outcome(report: Any, error: Any, may_fail: bool) -> str:
         return "contradicted" if error is None else good
     if report.skipped:
         return "xfailed" if expected and may_fail and error != "XFailed" else "skipped"
-    return "failed" if report.failed else ""  # anything else is no outcome: the test is run again
+    return "failed" if report.failed else ""  # otherwise there is no outcome, and the test runs again
 
 
 def _open() -> Any:
-    """Return the reporter, or nothing in a worker of pytest-xdist, whose stdin is not ours."""
+    """Return the reporter, or ``None`` in a worker of pytest-xdist, whose stdin belongs to pytest-xdist."""
     os.environ.pop("PYTHONPATH", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         return None
