@@ -92,11 +92,9 @@ docs/tutorial/first-benchmark.md 4
 
 src/securebench/harnesses 1
 
-src/securebench/sandboxes 2
-
 src/securebench/testing 1
 
-src/securebench/verifiers 45
+src/securebench/verifiers 10
 """
 """A package or page, and how many findings it may have.
 
