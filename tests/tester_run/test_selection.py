@@ -76,6 +76,7 @@ def test_a_shuffle_depends_on_the_seed_alone() -> None:
     [
         ({"task": ("web/logni",)}, "the id 'web/logni' [selection-empty]\n    hint: for example: 'web/login'"),
         ({"task": ("login*",)}, "hint: for example: 'web/login'"),
+        ({"task": ("shcema",)}, "hint: for example: 'db/schema'"),
         ({"tag": ("Hard",)}, "the tag 'Hard' [selection-empty]\n    hint: for example: 'hard'"),
         ({"tag": ("har*",)}, "hint: for example: 'hard'"),
         (

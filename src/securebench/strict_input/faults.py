@@ -119,9 +119,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def similar(word: str, known: Collection[str], most: int = 5) -> list[str]:
-    """Return up to ``most`` of ``known`` that contain ``word``, whatever its case, or else that are spelled like it."""
-    inside = sorted(name for name in known if word and word.lower() in name.lower())
-    return inside[:most] or difflib.get_close_matches(word[:_SHOWN], known, n=most, cutoff=0.6)
+    """Return up to ``most`` of ``known`` that contain ``word``, whatever its case, or else that are spelled like it.
+
+    The spelling may also be like the part after the last slash, as the ids of a pack usually begin with the same text.
+    """
+    if inside := sorted(name for name in known if word and word.lower() in name.lower()):
+        return inside[:most]
+    names = {name.rpartition("/")[2]: name for name in known} | {name: name for name in known}
+    near = difflib.get_close_matches(word[:_SHOWN], names, n=most, cutoff=0.6)
+    return list(dict.fromkeys(names[name] for name in near))
 
 
 def shown(text: str) -> str:
