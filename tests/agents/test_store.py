@@ -239,7 +239,7 @@ def test_an_archive_of_another_program_than_was_named_is_refused(cache: AgentSto
     """The wrong file was given."""
     path = tmp_path / "codex.tgz"
     path.write_bytes(release())
-    with pytest.raises(ConfigError, match="not of claude_code"):
+    with pytest.raises(ConfigError, match="not claude_code"):
         cache.install_file(path, "claude_code")
     assert left(cache) == []
 
