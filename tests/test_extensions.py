@@ -15,6 +15,7 @@ import pytest
 from securebench import plugins
 from securebench.errors import ConfigError
 from securebench.plugins import ExtensionKind
+from securebench.results.record import comparable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +62,19 @@ def records(root: Path) -> dict[str, dict[str, Any]]:
     return {record["task_id"]: record for record in map(json.loads, lines)}
 
 
+def key_free(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records by task, without the commitments, which depend on the key of each run."""
+    for record in found:
+        for part in ("pack", "row"):
+            record["provenance"][part].pop("commitment", None)
+    return sorted(found, key=lambda record: str(record["task_id"]))
+
+
 @pytest.mark.oci
 @pytest.mark.slow
 @pytest.mark.usefixtures("oci_driver", "base_image")
 def test_the_package_of_the_documentation_works(installed: Path) -> None:
-    """A harness, a family, a verifier and a driver of a package that pip installed judge a pack."""
+    """One of each kind, from a package that pip installed, run and judge a pack."""
     commands = [text for _, language, text in blocks("extend.md") if language == "console"]
     for line in commands[0].splitlines()[1:]:
         done = securebench(installed, *line.removeprefix("$ securebench ").split())
@@ -78,15 +87,26 @@ def test_the_package_of_the_documentation_works(installed: Path) -> None:
     }
     for record in found.values():
         provenance = record["provenance"]
-        parts = [provenance[name]["extension"] for name in ("harness", "row", "verifier", "driver")]
-        assert [(part["distribution"], part["version"]) for part in parts] == [("guessing-game", "1.0.0")] * 4
+        parts = [provenance[name]["extension"] for name in ("harness", "row", "verifier", "driver", "executor")]
+        assert [(part["distribution"], part["version"]) for part in parts] == [("guessing-game", "1.0.0")] * 5
         assert [part["name"].rpartition(":")[2] for part in parts] == [
             "FixedAnswerHarness",
             "GuessEval",
             "GuessVerifier",
             "TracedDriver",
+            "ProcessExecutor",
         ]
         assert provenance["harness"]["type"] == "fixed_answer"
+    ours = securebench(installed, "run", "tester.yaml", "--executor", "local", "--output-dir", "ours")
+    assert ours.returncode == 0, ours.stderr
+    theirs = [comparable(record) for record in found.values()]
+    for record in theirs:
+        del record["provenance"]["executor"]
+    lines = (installed / "ours" / "candidates.jsonl").read_text().splitlines()
+    assert key_free(theirs) == key_free([comparable(json.loads(line)) for line in lines])
+    other = securebench(installed, "run", "tester.yaml", "--resume", "--executor", "local")
+    assert "executor" in other.stderr
+    assert other.returncode == 1
     (installed / "site" / "guessing_game" / "verifier.py").write_text("# another one\n", encoding="utf-8")
     changed = securebench(installed, "run", "tester.yaml", "--resume")
     assert changed.returncode == 1
@@ -125,9 +145,9 @@ def test_the_settings_of_an_extension_are_strict(installed: Path) -> None:
     (installed / "tester.yaml").write_text(text.replace("answer: 42", "answer: '42'\n    answr: 1"))
     done = securebench(installed, "run", "tester.yaml")
     assert done.returncode == 1
-    assert "tester.yaml:11:13" in done.stderr
+    assert "tester.yaml:12:13" in done.stderr
     assert "answer must be a whole number" in done.stderr
-    assert "tester.yaml:12:5" in done.stderr
+    assert "tester.yaml:13:5" in done.stderr
     assert "did you mean 'answer'?" in done.stderr
 
 

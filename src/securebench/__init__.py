@@ -10,6 +10,7 @@ from securebench.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from securebench.errors import ConfigError, InfrastructureError
+    from securebench.executors.base import Executor
     from securebench.families.base import Family
     from securebench.harnesses.pipeline import Harness, Invocation
     from securebench.plugins import register
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConfigError",
+    "Executor",
     "Family",
     "Harness",
     "HarnessSettings",
@@ -44,6 +46,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "ConfigError": "errors",
+        "Executor": "executors.base",
         "Family": "families.base",
         "Harness": "harnesses.pipeline",
         "HarnessSettings": "tester_config.settings",

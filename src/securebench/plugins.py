@@ -1,4 +1,4 @@
-"""Extensions: harnesses, verifiers, families and drivers, by kind and name.
+"""Extensions: harnesses, verifiers, families, drivers and executors, by kind and name.
 
 A package offers an extension by an entry point in the group ``securebench.KIND``, such as::
 
@@ -38,11 +38,14 @@ class ExtensionKind(StrEnum):
     VERIFIER = "verifiers"
     FAMILY = "families"
     DRIVER = "drivers"
+    EXECUTOR = "executors"
 
 
 AUTO_DRIVER: Final = "auto"
 """The name with which users let SecureBench select the driver."""
 
+DEFAULT_EXECUTOR: Final = "local"
+"""The executor of a run that names none."""
 
 _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
@@ -77,6 +80,7 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
             "docker": "securebench.sandboxes.docker.driver:DockerDriver",
             "oci": "securebench.sandboxes.oci:OciDriver",
         },
+        ExtensionKind.EXECUTOR: {"local": "securebench.executors.local:LocalExecutor"},
     }
 )
 """The built-in extensions. A module is imported only when its extension is loaded."""

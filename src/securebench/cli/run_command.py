@@ -37,14 +37,14 @@ _DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installe
 _DEFAULT_ENV_FILE: Final = Path(".env")
 
 
-def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """Refuse the name of a driver that is not installed."""
+def _known_extension(_ctx: click.Context, option: click.Parameter, name: str | None) -> str | None:
+    """Refuse the name of a driver or executor that is not installed."""
     from securebench import plugins
     from securebench.plugins import ExtensionKind
 
-    if name is not None and not plugins.is_choice(ExtensionKind.DRIVER, name):
-        known = ", ".join(plugins.choices(ExtensionKind.DRIVER))
-        raise click.BadParameter(f"{name!r} is not one of {known}.")
+    kind = ExtensionKind(f"{option.name}s")
+    if name is not None and not plugins.is_choice(kind, name):
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(plugins.choices(kind))}.")
     return name
 
 
@@ -62,7 +62,13 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Continue a run: keep finished tasks, run the rest.")
 @click.option("--workers", type=click.IntRange(min=1), help="Tasks to run at once.  [default: run.max_workers]")
-@click.option("--driver", metavar="NAME", callback=_known_driver, help=f"{_DRIVERS}.  [default: sandbox.driver]")
+@click.option("--driver", metavar="NAME", callback=_known_extension, help=f"{_DRIVERS}.  [default: sandbox.driver]")
+@click.option(
+    "--executor",
+    metavar="NAME",
+    callback=_known_extension,
+    help="What executes the tasks: local, or an installed executor.  [default: run.executor]",
+)
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--show-command-output", is_flag=True, help="Show output of commands in agents' sandboxes.")
 @click.option("--show-agent-output", is_flag=True, help="Show agents' output live, and keep it in agent-trace.log.")
@@ -156,6 +162,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
         output_dir=flags["output_dir"],
         workers=flags["workers"],
         driver=flags["driver"],
+        executor=flags["executor"],
         resume=flags["resume"],
         show_agent_output=flags["show_agent_output"],
         keep_verifier_output=flags["keep_verifier_output"],

@@ -124,7 +124,7 @@ def _candidate(outcome: TaskOutcome, redactor: Redactor) -> Mapping[str, JsonVal
 
 def _producer(outcome: TaskOutcome, redactor: Redactor) -> Output:
     if outcome.is_verified_again and (record := outcome.history.unverified):
-        return Output(**{name: record[f"producer_{name}"] for name in ("stdout", "stderr", "metadata")})
+        return Output.of(record, "producer")
     return _output(outcome.agent_result, redactor, lines=False) or Output()
 
 

@@ -4,65 +4,57 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from securebench.executors.base import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-T = TypeVar("T")
-R = TypeVar("R")
+    from securebench.executors.base import Worker
 
 _POLL_SECONDS = 0.1
 
 
 class LocalExecutor(Executor):
-    """Runs tasks on ``workers`` threads. Threads suffice: a task mostly waits for its sandboxes."""
-
-    def __init__(self, workers: int = 1) -> None:
-        if workers < 1:
-            raise ValueError(f"workers must be at least 1, got {workers}")
-        self.workers = workers
+    """Runs tasks on threads of this process. Threads suffice: a task mostly waits for its sandboxes."""
 
     def run(
         self,
-        tasks: Iterable[T],
-        work: Callable[[T], R | None],
+        assignments: Iterable[bytes],
+        worker: Worker,
         *,
         draining: Callable[[], bool],
         abandoned: Callable[[], None],
-    ) -> Generator[R]:
+    ) -> Generator[bytes]:
         """See :meth:`Executor.run`."""
-        workers = _WorkerThreads(iter(tasks), work, draining, self.workers)
+        threads = _WorkerThreads(iter(assignments), worker, draining, self.workers)
         try:
-            yield from workers.results()
+            yield from threads.results()
         except BaseException:
             abandoned()
             raise
         finally:
-            workers.close()
+            threads.close()
 
 
-class _WorkerThreads(Generic[T, R]):
+class _WorkerThreads:
     """The threads of one run. The result queue is bounded by their number, so memory use stays constant."""
 
-    def __init__(
-        self, tasks: Iterator[T], work: Callable[[T], R | None], draining: Callable[[], bool], size: int
-    ) -> None:
-        self._tasks = tasks
-        self._work = work
+    def __init__(self, assignments: Iterator[bytes], worker: Worker, draining: Callable[[], bool], size: int) -> None:
+        self._assignments = assignments
+        self._worker = worker
         self._draining = draining
         self._lock = threading.Lock()
         self._is_closed = False
-        self._done: queue.Queue[R | BaseException | None] = queue.Queue(maxsize=size)
+        self._done: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=size)
         self._threads = [
             threading.Thread(target=self._work_loop, name=f"securebench-worker-{n}", daemon=True) for n in range(size)
         ]
         for thread in self._threads:
             thread.start()
 
-    def results(self) -> Iterator[R]:
+    def results(self) -> Iterator[bytes]:
         """Yield results until every thread has finished; each thread puts a final ``None``."""
         working = len(self._threads)
         while working:
@@ -92,20 +84,16 @@ class _WorkerThreads(Generic[T, R]):
 
     def _work_loop(self) -> None:
         try:
-            while (task := self._next()) is not None:
-                result = self._work(task[0])
-                del task
-                if result is not None:
-                    self._done.put(result)
+            while (assignment := self._next()) is not None:
+                result = self._worker(assignment)
+                del assignment
+                self._done.put(result)
+                del result
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that reads the results
             self._done.put(error)
         finally:
             self._done.put(None)
 
-    def _next(self) -> tuple[T] | None:
+    def _next(self) -> bytes | None:
         with self._lock:
-            if self._is_closed or self._draining():
-                return None
-            for task in self._tasks:
-                return (task,)
-            return None
+            return None if self._is_closed or self._draining() else next(self._assignments, None)

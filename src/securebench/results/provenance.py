@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from securebench.families.base import Family
     from securebench.harnesses.base import HarnessProducer
+    from securebench.plugins import Extension
     from securebench.resources import JsonValue
     from securebench.results.commitment import Commitment
-    from securebench.sandboxes.base import DriverInfo, SandboxDriver
+    from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import HarnessConfig
     from securebench.verifiers.base import Verifier
@@ -45,7 +46,7 @@ def agent_digest(directory: Path) -> str:
         ) from error
 
 
-def extension_provenance(part: HarnessProducer | Verifier | Family | SandboxDriver) -> dict[str, JsonValue]:
+def extension_provenance(part: Extension | Family) -> dict[str, JsonValue]:
     """Return the package that ``part`` of a run comes from, under the key ``extension``; empty for built-in parts.
 
     Raises :class:`ConfigError` (``plugin-no-source``).

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import INFRASTRUCTURE_REASONS, FailurePhase, FailureReason
 from securebench.resources import REDACTED
@@ -109,6 +109,11 @@ class Output:
             f"{owner}_metadata": dict(self.metadata),
         }
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any], owner: str) -> Self:
+        """Return the output of ``owner`` in a record."""
+        return cls(**{name: record[f"{owner}_{name}"] for name in ("stdout", "stderr", "metadata")})
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -117,6 +122,14 @@ class Failure:
     reason: FailureReason
     phase: FailurePhase
     message: str
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self | None:
+        """Return the failure in a record, if there is one."""
+        if "failure_reason" not in record:
+            return None
+        reason, phase = FailureReason(record["failure_reason"]), FailurePhase(record["failure_phase"])
+        return cls(reason, phase, record["failure_message"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +151,11 @@ class TaskRecord:
     provenance: Mapping[str, JsonValue]
     assurance: Assurance | None = None
     """Set if and only if a verifier gave a verdict."""
+
+    @property
+    def id(self) -> TrialId:
+        """The task and the number of its trial."""
+        return TrialId(self.task_id, self.trial)
 
     def to_json(self, sequence: int) -> dict[str, JsonValue]:
         """Return the record as JSON, its keys in the documented order. ``sequence`` is its number in the journal."""
@@ -165,6 +183,24 @@ class TaskRecord:
     def line(self, sequence: int) -> bytes:
         """Return the record as one line of ASCII JSON, so that control characters from an agent are escaped."""
         return json.dumps(self.to_json(sequence), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Self:
+        """Return the record that :meth:`line` wrote, without its number. Raises as :func:`read_record` does."""
+        record = read_record(line)
+        status = VerificationStatus(record["verification_status"])
+        return cls(
+            **{name: record[name] for name in ("run_id", "task_id", "trial", "benchmark_id", "task_type")},
+            tags=tuple(record["tags"]),
+            status=status,
+            candidate={name: record[name] for name in candidate_fields(None, None)},
+            producer=Output.of(record, "producer"),
+            verifier=Output.of(record, "verifier") if "verifier_stdout" in record else None,
+            resource_summary=record["resource_summary"],
+            failure=Failure.of(record),
+            provenance=record["provenance"],
+            assurance=_assurance(record, status),
+        )
 
     def _score(self) -> dict[str, JsonValue]:
         if self.status not in {VerificationStatus.PASSED, VerificationStatus.FAILED}:

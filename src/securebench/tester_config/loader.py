@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from securebench import plugins
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import ConfigError
 from securebench.limits import Limits
-from securebench.plugins import AUTO_DRIVER, ExtensionKind
+from securebench.plugins import AUTO_DRIVER, DEFAULT_EXECUTOR, ExtensionKind
 from securebench.strict_input.faults import Fault, Problems, did_you_mean, name_of
 from securebench.strict_input.files import open_regular, read_text
 from securebench.strict_input.models import WireModel, describe, fit
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from securebench.strict_input.faults import Document
 
 _Place: TypeAlias = tuple[str, ...]
+
+_DEFAULTS: Final = {ExtensionKind.DRIVER: AUTO_DRIVER, ExtensionKind.EXECUTOR: DEFAULT_EXECUTOR}
+"""The extensions of a tester YAML that names none."""
 
 _MANIFEST = ("benchmark", "manifest")
 _TASKS = ("benchmark", "tasks")
@@ -114,12 +117,9 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
     """Validate the settings of every extension in a configuration with that extension's model."""
     found: dict[_Place, WireModel] = {}
     faults: list[Fault] = []
-    for kind, place, key in _extensions(value):
+    for kind, place, key, of_config in _extensions(value):
         section = _at(value, place)
-        name, config = (
-            section.get(key, AUTO_DRIVER if kind is ExtensionKind.DRIVER else None),
-            section.get("config", {}),
-        )
+        name, config = section.get(key, _DEFAULTS.get(kind)), section.get(of_config, {})
         if not isinstance(name, str) or not isinstance(config, dict):
             continue  # the file's model reports the problem
         if not plugins.is_choice(kind, name):
@@ -130,22 +130,24 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
         settings, of_settings = fit(model, config, context={"base": base})
         if isinstance(settings, ProviderSettings):
             of_settings = list(credentials_faults(settings.model_dump(exclude_unset=True)))
-        faults += [fault.below((*place, "config")) for fault in of_settings]
+        faults += [fault.below((*place, of_config)) for fault in of_settings]
         if settings is not None:
             found[place] = settings
     return found, faults
 
 
-def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str]]:
-    """Yield where extensions are named: the kind, the section, and the key of the name."""
+def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str, str]]:
+    """Yield where extensions are named: the kind, the section, and the keys of the name and of the settings."""
+    if _at(value, ("run",)):
+        yield ExtensionKind.EXECUTOR, ("run",), "executor", "executor_config"
     if _at(value, ("harness",)):
-        yield ExtensionKind.HARNESS, ("harness",), "type"
+        yield ExtensionKind.HARNESS, ("harness",), "type", "config"
     if _at(value, ("sandbox",)):
-        yield ExtensionKind.DRIVER, ("sandbox",), "driver"
+        yield ExtensionKind.DRIVER, ("sandbox",), "driver", "config"
     verifiers = ("verification", "verifiers")
     for family in _at(value, verifiers):
         if _at(value, (*verifiers, family)):
-            yield ExtensionKind.VERIFIER, (*verifiers, family), "type"
+            yield ExtensionKind.VERIFIER, (*verifiers, family), "type", "config"
 
 
 def _at(value: Any, place: _Place) -> dict[str, Any]:
@@ -198,6 +200,7 @@ def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path
     run, verification, sandbox = map(_given, (model.run, model.verification, model.sandbox))
     run["select"] = TaskSelection(**run.get("select", {}))
     verifiers = verification.pop("verifiers", {})
+    run["executor_settings"] = settings["run",] if run.pop("executor_config", None) is not None else None
     sandbox["settings"] = settings["sandbox",] if sandbox.pop("config", None) is not None else None
     harness = settings["harness",]
     assert isinstance(harness, HarnessSettings)

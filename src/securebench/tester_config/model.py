@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.limits import Limits
-from securebench.plugins import AUTO_DRIVER
+from securebench.plugins import AUTO_DRIVER, DEFAULT_EXECUTOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,13 +42,16 @@ class TaskSelection:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The run's id, output directory, number of workers, how often it tries each task, and which tasks it executes."""
+    """The run's id, output directory, tasks and trials of each, and what executes how many of them at once."""
 
     id: str
     output_dir: Path
     max_workers: int = 1
     trials: int = 1
     select: TaskSelection = field(default_factory=TaskSelection)
+    executor: str = DEFAULT_EXECUTOR
+    executor_settings: WireModel | None = None
+    """``run.executor_config``: the settings of the executor. ``None`` means its defaults."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class SharedRunModel(WireModel):
     max_workers: Workers = OPTIONAL
     trials: Trials = OPTIONAL
     select: SelectModel = OPTIONAL
+    executor: str = OPTIONAL
+    executor_config: dict[str, Any] = OPTIONAL
 
 
 class RunModel(SharedRunModel):

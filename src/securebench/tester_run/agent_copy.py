@@ -52,7 +52,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
                 code="agent-dir-changed",
                 hint="make sure that nothing writes to it while a run begins",
             )
-        yield replace(plan, producer=producer)
+        yield replace(plan, producer=producer, config=replace(plan.config, harness=harness))
     finally:
         remove_tree(copy)
         with suppress(OSError):

@@ -96,14 +96,14 @@ class RunEgress:
 
 
 @contextmanager
-def run_egress(plan: Plan, parts: RunParts) -> Iterator[RunEgress]:
-    """Yield the egress of a run. Raises :class:`StorageError` if its log cannot be opened."""
+def run_egress(plan: Plan, parts: RunParts, log_name: str = EGRESS_LOG) -> Iterator[RunEgress]:
+    """Yield the egress of a run, logged to ``log_name``. Raises :class:`StorageError` if that cannot be opened."""
     if not plan.producer.needs_gateway:
         yield RunEgress()
         return
     secrets = (*plan.environment.values(), *plan.producer.credentials)
     with (
-        EgressLog(plan.directory / EGRESS_LOG, Redactor(credentials=secrets)) as log,
+        EgressLog(plan.directory / log_name, Redactor(credentials=secrets)) as log,
         closing(parts.make_gateway(log)) as gateway,
     ):
         yield RunEgress(gateway, log)

@@ -1,35 +1,41 @@
-"""The coordinator: gives tasks to workers, and is the only one that writes their records."""
+"""The coordinator: gives assignments to the executor, and is the only one that writes records."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from securebench.errors import StorageError
-from securebench.execution import History, RunStoppedError, execute_task
-from securebench.executors.local import LocalExecutor
+from securebench.errors import InfrastructureError
+from securebench.execution import History
+from securebench.execution.assignment import Assignment
 from securebench.progress import TaskDone
+from securebench.results.record import TaskRecord
 from securebench.tester_run.breaker import Breaker
+from securebench.tester_run.worker import TrialWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from securebench.execution import TaskContext
     from securebench.results.journal import Journal
-    from securebench.results.record import TaskRecord
     from securebench.tester_run.plan import PlannedTrial
+    from securebench.tester_run.worker import PreparedRun
     from securebench.trials import TrialId
 
 
 class Coordinator:
     """Works through trials of tasks. ``trouble`` says why it stopped early, if it did."""
 
-    def __init__(self, context: TaskContext, journal: Journal, workers: int) -> None:
+    def __init__(self, run: PreparedRun, context: TaskContext, journal: Journal) -> None:
         self._context = context
         self._control = context.control
         self._journal = journal
-        self._executor = LocalExecutor(workers)
+        self._run = run
+        self._worker = TrialWorker(run, context, self._watch)
         self._breaker = Breaker(context.driver, is_resumed=bool(journal.entries))
+        self._expected: set[TrialId] = set()
+        """Trials that were handed out and have no result yet."""
+        self._watched: set[TrialId] = set()
         self.trouble = ""
 
     def work_through(self, trials: Sequence[PlannedTrial]) -> None:
@@ -37,27 +43,48 @@ class Coordinator:
 
         If the run directory cannot be written any more, results of running tasks are dropped.
         """
+        assignments = self._assignments(trials)
         try:
-            records = self._executor.run(
-                trials, self._execute, draining=self._is_draining, abandoned=self._control.stop
+            results = self._run.plan.executor.run(
+                assignments, self._worker, draining=self._is_draining, abandoned=self._control.stop
             )
-            with closing(records):
-                for record in records:
-                    self._write(record)
-        except StorageError as error:
-            self.trouble = str(error)
+            with closing(results):
+                for result in results:
+                    if result:
+                        self._write(self._read(result))
+            if self._expected and not self._control.stopping:
+                raise _executor_failed(f"it returned no result for {len(self._expected)} tasks")
+        except InfrastructureError as error:
+            self.trouble = self.trouble or str(error)
 
-    def _execute(self, planned: PlannedTrial) -> TaskRecord | None:
-        """Run in a worker's thread."""
-        self._context.checkpoint("task_started")
+    def _assignments(self, trials: Sequence[PlannedTrial]) -> Iterator[bytes]:
+        for planned in trials:
+            self._expected.add(planned.id)
+            yield Assignment(self._run.digest, planned.task.id, self._history(planned.id)).to_bytes()
+
+    def _read(self, result: bytes) -> TaskRecord:
+        """Return the record of a trial that was handed out. Raises :class:`InfrastructureError`."""
         try:
-            record = execute_task(planned.task, self._context, self._history(planned.id))
-        except RunStoppedError:
-            return None
+            record = TaskRecord.from_line(result)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise _executor_failed(f"it returned something that is not a record: {error}") from error
+        if record.run_id != self._context.run_id or record.id not in self._expected:
+            raise _executor_failed(f"it returned a record that was not asked for: {record.id}")
+        self._expected.remove(record.id)
+        self._watch(record)
+        return record
+
+    def _watch(self, record: TaskRecord) -> None:
+        """Stop the run if the breaker says so. Called where the record was made, if that was in this process.
+
+        Otherwise the thread that made it could start another task before the record arrives here.
+        """
+        if record.id in self._watched:
+            return
+        self._watched.add(record.id)
         if trouble := self._breaker.trips(record):
             self.trouble = self.trouble or trouble
             self._control.drain()
-        return record
 
     def _history(self, trial: TrialId) -> History:
         journal = self._journal
@@ -86,3 +113,9 @@ class Coordinator:
 
     def _is_draining(self) -> bool:
         return self._control.draining
+
+
+def _executor_failed(why: str) -> InfrastructureError:
+    return InfrastructureError(
+        f"the executor failed: {why}", code="executor-failed", hint="continue with --resume, or use --executor local"
+    )

@@ -106,19 +106,22 @@ def require_space(directory: Path) -> None:
         )
 
 
-def make_room(directory: Path) -> CandidateStore:
-    """Create the directories of a run, remove unfinished files of a killed run, and return the candidate store."""
+def make_room(directory: Path) -> None:
+    """Create the directories of a run, and remove unfinished files of a killed run."""
     make_private_directory(directory / WORKSPACES)
     clear_scratch(directory)
     make_private_directory(directory / SCRATCH)
-    store = CandidateStore(directory / CANDIDATES)
-    store.clear_unfinished()
-    return store
+    candidate_store(directory).clear_unfinished()
+
+
+def candidate_store(directory: Path) -> CandidateStore:
+    """Return the candidate store of a run."""
+    return CandidateStore(directory / CANDIDATES)
 
 
 def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
     """Raise :class:`ConfigError` if a record has a verdict and its sealed candidate is missing or was altered."""
-    store, checked, problems = CandidateStore(directory / CANDIDATES), set[str](), list[Problem]()
+    store, checked, problems = candidate_store(directory), set[str](), list[Problem]()
     for entry in entries:
         digest = entry.candidate_digest
         if entry.status is VerificationStatus.ERROR or digest is None or digest in checked:

@@ -10,6 +10,7 @@ from securebench import plugins
 from securebench.harnesses.registry import build_harness_producer
 from securebench.plugins import AUTO_DRIVER, ExtensionKind
 from securebench.results.commitment import Commitment
+from securebench.strict_input.models import WireModel
 from securebench.verifiers.registry import verifier_for
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.egress.gateway import Gateway
+    from securebench.executors.base import Executor
     from securebench.harnesses.base import HarnessProducer
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.tester_config import HarnessConfig, SandboxConfig, TesterConfig, VerifierConfig
+    from securebench.tester_config import HarnessConfig, RunConfig, SandboxConfig, TesterConfig, VerifierConfig
     from securebench.trials import TrialId
     from securebench.verifiers.base import Verifier
 
@@ -35,11 +37,11 @@ class RunOptions:
     """The choices of the user who starts a run. ``None`` means the value of the tester YAML.
 
     ``task``, ``tag``, ``family``, ``shuffle`` and ``limit`` replace the values in ``run.select``: see
-    :class:`TaskSelection`. ``trials`` runs each task so many times. ``driver`` replaces ``sandbox.driver``.
-    ``variables`` has the values of ``harness.env``. ``notify`` gets messages that are not events, such as an image
-    being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works only in the main
-    thread. ``show_verifier_output`` is called from any thread with each judged trial and the output of the verifier's
-    commands; ``keep_verifier_output`` keeps that output in the run directory.
+    :class:`TaskSelection`. ``trials`` runs each task so many times. ``driver`` and ``executor`` replace
+    ``sandbox.driver`` and ``run.executor``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages
+    that are not events, such as an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run
+    cleanly; it works only in the main thread. ``show_verifier_output`` is called from any thread with each judged trial
+    and the output of the verifier's commands; ``keep_verifier_output`` keeps that output in the run directory.
     """
 
     task: tuple[str, ...] = ()
@@ -51,6 +53,7 @@ class RunOptions:
     output_dir: Path | None = None
     workers: int | None = None
     driver: str | None = None
+    executor: str | None = None
     resume: bool = False
     show_agent_output: bool = False
     keep_verifier_output: bool = False
@@ -66,6 +69,13 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
 
     sandbox = config.sandbox
     return open_driver(sandbox.driver, sandbox.runtime, config.run.id, notify, sandbox.settings)
+
+
+def make_executor(run: RunConfig, override: str | None, workers: int) -> Executor:
+    """Return the executor of the tester YAML, or the one that the user names instead, with its default settings."""
+    settings = run.executor_settings if override in (None, run.executor) else None
+    found: type[Executor] = plugins.load(ExtensionKind.EXECUTOR, override or run.executor)
+    return found.from_settings(settings or (found.settings_model or WireModel)(), workers)
 
 
 def make_gateway(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:

@@ -28,6 +28,7 @@ from securebench.results.run_header import RunHeader
 from securebench.tester_config import CommandConfig, require_output_dir
 from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.memory import available_memory
+from securebench.tester_run.options import make_executor
 from securebench.tester_run.selection import select_tasks, selection_of
 from securebench.trials import TrialId
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.benchmark_pack import BenchmarkPack
+    from securebench.executors.base import Executor
     from securebench.harnesses.base import HarnessProducer
     from securebench.resources import JsonValue
     from securebench.results.commitment import Commitment
@@ -79,6 +81,7 @@ class Plan:
     directory: Path
     workers: int
     asked_workers: int
+    executor: Executor
     producer: HarnessProducer
     verifiers: Mapping[str, Verifier | None]
     environment: Mapping[str, str]
@@ -133,6 +136,7 @@ class Plan:
                 **extension_provenance(driver),
                 **_settings_digest(self.config.sandbox.settings),
             },
+            **self.executor_provenance(),
             **({"families": families} if (families := self._families()) else {}),
             "framework": dict(self.framework),
             **({"agent": dict(agent)} if agent else {}),
@@ -161,6 +165,11 @@ class Plan:
             images=images,
             trials=self.trials,
         )
+
+    def executor_provenance(self) -> dict[str, JsonValue]:
+        """Return whose executor runs the tasks, unless it is one of ours: those are interchangeable."""
+        found = extension_provenance(self.executor)
+        return {"executor": {**found, **_settings_digest(self.config.run.executor_settings)}} if found else {}
 
     def _families(self) -> dict[str, JsonValue]:
         """Return the extensions that provide families of the pack."""
@@ -204,6 +213,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     require_supported(task.agent_view() for task in planned)
     producer = parts.make_producer(config.harness)
     environment = _environment(config.harness.env, options.variables)
+    affordable = affordable_workers(workers, config.sandbox.limits.memory)
     return Plan(
         config=config,
         pack=pack,
@@ -212,8 +222,9 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         selection=selection,
         trials=options.trials or config.run.trials,
         directory=_output_dir(options.output_dir or config.run.output_dir, pack.directory),
-        workers=affordable_workers(workers, config.sandbox.limits.memory),
+        workers=affordable,
         asked_workers=workers,
+        executor=make_executor(config.run, options.executor, affordable),
         producer=producer,
         verifiers={
             family: parts.verifier_for(family, config.verifiers.get(family))

@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError
-from securebench.execution import RunControl, TaskContext
+from securebench.execution import RunControl
 from securebench.harnesses.place import needs_image_tree
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
-from securebench.results.provenance import driver_provenance, extension_provenance
 from securebench.results.record import VerificationStatus
 from securebench.results.running import RunningTasks
 from securebench.results.summary import RunEnd, TesterRunSummary, count, estimate, total
 from securebench.results.trace import TraceLog
-from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import read_usage
 from securebench.sandboxes.base import image_tree_unavailable
 from securebench.sandboxes.copying import adapted
@@ -32,14 +30,13 @@ from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
 from securebench.tester_run.plan import make_plan
 from securebench.tester_run.watch import Watch
+from securebench.tester_run.worker import PreparedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from securebench.egress.gateway import Gateway
     from securebench.images.model import ResolvedImage
     from securebench.progress import Event
-    from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.tester_config import TesterConfig
@@ -177,8 +174,20 @@ class _Run:
             if check and outward.log:
                 for line in check.lines:
                     outward.log(line)
-            context = self._context(info, report, outward.gateway)
-            coordinator = Coordinator(context, self._journal, self._plan.workers)
+            places.make_room(self._plan.directory)
+            run = PreparedRun(
+                plan=self._plan,
+                options=self._options,
+                parts=self._parts,
+                driver=self._driver,
+                info=info,
+                header=self._header,
+                commitment=self._commitment,
+            )
+            context = run.context(
+                report=report, gateway=outward.gateway, control=self._control, note_problem=self._note_problem
+            )
+            coordinator = Coordinator(run, context, self._journal)
             watch = stack.enter_context(
                 Watch(
                     self._control,
@@ -216,39 +225,6 @@ class _Run:
         )
         if self._options.resume:
             report.emit(Resume(kept=planned - to_do, redone=redone, planned=planned))
-
-    def _context(self, info: DriverInfo, report: Reporter, gateway: Gateway | None) -> TaskContext:
-        plan, directory, header = self._plan, self._plan.directory, self._header
-        provenance: dict[str, JsonValue] = {
-            "pack": plan.pack_provenance(self._commitment),
-            "harness": dict(plan.harness),
-            "framework": dict(plan.framework),
-            "driver": {**driver_provenance(info), **extension_provenance(self._driver)},
-            **({"agent": header.decisive["agent"]} if "agent" in header.decisive else {}),
-        }
-        return TaskContext(
-            run_id=plan.config.run.id,
-            producer=plan.producer,
-            verifier_for=plan.verifiers.get,
-            driver=self._driver,
-            store=places.make_room(directory),
-            workspaces=directory / places.WORKSPACES,
-            scratch=directory / places.SCRATCH,
-            trajectories=directory / TRAJECTORIES,
-            verifier_output=directory / places.VERIFIER_OUTPUT if self._options.keep_verifier_output else None,
-            show_verifier_output=self._options.show_verifier_output,
-            report=report,
-            limits=plan.config.sandbox.limits,
-            policy=plan.config.verification,
-            provenance=provenance,
-            commitment=self._commitment,
-            environment=plan.environment,
-            credentials=plan.producer.credentials,
-            gateway=gateway,
-            control=self._control,
-            checkpoint=self._parts.checkpoint,
-            note_problem=self._note_problem,
-        )
 
     def _summary(self, trouble: str, egress_trouble: str, *, interrupted: bool) -> TesterRunSummary:
         """Count the records on disk, not what this process remembers."""
