@@ -167,7 +167,7 @@ class Plan:
         )
 
     def executor_provenance(self) -> dict[str, JsonValue]:
-        """Return whose executor runs the tasks, unless it is one of ours: those are interchangeable."""
+        """Return whose executor runs the tasks, unless SecureBench does: its own are interchangeable."""
         found = extension_provenance(self.executor)
         return {"executor": {**found, **_settings_digest(self.config.run.executor_settings)}} if found else {}
 
