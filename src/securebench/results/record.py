@@ -186,7 +186,7 @@ class TaskRecord:
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        """Return the record that :meth:`line` wrote, without its number. Raises as :func:`read_record` does."""
+        """Return the record that :meth:`line` wrote, without its number. Raises the errors of :func:`read_record`."""
         record = read_record(line)
         status = VerificationStatus(record["verification_status"])
         return cls(
