@@ -208,7 +208,7 @@ HOSTILE: Mapping[str, tuple[bytes, str]] = {
     "H04: a hard link to nothing": (layer(hard_link("a", "b")), "cannot be created"),
     "H04: a hard link to a directory": (layer(directory("d"), hard_link("a", "d")), "cannot be created"),
     "H04: a hard link to the root": (layer(hard_link("a", "/")), "root"),
-    "H02: links in a circle": (layer(symlink("a", "b"), symlink("b", "a"), file("a/x")), "circle"),
+    "H02: links in a circle": (layer(symlink("a", "b"), symlink("b", "a"), file("a/x")), "loop"),
     "H13: below a file": (layer(file("a"), file("a/b")), "not a directory"),
     "H09: a name of 256 bytes": (layer(file("n" * 256)), "too long"),
     "H13: a whiteout of the parent": (layer(file("a/.wh...")), "removable"),
