@@ -22,7 +22,7 @@ MAX_GROUPS: Final = 40
 """Maximum groups that are listed by tag: a pack may give every task one of its own."""
 
 
-@dataclass(slots=True)
+@dataclass
 class OutcomeGroup:
     """The outcomes of some trials: of a run, a family or a tag."""
 
@@ -84,9 +84,9 @@ class OutcomeGroup:
         """Trials whose family has no verifier."""
         return self.outcomes[VerificationStatus.PENDING]
 
-    @property
+    @cached_property
     def estimate(self) -> Estimate | None:
-        """The pass rate with its interval; ``None`` without a verdict."""
+        """The pass rate with its interval, once all records are counted; ``None`` without a verdict."""
         return pass_at_1(self.results)
 
     @property
@@ -94,7 +94,7 @@ class OutcomeGroup:
         """The verdicts by task."""
         return [TaskResult(passed, scored) for passed, scored in self.verdicts.values()]
 
-    @property
+    @cached_property
     def flaky(self) -> list[tuple[str, int, int]]:
         """Tasks of which some trials passed and others failed: id, passed, scored."""
         return [(name, passed, scored) for name, (passed, scored) in self.verdicts.items() if 0 < passed < scored]
