@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each comparison.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, with all task ids.")
-def command(directories: tuple[Path, ...], form: str | None) -> None:
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page.")
+def command(directories: tuple[Path, ...], form: str | None, html: Path | None) -> None:
     r"""Compare runs of the same benchmark task by task.
 
     Each DIR is the output directory of a run, or of a suite, which stands for all its runs. In each benchmark, the
@@ -34,6 +35,9 @@ def command(directories: tuple[Path, ...], form: str | None) -> None:
     from securebench.cli import compare_view
 
     groups = _groups(directories)
+    if html is not None:
+        _write_page(groups, html)
+        return
     if form is None and sys.stdout.isatty():
         from rich.console import Console
 
@@ -44,6 +48,19 @@ def command(directories: tuple[Path, ...], form: str | None) -> None:
         return
     renderer = {"markdown": compare_view.markdown, "csv": compare_view.csv_text, None: compare_view.plain}[form]
     click.echo(renderer(groups), nl=False)
+
+
+def _write_page(groups: dict[str, list[Comparison]], output: Path) -> None:
+    from securebench.cli.export_command import text_output
+    from securebench.printable import printable_line
+    from securebench.report.extras import require
+
+    require("report")
+    from securebench.report.html_comparison import write_comparison
+
+    with text_output(output) as file:
+        write_comparison(groups, file)
+    click.echo(f"Comparison: {printable_line(str(output))}")
 
 
 def _groups(directories: tuple[Path, ...]) -> dict[str, list[Comparison]]:

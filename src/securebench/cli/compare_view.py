@@ -13,6 +13,7 @@ from rich.text import Text
 
 from securebench.cli.live import clock
 from securebench.printable import csv_cell, markdown_text, printable_line
+from securebench.results.comparison import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +120,7 @@ def _title(name: str, pairs: Sequence[Comparison]) -> str:
 
 def _rows(pairs: Sequence[Comparison]) -> Iterator[list[str]]:
     """Yield the cells of the baseline, and of each run compared with it."""
-    names = _names(pairs)
+    names = names_of(pairs)
     first = pairs[0]
     yield [names[id(first.a)], _rate(first.rate_a), "", "", "", *_spent(first.a)]
     for pair in pairs:
@@ -135,7 +136,7 @@ def _rows(pairs: Sequence[Comparison]) -> Iterator[list[str]]:
 
 def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
     """Yield the tasks that only one of two agents solved, and what a reader must know about the runs."""
-    names = _names(pairs)
+    names = names_of(pairs)
     for pair in pairs:
         often, than = ("only", ", not") if pair.method == "mcnemar" else ("more often", " than")
         for this, other, ids in ((pair.b, pair.a, pair.only_b), (pair.a, pair.b, pair.only_a)):
@@ -146,16 +147,6 @@ def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
         yield f"{names[id(pair.b)]} agrees with {names[id(pair.a)]} on {pair.agreement:.0%} of the tasks"
     for note in dict.fromkeys(note for pair in pairs for note in pair.notes):
         yield f"Note: {printable_line(note)}"
-
-
-def _names(pairs: Sequence[Comparison]) -> dict[int, str]:
-    """Return a name for each run: its agent's label, or its directory where several have the same label."""
-    sides = [pairs[0].a, *(pair.b for pair in pairs)]
-    labels = [side.run.label for side in sides]
-    return {
-        id(side): printable_line(label if labels.count(label) == 1 else str(side.run.directory))
-        for side, label in zip(sides, labels, strict=True)
-    }
 
 
 def _rate(rate: Estimate) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import StorageError
 from securebench.report.pages import render
 from securebench.report.run_view import comparison, view_of
-from securebench.results.read import read_run
+from securebench.results.suite import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> list[RunView]:
-    """Read the runs in ``directories``. Raises :class:`ConfigError` for one that is missing or damaged."""
-    runs = [read_run(directory) for directory in directories]
+    """Read the runs in ``directories``; a suite stands for its runs.
+
+    Raises :class:`ConfigError` for one that is missing or damaged.
+    """
+    runs = read_all(directories)
     return [view_of(run, number, with_detail=with_detail, share=len(runs)) for number, run in enumerate(runs, start=1)]
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NONE: Final = "\N{EN DASH}"
+_LEAST: Final = 0.001
 _MINUTE: Final = 60
 _DAY: Final = 24 * 3600
 
@@ -46,7 +47,8 @@ def _environment() -> jinja2.Environment:
         finalize=_visible,
         auto_reload=False,
     )
-    environment.filters.update(percent=percent, duration=duration, amount=amount, money=money)
+    filters = {"percent": percent, "points": points, "p_value": p_value}
+    environment.filters.update(**filters, duration=duration, amount=amount, money=money)
     environment.globals.update(
         style=Markup(_asset("style.css")),  # noqa: S704 - our own files
         script=Markup(_asset("live.js")),  # noqa: S704
@@ -72,6 +74,16 @@ def _hash(text: str) -> str:
 def percent(rate: float | None) -> str:
     """Return a rate between 0 and 1 as a percentage; a dash for ``None``."""
     return _NONE if rate is None else f"{rate:.1%}"
+
+
+def points(difference: float) -> str:
+    """Return a difference of two rates in percentage points, with its sign."""
+    return f"{100 * difference:+.1f}"
+
+
+def p_value(value: float) -> str:
+    """Return a p-value with three digits."""
+    return f"{value:.3f}" if value >= _LEAST else f"< {_LEAST}"
 
 
 def duration(seconds: float | None) -> str:

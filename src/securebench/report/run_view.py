@@ -9,7 +9,7 @@ from securebench.errors import INFRASTRUCTURE_REASONS
 from securebench.report import plots
 from securebench.report.task_rows import MAX_DETAIL, MAX_ROWS, TaskRows
 from securebench.report.totals import OutcomeGroup, RunTotals
-from securebench.results.record import Assurance
+from securebench.results.record import ASSURANCE_MEANING
 from securebench.sandboxes.enforcement import ENFORCEABLE
 
 if TYPE_CHECKING:
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from securebench.results.read import RecordedRun
-
-ASSURANCES = {
-    Assurance.FULL: "The candidate never shared a process with the code that judged it.",
-    Assurance.TEST_BY_TEST: "The repository's tests reported one by one, and tests that must fail did fail.",
-    Assurance.EXIT_CODE: "Only the exit code of a command that runs the candidate's code. A candidate could forge it.",
-    Assurance.SHARED: "Tests and candidate shared a process. A candidate could forge the verdict.",
-}
-"""What a verdict rests on, in a sentence each, from strong to weak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +124,7 @@ class RunView:
         counts = self.totals.assurances
         return [
             (name.value, meaning, counts[name, True], counts[name, False])
-            for name, meaning in ASSURANCES.items()
+            for name, meaning in ASSURANCE_MEANING.items()
             if counts[name, True] or counts[name, False]
         ]
 

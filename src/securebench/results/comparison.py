@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, Problem
+from securebench.printable import printable_line
 from securebench.results.commitment import KEY_FILE
 from securebench.results.record import VerificationStatus
 from securebench.results.statistics import (
@@ -21,7 +22,7 @@ from securebench.results.usage import Usage
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from securebench.resources import JsonValue
@@ -163,6 +164,19 @@ def compare(a: Tally, b: Tally) -> Comparison:
         agreement=1 - (len(only_a) + len(only_b)) / len(pairs),
         notes=tuple(_notes(a, b)),
     )
+
+
+def names_of(pairs: Sequence[Comparison]) -> dict[int, str]:
+    """Return a name for each run, by the ``id()`` of its tally.
+
+    It is the label of the agent, or the directory where several runs have the same label.
+    """
+    sides = [pairs[0].a, *(pair.b for pair in pairs)]
+    labels = [side.run.label for side in sides]
+    return {
+        id(side): printable_line(label if labels.count(label) == 1 else str(side.run.directory))
+        for side, label in zip(sides, labels, strict=True)
+    }
 
 
 def _differences(a: Tally, b: Tally) -> Iterator[Problem]:
