@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from securebench.cli import cli
-from securebench.errors import FailurePhase, FailureReason
+from securebench.errors import ConfigError, FailurePhase, FailureReason
 from securebench.results.record import Failure, Output, VerificationStatus
 from synthetic_run import header, record, records, trajectory, write_run
 
@@ -134,6 +134,15 @@ def test_inspect(run: Path) -> None:
     assert [message["role"] for message in found["samples"][0]["messages"]] == [
         *("user", "assistant", "assistant", "tool", "assistant", "tool", "assistant")
     ]
+
+
+def test_junit_of_a_damaged_run_names_the_damage(run: Path) -> None:
+    """The error is about the file, not an internal one."""
+    with (run / "candidates.jsonl").open("a") as file:
+        file.write("{}\n")
+    result = CliRunner().invoke(cli, ["export", str(run), "--junit"])
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.code == "journal-damaged"
 
 
 @pytest.mark.parametrize("form", ["--csv", "--junit", "--markdown", "--inspect"])

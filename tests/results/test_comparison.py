@@ -137,7 +137,7 @@ def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
     assert [run.directory.name for run in read_runs(tmp_path)] == ["one"]
 
 
-@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "a/../../b", ""])
+@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "a/../../b", "", "a//b", "./a", "a/"])
 def test_a_suite_names_no_directory_outside(tmp_path: Path, path: str) -> None:
     """The file may come from a stranger."""
     (tmp_path / SUITE).write_text(json.dumps({"suite_version": 1, "id": "x", "runs": {path: {}}}))
@@ -152,5 +152,14 @@ def test_a_suite_follows_no_link_outside(tmp_path: Path) -> None:
     suite.mkdir()
     (suite / "run").symlink_to(tmp_path / "elsewhere")
     write_suite(suite, RecordedSuite("suite", {"run": {}}))
-    with pytest.raises(ConfigError, match="outside"):
+    with pytest.raises(ConfigError, match="is a link, or behind one"):
         read_runs(suite)
+
+
+def test_a_suite_does_not_count_a_run_twice(tmp_path: Path) -> None:
+    """A link to another run of the suite is refused, too."""
+    _run(tmp_path / "pack" / "good", ["10"])
+    (tmp_path / "pack" / "bad").symlink_to(tmp_path / "pack" / "good")
+    write_suite(tmp_path, RecordedSuite("suite", {"pack/good": {}, "pack/bad": {}}))
+    with pytest.raises(ConfigError, match="is a link, or behind one"):
+        read_runs(tmp_path)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from securebench.printable import printable
 from securebench.progress import Resume, RunStart, TaskDone, TaskStart
 from securebench.results.part_of_pack import PartOfPack
+from securebench.results.record import WEAK, Assurance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.progress import Event
     from securebench.trials import TrialId
-
-
-WEAK: Final = {"exit_code": "on exit code only", "shared": "in one process with the candidate"}
-"""By assurance: how to mark a pass that the candidate's code could have forged."""
 
 
 class PlainSink:
@@ -68,7 +65,7 @@ def resume_line(event: Resume, trials: int = 1) -> str:
 def task_line(event: TaskDone, trials: int = 1) -> str:
     """Return how a task, or one of several ``trials`` of it, ended and why."""
     why = f": {event.reason}" if event.reason else ""
-    rests = WEAK.get(event.assurance or "") if event.status == "passed" else None
+    rests = WEAK.get(Assurance(event.assurance)) if event.status == "passed" and event.assurance else None
     name = f"{event.task_id}{event.trial_id.suffix(trials)}"
     return printable(f"{event.status.upper()} {name}{why}{f' ({rests})' if rests else ''}")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from securebench.cli import complain
+from securebench.printable import printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from securebench.results.read import RecordedRun
     from securebench.results.recorded_task import RecordedTask
+    from securebench.results.suite import RecordedSuite
 
 EXIT_DAMAGED = 1
 
@@ -44,13 +46,15 @@ _OF_A_LIST = ("every", "failed", "errors", "reason")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_json: bool, **flags: Any) -> None:
-    """Show the results of a run, or one task in detail.
+    """Show the results of a run or a suite, or one task in detail.
 
     DIR is the output directory of a run, which may still be in progress. Without TASK, the summary is shown.
+    For the output directory of a suite, the leaderboard of its runs is shown.
 
     Exit codes: 0 shown, 1 the directory is not a run or is damaged, or there is no such task, 2 wrong usage.
     """
     from securebench.results.read import read_run
+    from securebench.results.suite import read_suite
 
     wants_list = any(flags[name] for name in _OF_A_LIST)
     if task_id is not None and wants_list:
@@ -58,6 +62,11 @@ def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_j
     if task_id is None and any(flags[name] for name in _OF_A_TASK):
         raise click.UsageError("--trial and --full are about one task: give TASK, too")
     reason = _known_reason(flags["reason"])
+    if suite := read_suite(directory):
+        if task_id is not None or wants_list:
+            raise click.UsageError(f"{directory} is a suite: to see tasks, give the directory of one of its runs")
+        _show_suite(directory, suite, as_json=as_json)
+        return
     run = read_run(directory)
     if task_id is not None:
         ctx.exit(_show_task(run, run.find(task_id, flags["trial"] or 1), full=flags["full"], as_json=as_json))
@@ -97,7 +106,6 @@ def _list(records: Iterator[RecordedTask]) -> None:
     from rich.text import Text
 
     from securebench.cli.live import STYLES
-    from securebench.printable import printable_line
 
     console = _console()
     for record in records:
@@ -119,6 +127,22 @@ def _show_summary(run: RecordedRun) -> None:
     for problem in summary.problems:
         complain(problem)
     print_summary(_console(), summary)
+
+
+def _show_suite(directory: Path, suite: RecordedSuite, *, as_json: bool) -> None:
+    """Show the leaderboard of the runs that were started, and name the others."""
+    from securebench.cli.suite_view import print_leaderboard, standings, standings_json
+    from securebench.results.suite import missing_runs, read_runs
+
+    found, missing = standings(read_runs(directory)), missing_runs(directory, suite)
+    if as_json:
+        click.echo(
+            json.dumps({"suite": suite.id, "standings": standings_json(found), "not_started": missing}, indent=2)
+        )
+        return
+    print_leaderboard(_console(), found)
+    for path in missing:
+        click.echo(f"Note: {printable_line(path)} was not started")
 
 
 def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: bool) -> int:

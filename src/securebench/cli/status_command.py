@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from securebench.results.run_snapshot import RunSnapshot
+    from securebench.results.suite import RecordedSuite
 
 _EXAMPLES: Final = """\b
 Examples:
@@ -26,6 +27,7 @@ Examples:
 """
 
 _SHOWN_TASKS: Final = 16
+_STYLES: Final = {"running": "cyan", "finished": "green", "interrupted": "yellow"}
 
 
 @click.command(name="status", epilog=_EXAMPLES)
@@ -36,7 +38,8 @@ _SHOWN_TASKS: Final = 16
 def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: bool) -> None:
     """Show how far a run is: done, running and left, rate, time left, tokens and cost.
 
-    DIR is the output directory of a run, also of one in another terminal. Its files are only read.
+    DIR is the output directory of a run, also of one in another terminal. Its files are only read. For the output
+    directory of a suite, one line for each of its runs is shown.
 
     Exit codes: 0 shown, 1 the directory is not a run or is damaged, 2 wrong usage, 3 only with --watch: the run has
     ended, and some tasks have no verdict.
@@ -45,7 +48,13 @@ def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: boo
 
     from securebench.results.read import read_run
     from securebench.results.run_snapshot import run_snapshot, watch_run
+    from securebench.results.suite import read_suite
 
+    if suite := read_suite(directory):
+        if watch:
+            raise click.UsageError(f"{directory} is a suite: --watch needs the directory of one of its runs")
+        _print_suite(Console(highlight=False), directory, suite, as_json=as_json)
+        return
     if not watch:
         snapshot = run_snapshot(read_run(directory))
         if as_json:
@@ -55,6 +64,29 @@ def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: boo
         return
     last = _watch(Console(highlight=False), watch_run(directory), as_json=as_json)
     ctx.exit(0 if last.has_verdicts else EXIT_ERRORS)
+
+
+def _print_suite(console: Console, directory: Path, suite: RecordedSuite, *, as_json: bool) -> None:
+    """Print one line for each run of a suite, or all of them as JSON."""
+    from rich.text import Text
+
+    from securebench.printable import printable_line
+    from securebench.results.run_snapshot import run_snapshot
+    from securebench.results.suite import missing_runs, read_runs
+
+    snapshots, missing = list(map(run_snapshot, read_runs(directory))), missing_runs(directory, suite)
+    if as_json:
+        runs = [snapshot.to_json() for snapshot in snapshots]
+        click.echo(json.dumps({"suite": suite.id, "runs": runs, "not_started": missing}, indent=2))
+        return
+    for snapshot in snapshots:
+        name = printable_line(f"{snapshot.summary.benchmark_id}, {snapshot.run.label}")
+        state = snapshot.state.value
+        selection = f", {snapshot.run.selection.describe()}" if snapshot.run.selection else ""
+        line = Text(f"{name}: ").append(state, style=_STYLES.get(state, "")).append(f", {_brief(snapshot)}{selection}")
+        console.print(line, soft_wrap=True)
+    for path in missing:
+        console.print(Text(f"{printable_line(path)}: not started", style="dim"), soft_wrap=True)
 
 
 def _watch(console: Console, snapshots: Iterator[RunSnapshot], *, as_json: bool) -> RunSnapshot:
@@ -95,9 +127,8 @@ def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
 
     run, counts = snapshot.run, snapshot.counts
     title = f"{snapshot.summary.benchmark_id}, run {snapshot.summary.run_id}: "
-    styles = {"running": "cyan", "finished": "green", "interrupted": "yellow"}
     state = snapshot.state.value
-    yield Text(printable_line(title), style="bold").append(state, style=styles.get(state, ""))
+    yield Text(printable_line(title), style="bold").append(state, style=_STYLES.get(state, ""))
     models = f" ({', '.join(run.models)})" if run.models else ""
     yield Text(f"Agent: {printable_line(run.label + models)}")
     if run.selection:

@@ -12,8 +12,9 @@ import click
 from securebench.cli import EXIT_INTERRUPTED, complain
 from securebench.cli.dry_run import planned, planned_lines
 from securebench.cli.run_command import EXIT_ERRORS, exit_code, gate, resume_command, sinks_for
-from securebench.cli.suite_view import as_json, leaderboard_lines, leaderboard_table, standings
+from securebench.cli.suite_view import as_json, print_leaderboard, standings
 from securebench.printable import printable_line
+from securebench.results.read import read_run
 from securebench.results.summary import RunEnd
 from securebench.tester_config.suite import load_suite
 from securebench.tester_run.options import RunParts
@@ -68,11 +69,10 @@ def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any]) -> None:
         left += outcome.summary.total.not_run + outcome.summary.errors if outcome.summary else 1
     if flags["as_json"]:
         click.echo(json.dumps(as_json(outcomes), indent=2))
-    elif sys.stdout.isatty():
+    else:
         from rich.console import Console
 
-        Console(highlight=False).print(leaderboard_table(standings(outcomes)))
-    else:
-        click.echo("\n".join(leaderboard_lines(standings(outcomes))))
+        found = standings(read_run(outcome.directory) for outcome in outcomes if outcome.summary)
+        print_leaderboard(Console(highlight=False), found)
     if left:
         click.echo(f"The suite is not complete. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True)

@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.box import SIMPLE
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.live import clock
 from securebench.printable import printable_line
 from securebench.results.comparison import tally
-from securebench.results.read import read_run
 from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
+    from securebench.results.comparison import Tally
+    from securebench.results.read import RecordedRun
     from securebench.results.statistics import Estimate
     from securebench.tester_run.suite import SuiteOutcome
 
@@ -33,6 +36,8 @@ class Standing:
     errors: int = 0
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know about the rates, such as trials that have not run."""
 
     @property
     def mean(self) -> float | None:
@@ -40,20 +45,46 @@ class Standing:
         return sum(rate.value for rate in self.rates.values()) / len(self.rates) if self.rates else None
 
 
-def standings(outcomes: Sequence[SuiteOutcome]) -> list[Standing]:
-    """Return the results of all agents from the records on disk: complete ones first, then by mean pass rate."""
+def standings(runs: Iterable[RecordedRun]) -> list[Standing]:
+    """Return the results of all agents from the records on disk: those on most packs first, then by mean pass rate.
+
+    Agents and packs have the names that are in the headers of their runs. A second run of an agent on a pack does not
+    replace the first one: its directory becomes part of the pack's name.
+    """
     found: dict[str, Standing] = {}
-    for outcome in outcomes:
-        standing = found.setdefault(outcome.run.agent, Standing(outcome.run.agent))
-        if outcome.summary is None:
-            continue
-        read = tally(read_run(outcome.directory))
+    seen: set[tuple[str, str]] = set()
+    for run in runs:
+        standing = found.setdefault(run.label, Standing(run.label))
+        read, pack = tally(run), run.benchmark_id
+        if (run.label, pack) in seen:
+            pack = f"{pack} ({run.directory})"
+        seen.add((run.label, pack))
         if read.estimate:
-            standing.rates[outcome.run.pack] = read.estimate
+            standing.rates[pack] = read.estimate
         standing.errors += read.errors
         standing.seconds += read.seconds
         standing.usage += read.usage
+        standing.notes += [f"{run.label} on {pack}: {note}" for note in _notes(read)]
     return sorted(found.values(), key=lambda standing: (-len(standing.rates), -(standing.mean or 0.0)))
+
+
+def _notes(read: Tally) -> Iterator[str]:
+    """Yield what a reader must know about the pass rate of a run."""
+    run = read.run
+    if run.selection:
+        yield run.selection.describe()
+    if missing := run.planned - read.trials:
+        yield f"{missing} of {run.planned} trials have not run{' yet' if run.is_active else ''}"
+    for rests, number in read.weak.items():
+        yield f"{number} of its passes rest {rests}"
+
+
+def print_leaderboard(console: Console, found: Sequence[Standing]) -> None:
+    """Print a table on a terminal, plain lines elsewhere."""
+    if console.is_terminal:
+        console.print(leaderboard_table(found))
+    else:
+        click.echo("\n".join(leaderboard_lines(found)))
 
 
 def leaderboard_table(found: Sequence[Standing]) -> RenderableType:
@@ -66,7 +97,7 @@ def leaderboard_table(found: Sequence[Standing]) -> RenderableType:
         table.add_column(printable_line(heading), justify="right", overflow="fold")
     for standing in found:
         table.add_row(*map(Text, (printable_line(standing.agent), *_cells(standing, packs))))
-    return table
+    return Group(table, *(Text(line, overflow="fold") for line in _note_lines(found)))
 
 
 def leaderboard_lines(found: Sequence[Standing]) -> list[str]:
@@ -77,7 +108,30 @@ def leaderboard_lines(found: Sequence[Standing]) -> list[str]:
         named = zip((*packs, "mean", "errors", "time", "cost"), _cells(standing, packs), strict=True)
         cells = ", ".join(f"{printable_line(name)} {cell}" for name, cell in named if cell)
         lines.append(f"  {printable_line(standing.agent)}: {cells}")
-    return lines
+    return [*lines, *_note_lines(found)]
+
+
+def standings_json(found: Sequence[Standing]) -> list[dict[str, Any]]:
+    """Return the leaderboard as JSON."""
+    return [
+        {
+            "agent": standing.agent,
+            "packs": {
+                pack: {
+                    "pass_rate": rate.value,
+                    "interval": [rate.interval.low, rate.interval.high],
+                    "tasks": rate.tasks,
+                }
+                for pack, rate in standing.rates.items()
+            },
+            "mean": standing.mean,
+            "errors": standing.errors,
+            "seconds": round(standing.seconds, 3),
+            "usage": standing.usage.to_json(),
+            "notes": standing.notes,
+        }
+        for standing in found
+    ]
 
 
 def as_json(outcomes: Sequence[SuiteOutcome]) -> list[dict[str, Any]]:
@@ -91,6 +145,10 @@ def as_json(outcomes: Sequence[SuiteOutcome]) -> list[dict[str, Any]]:
         }
         for outcome in outcomes
     ]
+
+
+def _note_lines(found: Sequence[Standing]) -> list[str]:
+    return [f"Note: {printable_line(note)}" for standing in found for note in standing.notes]
 
 
 def _packs(found: Sequence[Standing]) -> list[str]:

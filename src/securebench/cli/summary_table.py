@@ -11,8 +11,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from securebench.cli.plain import WEAK
 from securebench.printable import printable, printable_line
+from securebench.results.record import WEAK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

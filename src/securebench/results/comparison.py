@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, Problem
 from securebench.printable import printable_line
 from securebench.results.commitment import KEY_FILE
-from securebench.results.record import VerificationStatus
+from securebench.results.record import WEAK, VerificationStatus
 from securebench.results.statistics import (
     Estimate,
     Interval,
@@ -60,6 +61,8 @@ class Tally:
     """The sum of the durations of all trials."""
     trials: int = 0
     errors: int = 0
+    weak: Counter[str] = field(default_factory=Counter)
+    """Passes that the candidate's code could have forged, by what they rest on."""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -77,6 +80,8 @@ def tally(run: RecordedRun) -> Tally:
             task.passed += record.passed
         found.trials += 1
         found.errors += record.status is VerificationStatus.ERROR
+        if record.passed and record.assurance and record.assurance in WEAK:
+            found.weak[WEAK[record.assurance]] += 1
         found.usage += record.spent or Usage()
         found.seconds += record.duration_seconds or 0.0
     return found
@@ -211,6 +216,8 @@ def _notes(a: Tally, b: Tally) -> Iterator[str]:
             yield f"{this.run.directory}: {this.run.selection.describe()}"
         if this.run.is_active:
             yield f"{this.run.directory} is still running"
+        for rests, number in this.weak.items():
+            yield f"{this.run.directory}: {number} of its passes rest {rests}"
     for section, text in (
         ("verifiers", "versions of the verifiers"),
         ("framework", "versions of SecureBench"),

@@ -84,6 +84,11 @@ ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
 )
 """What a verdict rests on, in a sentence each."""
 
+WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
+    {Assurance.EXIT_CODE: "on exit code only", Assurance.SHARED: "in one process with the candidate"}
+)
+"""How to mark a pass that the candidate's code could have forged."""
+
 
 def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
     """Return the assurance of a verdict, from its verifier's metadata before redaction."""

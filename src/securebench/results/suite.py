@@ -68,16 +68,22 @@ def read_runs(directory: str | Path) -> list[RecordedRun]:
     return [read_run(run) for run in runs if (run / HEADER).is_file()]
 
 
+def missing_runs(directory: Path, suite: RecordedSuite) -> list[str]:
+    """Return the paths of the runs of a suite that were not started."""
+    return [path for path in suite.runs if not (_inside(directory, path) / HEADER).is_file()]
+
+
 def read_all(directories: Iterable[str | Path]) -> list[RecordedRun]:
     """Open the runs in all ``directories``, in their order. Raises :class:`ConfigError` as :func:`read_run` does."""
     return [run for directory in directories for run in read_runs(directory)]
 
 
 def _inside(directory: Path, path: str) -> Path:
+    """Return the directory of a run. It must not be a link: not to a place outside, and not to another run."""
     run = directory / path
-    if not run.resolve().is_relative_to(directory.resolve()):
+    if run.resolve() != directory.resolve() / path:
         raise ConfigError(
-            f"{run} is a link to a place outside {directory}",
+            f"{run} is a link, or behind one",
             code="suite-damaged",
             hint="name the directory of the run instead",
         )
@@ -95,8 +101,9 @@ def _suite(data: bytes) -> RecordedSuite:
     if not isinstance(runs, dict):
         raise TypeError("'runs' is not an object")
     for path, description in runs.items():
-        parts = PurePosixPath(path).parts
-        if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        pure = PurePosixPath(path)
+        # A path that is written in another way, such as a//b, could name a run twice.
+        if not pure.parts or str(pure) != path or pure.is_absolute() or ".." in pure.parts or "\0" in path:
             raise ValueError(f"{path[:200]!r} is not a path in the suite")
         if not isinstance(description, dict):
             raise TypeError(f"the description of {path[:200]!r} is not an object")

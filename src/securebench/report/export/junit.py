@@ -28,7 +28,7 @@ def write_junit(runs: Iterable[RecordedRun], file: IO[str]) -> None:
     is printable text.
     """
     root = ET.Element("testsuites", {"name": "securebench"})
-    root.extend(map(_suite, runs))
+    root.extend([_suite(run) for run in runs])  # with an iterator, extend() replaces every error by TypeError
     ET.indent(root)
     file.write(ET.tostring(root, encoding="us-ascii", xml_declaration=True).decode("ascii") + "\n")
 
