@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
+# Without compiled files, each of the hundreds of processes that tests start compiles the sources again.
+unset PYTHONDONTWRITEBYTECODE
+
 no_engine=$(.venv/bin/python -m scripts.sandboxes test)
 if [ -n "$no_engine" ]; then
   say "tests that need a Docker Engine are skipped: $no_engine"

@@ -124,7 +124,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("long") is not None and not (
         item.config.getoption("long") or item.config.getoption("thorough")
     ):
-        pytest.skip("it takes minutes: ask for it with --long")
+        pytest.skip("it takes minutes, or varies a test that was run: use --long")
 
 
 @cache

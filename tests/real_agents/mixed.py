@@ -1,4 +1,4 @@
-"""A pack with one task of every active family, and what solves each."""
+"""A pack with one task of each active family, and what solves each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from real_agents.solutions import CODE, REPOSITORY, TERMINAL, TEXT, rows_of, scr
 from securebench.testing.provider.scripts import by_marker, give_up
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from securebench.testing.provider import ScriptBook
@@ -30,12 +31,12 @@ _ENVIRONMENTS: Final[dict[str, dict[str, Any]]] = {
 _OWN_FAMILY: Final = {TERMINAL: "terminal_task", REPOSITORY: "repo_patch", CODE: "code_completion"}
 
 
-def mixed_pack(root: Path) -> tuple[Path, Path]:
-    """Write the pack below ``root``, and return its manifest and its tasks."""
+def mixed_pack(root: Path, families: Sequence[str] = FAMILIES) -> tuple[Path, Path]:
+    """Write a pack with a task of each of ``families`` below ``root``, and return its manifest and its tasks."""
     directory = root / "pack"
     shutil.copytree(BENCHMARKS / TERMINAL, directory, ignore=shutil.ignore_patterns("*.yaml", "*.jsonl"))
     (directory / "manifest.yaml").write_text("id: mixed\nversion: 1\n")
-    rows = [row for _, row in _rows().values()]
+    rows = [row for family, (_, row) in _rows().items() if family in families]
     (directory / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return directory / "manifest.yaml", directory / "tasks.jsonl"
 

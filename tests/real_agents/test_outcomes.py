@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_ports", "images")]
 
+TWO_FAMILIES = ("short_answer", "repo_patch")
+"""An answer that is printed, and one that is left in files."""
+
+in_families = pytest.mark.parametrize(
+    "families",
+    [
+        pytest.param(TWO_FAMILIES, id="two families"),
+        pytest.param(FAMILIES, id="all families", marks=pytest.mark.long),
+    ],
+)
+
 
 @pytest.fixture(autouse=True)
 def _once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,31 +53,40 @@ def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: P
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_no_family_is_passed_by_a_refusal(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
+@in_families
+def test_no_family_is_passed_by_a_refusal(
+    program: str, families: tuple[str, ...], driver: SandboxDriver, tmp_path: Path
+) -> None:
     """A model that refuses to work fails each task, which is no crash and no trouble of the machine."""
     with ScriptedProvider(refuse()) as provider:
-        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
-    assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "failed"), done.records
+        done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), driver)
+    assert _by_family(done, "verification_status") == dict.fromkeys(families, "failed"), done.records
     assert {record["producer_metadata"]["outcome"] for record in done.records} <= {"gave_up", "worked", "refused"}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_an_agent_out_of_time_has_failed(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """An agent that does not end in time is ended with its sandbox, in every family, and has failed."""
+@in_families
+def test_an_agent_out_of_time_has_failed(
+    program: str, families: tuple[str, ...], driver: SandboxDriver, tmp_path: Path
+) -> None:
+    """An agent that does not end in time is ended with its sandbox, in each family, and has failed."""
     with ScriptedProvider(work_forever()) as provider:
         agent = Agent(program=program, provider=provider, config={"timeout_seconds": 15})
-        done = run_here(tmp_path, mixed_pack(tmp_path), agent, driver)
-    assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_timeout"), done.records
+        done = run_here(tmp_path, mixed_pack(tmp_path, families), agent, driver)
+    assert _by_family(done, "failure_reason") == dict.fromkeys(families, "agent_timeout"), done.records
     assert {record["producer_metadata"]["outcome"] for record in done.records} == {"timed_out"}
 
 
 @pytest.mark.oci
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_that_is_killed_has_crashed(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
+@in_families
+def test_a_program_that_is_killed_has_crashed(
+    program: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path
+) -> None:
     """An agent that kills its own program has failed, whatever a provider would have said next."""
     with ScriptedProvider(crash()) as provider:
-        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
-    assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_exit"), done.records
+        done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), oci_driver)
+    assert _by_family(done, "failure_reason") == dict.fromkeys(families, "agent_exit"), done.records
     assert {record["producer_metadata"]["outcome"] for record in done.records} == {"crashed"}
 
 
@@ -78,14 +98,15 @@ def test_a_program_that_is_killed_has_crashed(program: str, oci_driver: OciDrive
     [(Fail(401, echo_key=True), "provider-refused"), (Fail(529), "provider-failed")],
     ids=["key refused", "down"],
 )
+@in_families
 def test_trouble_with_a_provider_is_no_score(
-    program: str, fault: Fail, code: str, oci_driver: OciDriver, tmp_path: Path
+    program: str, fault: Fail, code: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path
 ) -> None:
     """Where the provider answers no agent well, no family has a score: the task is redone on ``--resume``."""
     # Number 0 is the question before the first task, which would end the run where the key is refused.
     with ScriptedProvider(solving_all(), fault=lambda asked: fault if asked.number else None) as provider:
-        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
-    assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "provider_unavailable"), done.records
+        done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), oci_driver)
+    assert _by_family(done, "failure_reason") == dict.fromkeys(families, "provider_unavailable"), done.records
     assert all("score" not in record and code in record["failure_message"] for record in done.records)
 
 
@@ -124,8 +145,11 @@ def test_each_trouble_has_its_code(
 @pytest.mark.oci
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_provider_that_comes_back_is_waited_for(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
+@in_families
+def test_a_provider_that_comes_back_is_waited_for(
+    program: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path
+) -> None:
     """The programs ask again, a few times: one failure for each answer costs no task."""
     with ScriptedProvider(solving_all(), fault=at_first(1, Fail(500))) as provider:
-        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
-    assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records
+        done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), oci_driver)
+    assert _by_family(done, "verification_status") == dict.fromkeys(families, "passed"), done.records

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from real_agents.runs import CANARY, PROGRAMS, Agent, run
-from real_agents.solutions import PACKS, solving
+from real_agents.runs import CANARY, Agent, run
+from real_agents.solutions import CODE, REPOSITORY, TERMINAL, TEXT, solving
 from securebench.testing.provider import ScriptedProvider
 
 if TYPE_CHECKING:
@@ -19,8 +19,19 @@ pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("pack", PACKS)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "pack"),
+    [
+        ("codex", CODE),
+        ("codex", REPOSITORY),
+        ("claude_code", TEXT),
+        ("claude_code", TERMINAL),
+        pytest.param("codex", TEXT, marks=pytest.mark.long),
+        pytest.param("codex", TERMINAL, marks=pytest.mark.long),
+        pytest.param("claude_code", CODE, marks=pytest.mark.long),
+        pytest.param("claude_code", REPOSITORY, marks=pytest.mark.long),
+    ],
+)
 def test_a_pack_is_solved(program: str, pack: str, oci_driver: OciDriver, images: None, tmp_path: Path) -> None:
     """A model that knows the answers passes every task, and the provider is asked with the key alone."""
     with ScriptedProvider(solving(pack)) as provider:

@@ -82,7 +82,8 @@ def images() -> None:
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver, images: None) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.long)])
+def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver, images: None, kills: int) -> None:
     """Wherever a run is killed, resuming it gives the records of a clean run, and nothing is left (L01, L10)."""
     clean = TreeRun(tmp_path / "clean", driver)
     begun = time.monotonic()
@@ -91,9 +92,9 @@ def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver,
     assert done.returncode == 0, done.stderr
     verdicts = {record["task_id"]: record["verification_status"] for record in records(clean.root)}
     assert sorted(verdicts.values()) == ["failed", "passed", "passed", "passed", "passed"], done.stdout
-    for part in range(1, 7):
+    for part in range(1, kills + 1):
         one = TreeRun(tmp_path / f"killed-{part}", driver)
-        _kill_after(one, lasted * part / 7)
+        _kill_after(one, lasted * part / (kills + 1))
         done = one.finish("--workers", "2", "--resume")
         assert done.returncode == 0, done.stderr
         assert anonymous(one.root) == anonymous(clean.root)

@@ -103,9 +103,8 @@ class GatewayConnection:
             self._lines[number] = line
         answer = Answer()
         try:
-            answer = self._ask(
-                line, {"do": "open", "session": number, "trial": list(trial), "plan": plan_to_json(plan)}
-            )
+            request = {"do": "open", "session": number, "trial": list(trial), "plan": plan_to_json(plan)}
+            answer = self._ask(line, request, _ANSWER_SECONDS)
         finally:
             if answer.kind != "opened":
                 self._forget(number)
@@ -124,7 +123,8 @@ class GatewayConnection:
         """Close a session. Raises :class:`EgressError`, also if a line of its log could not be written."""
         line = self._lines[number]
         try:
-            report = report_from_json(self._ask(line, {"do": "close", "session": number}).report)
+            answer = self._ask(line, {"do": "close", "session": number}, _ANSWER_SECONDS)
+            report = report_from_json(answer.report)
         except FrameError as error:
             raise EgressError(f"the egress gateway sent an invalid report: {error}") from error
         finally:
@@ -173,7 +173,7 @@ class GatewayConnection:
             hint="check whether something killed it (the kernel, for lack of memory?), then continue with --resume",
         )
 
-    def _ask(self, line: Line, frame: Mapping[str, object], seconds: float = _ANSWER_SECONDS) -> Answer:
+    def _ask(self, line: Line, frame: Mapping[str, object], seconds: float) -> Answer:
         line.answered.clear()
         self._send(frame)
         if not line.answered.wait(seconds):
