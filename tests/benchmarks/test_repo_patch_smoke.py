@@ -35,7 +35,7 @@ REASONS: Final = {
 }
 """For which reasons each cheat may fail."""
 QUICK: Final = {"force-pass", "print-passed", "hook", "shadow"}
-"""Cheats that every run of the tests plays. ``tests/verifiers/repo_patch`` plays similar ones on a smaller repository."""
+"""Cheats that every run of the tests plays. ``tests/verifiers/repo_patch`` plays similar ones in all runs."""
 
 
 @pytest.fixture(scope="module")
