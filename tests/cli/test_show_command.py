@@ -109,7 +109,8 @@ class TestLists:
     def run(self, tmp_path: Path) -> Path:
         """Give a run with each status."""
         given = [synthetic.record(n, status) for n, status in enumerate((STATUS.PASSED, STATUS.FAILED, STATUS.ERROR))]
-        return written(tmp_path, *given, synthetic.record(3, STATUS.FAILED, task_id=f"made-up/{HOSTILE}", trial=2))
+        given.append(synthetic.record(3, STATUS.FAILED, task_id=f"made-up/{HOSTILE}", trial=2))
+        return synthetic.write_run(tmp_path, given, synthetic.header(8, trials=2))
 
     @pytest.mark.parametrize(
         ("options", "statuses"),
@@ -293,7 +294,8 @@ class TestDetail:
 
     def test_a_trial(self, tmp_path: Path) -> None:
         """Later trials are chosen by their number."""
-        written(tmp_path, synthetic.record(), synthetic.record(0, STATUS.FAILED, trial=2))
+        given = [synthetic.record(), synthetic.record(0, STATUS.FAILED, trial=2)]
+        synthetic.write_run(tmp_path, given, synthetic.header(2, trials=2))
         assert invoke(tmp_path, TASK).stdout.startswith("made-up/task-00000  short_answer  PASSED")
         assert "(trial 2)  short_answer  FAILED" in invoke(tmp_path, TASK, "--trial", "2").stdout
 

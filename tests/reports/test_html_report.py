@@ -138,7 +138,7 @@ def test_trials_of_a_task_are_told_apart_and_flaky_ones_are_listed(tmp_path: Pat
         synthetic_run.record(number, status, trial=trial)
         for number, trial, status in ((0, 1, STATUS.PASSED), (0, 2, STATUS.FAILED), (1, 1, STATUS.PASSED))
     ]
-    text = plain_text(page_of(synthetic_run.write_run(tmp_path / "run", given)))
+    text = plain_text(page_of(synthetic_run.write_run(tmp_path / "run", given, synthetic_run.header(4, trials=2))))
     assert (
         "Flaky tasks Some trials of these tasks passed and others failed. Task Passed Of made-up/task-00000 1 2" in text
     )

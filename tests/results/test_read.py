@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,29 @@ def test_a_run_that_the_version_before_wrote() -> None:
     assert "out.txt" in {file.path for file in run.candidate(records["older/files"]).files}
     summary = run.summary()
     assert (summary.ending, summary.total.planned, summary.passed, run.trials) == (RunEnd.FINISHED, 3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("surplus", "problem"),
+    [
+        (synthetic.record(0, trial=3), "task-00000' has no trial '3' in this run"),
+        (synthetic.record(2), "task-00002' has no trial '1' in this run"),
+    ],
+)
+def test_records_that_were_not_planned_are_refused(tmp_path: Path, surplus: TaskRecord, problem: str) -> None:
+    """Added passes would raise the pass rate."""
+    given = [synthetic.record(0), synthetic.record(1), surplus]
+    synthetic.write_run(tmp_path, given, synthetic.header(4, trials=2))
+    with pytest.raises(ConfigError, match=problem):
+        list(securebench.read_run(tmp_path).records())
+
+
+def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    """An edited header could hide trials that have not run."""
+    head = synthetic.header(4, trials=2)
+    synthetic.write_run(tmp_path, 1, replace(head, information={**head.information, "planned": 1}))
+    with pytest.raises(ConfigError, match="is not 'trials' times 'planned_tasks'"):
+        securebench.read_run(tmp_path).summary()
 
 
 def test_a_run_of_the_version_before(tmp_path: Path) -> None:

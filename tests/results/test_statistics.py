@@ -167,6 +167,17 @@ def test_the_bootstrap_sees_no_difference_where_there_is_none() -> None:
     assert paired_bootstrap([0.0] * 10)[1] == 1.0
 
 
+@pytest.mark.parametrize("differences", [[1.0, 0.5], [0.5] * 4 + [0.0] * 5, [-1.0] * 8])
+def test_a_few_tasks_are_not_significant(differences: list[float]) -> None:
+    """If all tasks differ in the same direction, the p-value is that of scipy's exact permutation test."""
+    zeros = [0.0] * len(differences)
+    signs = stats.permutation_test(
+        (differences, zeros), lambda a, b: np.mean(a - b), permutation_type="samples", vectorized=False
+    )
+    assert paired_bootstrap(differences)[1] == pytest.approx(min(1.0, signs.pvalue))
+    assert paired_bootstrap(differences[:1])[1] == 1.0
+
+
 def test_the_bootstrap_is_reproducible_and_refuses_an_empty_comparison() -> None:
     """The seed decides the result; an empty comparison is an error."""
     assert paired_bootstrap([0.5, -0.5, 0.25], seed=4) == paired_bootstrap([0.5, -0.5, 0.25], seed=4)

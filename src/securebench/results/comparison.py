@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from securebench.results.recorded_task import RecordedTask
 
 _SHOWN_ROWS: Final = 5
+_ENOUGH_TASKS: Final = 20
+"""With fewer, a bootstrap's interval is too narrow."""
 _KEY_BYTES: Final = 256
 """Read no more of a file that a stranger may have made."""
 
@@ -167,7 +169,7 @@ def compare(a: Tally, b: Tally) -> Comparison:
         only_a=only_a,
         only_b=only_b,
         agreement=1 - (len(only_a) + len(only_b)) / len(pairs),
-        notes=tuple(_notes(a, b)),
+        notes=(*_notes(a, b), *_few(method, len(pairs))),
     )
 
 
@@ -229,6 +231,11 @@ def _notes(a: Tally, b: Tally) -> Iterator[str]:
             yield f"the runs used different {text}"
     if not _share_key(a, b):
         yield "hidden content was not compared: each run has its own commitment key"
+
+
+def _few(method: str, tasks: int) -> Iterator[str]:
+    if method == "bootstrap" and tasks < _ENOUGH_TASKS:
+        yield f"the interval of the difference is too narrow, because it is from {_tasks(tasks)} only"
 
 
 def _side(side: Tally, rate: Estimate) -> dict[str, JsonValue]:

@@ -101,9 +101,7 @@ class RecordedRun:
     def selection(self) -> PartOfPack | None:
         """The selected part of the pack, or ``None`` if it is the whole."""
         tasks = self._number(self._section("pack"), "pack", "tasks")
-        information = self.header.information
-        older = "planned_tasks" not in information  # version 2 has one trial of each task
-        planned = self.planned if older else self._number(information, "information", "planned_tasks")
+        planned = self._planned_tasks
         return None if planned >= tasks else PartOfPack(planned, tasks, self._section("selection"))
 
     @property
@@ -123,10 +121,16 @@ class RecordedRun:
             superseded = self._opened(SUPERSEDED, stack)
             numbers: list[int] = []
             seen: set[TrialId] = set()
+            tasks: set[str] = set()
+            trials, planned_tasks = self.trials, self._planned_tasks
             for line, record in self._parsed(JOURNAL, journal):
-                if record.id in seen:
+                tasks.add(record.task_id)
+                is_planned = record.trial <= trials and len(tasks) <= planned_tasks
+                if record.id in seen or not is_planned:
+                    no_trial = f"has no trial {shown(str(record.trial))} in this run"
                     location = SourceLocation(str(self.directory / JOURNAL), line)
-                    raise damaged(f"task {shown(record.task_id)} has more than one record", location)
+                    problem = "has more than one record" if is_planned else no_trial
+                    raise damaged(f"task {shown(record.task_id)} {problem}", location)
                 seen.add(record.id)
                 numbers.append(record.sequence)
                 yield record
@@ -230,6 +234,16 @@ class RecordedRun:
         for number, line in enumerate(lines, start=1):
             if line:
                 yield self._step(path, number, line)
+
+    @property
+    def _planned_tasks(self) -> int:
+        information = self.header.information
+        if "planned_tasks" not in information:  # version 2 has one trial of each task
+            return self.planned
+        tasks = self._number(information, "information", "planned_tasks")
+        if tasks * self.trials != self.planned:
+            raise self._header_damaged("'information.planned' is not 'trials' times 'planned_tasks'")
+        return tasks
 
     def _entries(self, seen: set[TrialId], each: Callable[[RecordedTask], None] | None) -> Iterator[RecordEntry]:
         for record in self.records():

@@ -143,8 +143,9 @@ def paired_bootstrap(differences: Sequence[float], seed: int = 0) -> tuple[Inter
 
     ``differences``: for each task, the pass rate of one agent minus that of the other. Whole tasks are resampled, so
     that trials of one task stay together. The interval has the percentiles of the resampled means. The same
-    ``differences`` and ``seed`` give the same result. With fewer than about 20 tasks the interval is too narrow.
-    Raises ``ValueError`` if there are no differences.
+    ``differences`` and ``seed`` give the same result. With fewer than about 20 tasks the interval is too narrow. The
+    p-value is never below that of an exact sign-flip test in which all differences have the same sign: a few tasks
+    cannot show more, although no resample of them might change the sign. Raises ``ValueError`` without differences.
     """
     if not differences:
         raise ValueError("no tasks to compare")
@@ -155,8 +156,9 @@ def paired_bootstrap(differences: Sequence[float], seed: int = 0) -> tuple[Inter
     outside = int((1 - CONFIDENCE) / 2 * rounds)
     not_above = sum(mean <= 0 for mean in means)
     not_below = sum(mean >= 0 for mean in means)
-    p_value = min(1.0, 2 * (min(not_above, not_below) + 1) / (rounds + 1))
-    return Interval(means[outside], means[-1 - outside]), p_value
+    p_value = 2 * (min(not_above, not_below) + 1) / (rounds + 1)
+    smallest = math.ldexp(2.0, -sum(difference != 0 for difference in differences))
+    return Interval(means[outside], means[-1 - outside]), min(1.0, max(p_value, smallest))
 
 
 def _mean_over_tasks(
