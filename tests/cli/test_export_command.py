@@ -89,8 +89,9 @@ def test_junit(run: Path) -> None:
 
 
 def test_markdown(run: Path) -> None:
-    """The pass rate is over verdicts, with its interval."""
+    """The pass rate is over verdicts, with its interval. Missing trials are named."""
     assert "Pass rate 50.0 % of 2 tasks, 95 % interval 9.5 to 90.5 %." in export(run, "--markdown")
+    assert "\n1 of 4 trials have not run.\n" in export(run, "--markdown")
 
 
 def test_parquet(run: Path, tmp_path: Path) -> None:

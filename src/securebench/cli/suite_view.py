@@ -17,11 +17,10 @@ from securebench.results.comparison import tally
 from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console, RenderableType
 
-    from securebench.results.comparison import Tally
     from securebench.results.read import RecordedRun
     from securebench.results.statistics import Estimate
     from securebench.tester_run.suite import SuiteOutcome
@@ -64,19 +63,8 @@ def standings(runs: Iterable[RecordedRun]) -> list[Standing]:
         standing.errors += read.errors
         standing.seconds += read.seconds
         standing.usage += read.usage
-        standing.notes += [f"{run.label} on {pack}: {note}" for note in _notes(read)]
+        standing.notes += [f"{run.label} on {pack}: {note}" for note in read.caveats()]
     return sorted(found.values(), key=lambda standing: (-len(standing.rates), -(standing.mean or 0.0)))
-
-
-def _notes(read: Tally) -> Iterator[str]:
-    """Yield what a reader must know about the pass rate of a run."""
-    run = read.run
-    if run.selection:
-        yield run.selection.describe()
-    if missing := run.planned - read.trials:
-        yield f"{missing} of {run.planned} trials have not run{' yet' if run.is_active else ''}"
-    for rests, number in read.weak.items():
-        yield f"{number} of its passes rest {rests}"
 
 
 def print_leaderboard(console: Console, found: Sequence[Standing]) -> None:

@@ -71,6 +71,15 @@ class Tally:
         """The pass rate over all tasks of this run."""
         return pass_at_1(task.result for task in self.tasks.values())
 
+    def caveats(self) -> Iterator[str]:
+        """Yield what a reader must know about the pass rate: the tasks and trials it is from, and what it rests on."""
+        if self.run.selection:
+            yield self.run.selection.describe()
+        if missing := self.run.planned - self.trials:
+            yield f"{missing} of {self.run.planned} trials have not run{' yet' if self.run.is_active else ''}"
+        for rests, number in self.weak.items():
+            yield f"{number} of its passes rest {rests}"
+
 
 def tally(run: RecordedRun) -> Tally:
     """Read all records of ``run`` once. Raises :class:`ConfigError` (``journal-damaged``)."""
@@ -214,12 +223,10 @@ def _notes(a: Tally, b: Tally) -> Iterator[str]:
             yield f"{_tasks(only)} only in {this.run.directory}"
         if unscored := sum(not task.scored for name, task in this.tasks.items() if name in other.tasks):
             yield f"{_tasks(unscored)} without a verdict in {this.run.directory}"
-        if this.run.selection:
-            yield f"{this.run.directory}: {this.run.selection.describe()}"
+        for caveat in this.caveats():
+            yield f"{this.run.directory}: {caveat}"
         if this.run.is_active:
             yield f"{this.run.directory} is still running"
-        for rests, number in this.weak.items():
-            yield f"{this.run.directory}: {number} of its passes rest {rests}"
     for section, text in (
         ("verifiers", "versions of the verifiers"),
         ("framework", "versions of SecureBench"),

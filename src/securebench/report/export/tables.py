@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError
 from securebench.printable import csv_cell, markdown_text
+from securebench.results.comparison import tally
 from securebench.results.dataframe import COLUMNS
-from securebench.results.statistics import TaskResult, pass_at_1
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,14 +33,9 @@ def write_csv(run: RecordedRun, file: IO[str]) -> None:
 
 
 def write_markdown(run: RecordedRun, file: IO[str]) -> None:
-    """Write the pass rate with its interval, and a table of all trials."""
-    counted: dict[str, list[int]] = {}
-    for record in run.records():
-        task = counted.setdefault(record.task_id, [0, 0])
-        if record.passed is not None:
-            task[0] += record.passed
-            task[1] += 1
-    estimate = pass_at_1(TaskResult(passed, scored) for passed, scored in counted.values())
+    """Write the pass rate with its interval, what a reader must know about it, and a table of all trials."""
+    found = tally(run)
+    estimate = found.estimate
     file.write(f"## {markdown_text(run.benchmark_id)}: {markdown_text(run.label)}\n\n")
     if estimate is None:
         file.write("No task has a verdict.\n\n")
@@ -48,8 +43,8 @@ def write_markdown(run: RecordedRun, file: IO[str]) -> None:
         low, high = 100 * estimate.interval.low, 100 * estimate.interval.high
         file.write(f"Pass rate {100 * estimate.value:.1f} % of {estimate.tasks} tasks, ")
         file.write(f"95 % interval {low:.1f} to {high:.1f} %.\n\n")
-    if run.selection:
-        file.write(f"{markdown_text(run.selection.describe())}.\n\n")
+    for caveat in found.caveats():
+        file.write(f"{markdown_text(caveat)}.\n\n")
     file.write("| " + " | ".join(_MARKDOWN_COLUMNS) + " |\n" + "|---" * len(_MARKDOWN_COLUMNS) + "|\n")
     for record in run.records():
         cells = (COLUMNS[name][1](record) for name in _MARKDOWN_COLUMNS)
