@@ -59,7 +59,7 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     ("number", "hint"),
     [
         (errno.EROFS, "read-only"),
-        (errno.EACCES, "let this user"),
+        (errno.EACCES, "give this user"),
         (errno.ENOSPC, "free some space"),
         (errno.EIO, "dmesg"),
     ],

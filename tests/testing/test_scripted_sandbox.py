@@ -227,7 +227,7 @@ def test_collected_is_what_a_program_leaves(scripted: ScriptedDriver) -> None:
     scripted.program("change")(lambda context: context.leave(archive))
     spec = spec_of(scripted, read_only=False, collect="/srv/app")
     with scripted.create(spec) as sandbox:
-        with pytest.raises(InfrastructureError, match="nothing was collected"):
+        with pytest.raises(InfrastructureError, match="nothing to collect"):
             sandbox.collected()
         sandbox.run(command("change"))
         assert sandbox.collected() is archive

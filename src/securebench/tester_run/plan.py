@@ -85,8 +85,8 @@ class Plan:
     producer: HarnessProducer
     verifiers: Mapping[str, Verifier | None]
     environment: Mapping[str, str]
-    secrets: tuple[str, ...]
-    """Values of variables that must not be written to the run directory."""
+    command_line: Mapping[str, JsonValue]
+    """Overrides, and the agent's command and the name of its directory, as the user gave them, without secrets."""
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
 
@@ -143,7 +143,7 @@ class Plan:
         }
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
-            **self._command_line(),
+            **self.command_line,
             "planned": len(self.tasks) * self.trials,
             "planned_tasks": len(self.tasks),
             "planned_families": dict(Counter(task.task_type for task in self.tasks)),
@@ -181,16 +181,6 @@ class Plan:
         chosen = self.config.verifiers.get(family)
         return _settings_digest(chosen.settings) if chosen else {}
 
-    def _command_line(self) -> dict[str, JsonValue]:
-        """Return the overrides of the configuration, the agent's command and its directory's name, without secrets."""
-        redactor = Redactor(credentials=(*self.secrets, *self.producer.credentials))
-        settings = self.config.harness.config
-        found: dict[str, JsonValue] = {"overrides": dict(self.config.overrides)} if self.config.overrides else {}
-        if isinstance(settings, CommandConfig):
-            found["command"] = [redactor.text(argument, cap=_MAX_ARGUMENT) for argument in settings.command]
-            found |= {"agent_dir": settings.agent_dir.name} if settings.agent_dir else {}
-        return redactor.mapping(found)
-
     def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
         """Return a commitment to each value of ``harness.env``. Without the run's key, no guess can be tested."""
         return {
@@ -214,6 +204,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     producer = parts.make_producer(config.harness)
     environment = _environment(config.harness.env, options.variables)
     affordable = affordable_workers(workers, config.sandbox.limits.memory)
+    exposed = [options.variables[name] for name in exposed_secrets(options.variables, ())]
     return Plan(
         config=config,
         pack=pack,
@@ -231,7 +222,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
             for family in sorted({task.task_type for task in tasks})
         },
         environment=environment,
-        secrets=(*environment.values(), *(options.variables[name] for name in exposed_secrets(options.variables, ()))),
+        command_line=_command_line(config, [*environment.values(), *exposed, *producer.credentials]),
         harness=harness_provenance(config.harness, producer),
         framework=framework_provenance(),
     )
@@ -240,6 +231,17 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
 def affordable_workers(asked: int, memory: int) -> int:
     """Return how many tasks may run at once: as many as fit into memory, ``memory`` bytes each, at least one."""
     return max(1, min(asked, int(available_memory() * _MEMORY_SHARE) // memory))
+
+
+def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, JsonValue]:
+    """Return what a user gave to name the agent. A run works with a copy of the directory, under another name."""
+    redactor = Redactor(credentials=tuple(secrets))
+    settings = config.harness.config
+    found: dict[str, JsonValue] = {"overrides": dict(config.overrides)} if config.overrides else {}
+    if isinstance(settings, CommandConfig):
+        found["command"] = [redactor.text(argument, cap=_MAX_ARGUMENT) for argument in settings.command]
+        found |= {"agent_dir": settings.agent_dir.name} if settings.agent_dir else {}
+    return redactor.mapping(found)
 
 
 def _output_dir(asked: Path, pack_directory: Path) -> Path:
