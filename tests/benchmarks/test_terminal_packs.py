@@ -110,6 +110,7 @@ def test_every_task_has_its_parts() -> None:
 
 def test_a_script_is_found_by_what_a_task_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent knows each task by a part of its instructions, which stands in no other's."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the directory is copied into sandboxes
     monkeypatch.syspath_prepend(str(PACK / "agents"))
     import play as agent  # type: ignore[import-not-found,unused-ignore]
 
