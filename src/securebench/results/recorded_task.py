@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import FailurePhase, FailureReason
 from securebench.limits import MIB
 from securebench.results.record import (
+    MAX_DEPTH,
     Assurance,
     Output,
     VerificationStatus,
@@ -111,7 +112,8 @@ def parse_recorded_task(line: bytes) -> RecordedTask:
         if sum(map(bare.count, (b"[", b"{", b","))) > _MAX_VALUES:
             raise ValueError(f"more than {_MAX_VALUES} values")
     record = read_record(line)
-    require_shallow(record)
+    if line.count(b"{") + line.count(b"[") > MAX_DEPTH:  # with fewer it cannot be deep
+        require_shallow(record)
     return _recorded(record)
 
 
@@ -136,7 +138,9 @@ def _recorded(record: dict[str, Any]) -> RecordedTask:
         message=record.get("failure_message", ""),
         started_at=_time(provenance.get("started_at")),
         duration_seconds=_seconds(durations.get("total")),
-        usage=read_usage(provenance.get("usage")),
+        usage=entry.usage
+        if provenance.get("usage") == provenance.get("spent")
+        else read_usage(provenance.get("usage")),
         spent=entry.usage,
         models=_models(provenance),
         candidate_kind=kind,
