@@ -13,6 +13,8 @@ import sys
 import threading
 import types
 from hashlib import sha256
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from typing import Any
 
@@ -57,11 +59,11 @@ _UNTOLD = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"
 _DEPTH = 4
 
 
-def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
+def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = None) -> Any:
     """Return a function that fingerprints ``modules``, and the assertions of ``libraries``.
 
     ``NAME.*`` means all loaded modules of a package. Libraries are imported, except those below ``repository``, which
-    would be the candidate's code.
+    would be the candidate's code. ``lent`` are modules that are not loaded now; see ``lender``.
     """
     held, kept = {}, []  # type: Any, Any
     for name in ["builtins", *ALWAYS, *_whole(modules)]:
@@ -70,13 +72,17 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
     before = _basic_finders(), list(sys.path_hooks)
     of_module, of_assertions, of_system, digest = _of_module, _of_assertions, _of_system, _digest
     loaded, free, of_stand_ins = sys.modules, FREE, _of_stand_ins
+    absent, alike = {} if lent is None else lent, _alike
 
     def take() -> Any:
         found = {}  # type: Any
         for name, module in held.items():
             if module is not None:
                 of_module(name, vars(module), found, kept)
-                found["sys.modules:" + name] = digest(str(id(loaded.get(name))))
+                now = loaded.get(name)
+                if name in absent and (now is None or alike(module, now)):
+                    now = module
+                found["sys.modules:" + name] = digest(str(id(now)))
         for name, module in assertions.items():
             if module is not None:
                 of_assertions(name, vars(module), found, kept)
@@ -85,6 +91,71 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
         return {key: value for key, value in found.items() if key not in free}
 
     return take
+
+
+def lender(package: Any, lent: Any) -> Any:
+    """Unload ``package``, which only this module loaded, and return a function to call after collection.
+
+    Without the reporter it would be loaded by the first import, and unloaded with it by a test that restores
+    ``sys.modules``, like those with pytest's ``pytester``. If it stayed loaded, such tests would share its state.
+    Code that imports it during collection gets the modules of the fingerprint. If none does, later imports load others.
+    ``lent`` receives the unloaded modules, as long as they are not imported.
+    """
+    loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
+    lent.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
+    for name in lent:
+        del loaded[name]
+    modules = dict(lent)
+    specs = {name: module.__spec__ for name, module in modules.items()}
+
+    class Finder(Loader):
+        """Finds the unloaded modules."""
+
+        def find_spec(self, name: Any, *_: Any) -> Any:
+            return make(name, self) if name in lent else None
+
+        def create_module(self, spec: Any) -> Any:
+            return modules[spec.name]
+
+        def exec_module(self, module: Any) -> None:
+            """Load the whole package again, as its first import does. Restore what the import system replaced."""
+            loaded.update(modules)
+            lent.clear()
+            module.__spec__ = specs[module.__name__]
+
+    finder = Finder()
+    finders.insert(0, finder)
+
+    def end(used: Any) -> None:
+        """Stop lending. If the tests use the package, it must have been lent: others count as changes."""
+        finders[:] = [other for other in finders if other is not finder]
+        if used:
+            lent.clear()
+
+    return end
+
+
+def _alike(module: Any, other: Any) -> bool:
+    """Return whether ``other`` has the functions and methods of ``module``, as another load of it has."""
+    now = _codes(other)
+    return all(now.get(name) == code for name, code in _codes(module).items())
+
+
+def _codes(module: Any) -> Any:
+    """Describe the code of each function and method of a module."""
+    found = {}
+    for key, value in list(vars(module).items()):
+        for name, member in list(vars(value).items() if isinstance(value, type) else [("", value)]):
+            function = getattr(member, "__func__", member)
+            if isinstance(function, types.FunctionType):
+                found[key, name] = _code(function.__code__)
+    return found
+
+
+def load(modules: Any) -> None:
+    """Load the runner's own ``modules``, and what they import."""
+    for name in _whole(modules):
+        _load(name)
 
 
 def _whole(modules: Any) -> Any:

@@ -10,6 +10,8 @@ from securebench_channel import LONGEST_ID, open_channel, signer  # type: ignore
 from securebench_fingerprint import (  # type: ignore[import-not-found] # as above
     fingerprinter,
     honest,
+    lender,
+    load,
     watcher,
 )
 
@@ -23,7 +25,10 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
     Its state is in closures of its hooks, not in attributes: a module that searches for a reporter finds no name.
     """
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
-    take = fingerprinter(order["protected"], order["libraries"], order["repository"])
+    load(order["protected"])  # newer versions of pytest load unittest
+    lent, is_loaded = {}, "unittest" in sys.modules  # type: Any, Any
+    take = fingerprinter(order["protected"], order["libraries"], order["repository"], lent)
+    end_lending, is_case = None if is_loaded else lender("unittest", lent), _is_case
     keep = set(order["keep"])
     known, calls, current, before = {}, {}, [], take()  # type: Any, Any, Any, Any
     running, told, allow, marked, error_of = _RUNNING, _outcome, honest, _may_fail, _error
@@ -68,6 +73,8 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
             """
             for item in session.items:  # keeps their identities from being reused
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
+            if end_lending is not None:
+                end_lending(any(is_case(item) for item in session.items))
             choose([(id(item), item.nodeid) for item in session.items])
             if order.get("collect"):
                 for item in session.items:
@@ -137,6 +144,11 @@ def _with_kept(items: Any, keep: Any) -> Any:
         others = (other for other in item.parent.collect() if hasattr(other, "function") and _is_kept(other, keep))
         found.extend(other for other in others if other.nodeid not in known)
     return found
+
+
+def _is_case(item: Any) -> bool:
+    """Return whether a test is one of unittest."""
+    return any(cls.__name__ == "TestCaseFunction" for cls in type(item).__mro__)
 
 
 def _may_fail(item: Any) -> bool:
