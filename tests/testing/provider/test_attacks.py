@@ -186,7 +186,7 @@ def test_a_sandbox_without_a_network_stops_them(
     assert result.exit_code == 0, result.stderr
     found = outcomes(workspace)
     assert {name for name, outcome in found.items() if outcome not in {DENIED, DONE}} == set()
-    assert found["a way to the internet"] == DENIED
+    assert found["a route to the internet"] == DENIED
     assert found["a raw socket"] == DENIED
     loot = (workspace / LOOT).read_bytes()
     assert loot.count(CANARY.encode()) >= 2
