@@ -116,7 +116,7 @@ def import_(path: Path, name: str) -> None:
     """Import the images of PATH.
 
     PATH is a 'docker save' archive, an OCI image layout (a directory or a tar archive), or a root file system in a tar
-    archive. Each archive may be compressed with gzip, xz or bzip2.
+    archive. Each archive may be compressed with gzip, xz, bzip2 or zstd.
     """
     from securebench.images.store.image_store import ImageStore
     from securebench.images.store.importing import import_path

@@ -8,7 +8,6 @@ import lzma
 import zlib
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from securebench.errors import ImageError
 from securebench.fs.archives import malformed, too_large
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 CHUNK = 1024 * 1024
 _MAGIC_LENGTH = 6
 _XZ_MEMORY = 512 * 1024 * 1024
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-
 
 _Piece = TypeVar("_Piece", bytes, bytes | memoryview)
 
@@ -69,19 +66,13 @@ def capped(pieces: Iterable[bytes], limit: int, what: str) -> Iterator[bytes]:
 
 
 def decompressed(pieces: Iterable[bytes], limits: ArchiveLimits, what: str) -> Iterator[bytes]:
-    """Yield ``pieces``, decompressed if they are compressed with gzip, xz or bzip2.
+    """Yield ``pieces``, decompressed if they are compressed with gzip, xz, bzip2 or zstd.
 
     Raises :class:`ImageError`: ``image-malformed`` for truncated or damaged data, ``image-too-large`` for
     data beyond the limits, such as a decompression bomb.
     """
     head, rest = _head(iter(pieces))
-    if head.startswith(_ZSTD_MAGIC):
-        raise ImageError(
-            f"{what}: zstd compression is not supported",
-            code="image-format-unsupported",
-            hint="decompress it with 'zstd -d', or use gzip",
-        )
-    kind = _KINDS.get(head[:2]) or _KINDS.get(head[:3]) or _KINDS.get(head[:_MAGIC_LENGTH])
+    kind = next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), None)
     whole = _joined(head, rest)
     if kind is None:
         yield from capped(whole, limits.bytes, what)
@@ -141,6 +132,37 @@ class _Gzip:
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
+class _Zstd:
+    """zstd behind the same interface, and with errors that the others have, too. Loaded only when it is used.
+
+    Its window is limited to 128 MiB, the library's default.
+    """
+
+    def __init__(self) -> None:
+        from securebench.fs.zstd import zstd
+
+        self._inner = zstd.ZstdDecompressor()
+        self._error = zstd.ZstdError
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return self._inner.needs_input
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        try:
+            return self._inner.decompress(data, max_length)
+        except self._error as error:
+            raise OSError(str(error)) from None
+
+
 def _xz() -> _Decompressor:
     return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
@@ -149,6 +171,7 @@ _KINDS: dict[bytes, Callable[[], _Decompressor]] = {
     b"\x1f\x8b": _Gzip,
     b"BZh": bz2.BZ2Decompressor,
     b"\xfd7zXZ\x00": _xz,
+    b"\x28\xb5\x2f\xfd": _Zstd,
 }
 
 
