@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "view": "Show runs in a browser, also while they are in progress.",
     "export": "Convert a run for other programs.",
     "validate": "Check a benchmark pack and report errors with locations.",
+    "digest": "Print the public digests of a pack and its rows.",
     "doctor": "Check what this machine supports and how to fix the rest.",
     "images": "Build and list sandbox images.",
     "agents": "Install and list agent programs.",

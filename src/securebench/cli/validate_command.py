@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from securebench.errors import Problem
     from securebench.tasks import SecureBenchTask
 
-_YAML_SUFFIXES = (".yaml", ".yml")
-
 
 @click.command("validate")
 @click.argument("pack", type=click.Path(path_type=Path))
@@ -53,28 +51,10 @@ def command(pack: Path, tasks: Path | None, *, as_json: bool) -> None:
 def _load(pack: Path, tasks: Path | None) -> tuple[tuple[SecureBenchTask, ...], list[Problem]]:
     """Return the tasks of PACK, and warnings about them. Raises :class:`ConfigError`."""
     from securebench.benchmark_compiler import compile_benchmark_pack, pack_warnings
-    from securebench.benchmark_pack import load_benchmark_pack
+    from securebench.cli.pack_argument import load_pack
 
-    manifest = pack / "manifest.yaml" if pack.is_dir() else pack
-    if not pack.is_dir() and tasks is None and _is_tester_yaml(pack):
-        from securebench.tester_config import load_tester_config
-
-        paths = load_tester_config(pack).benchmark
-        manifest, tasks = paths.manifest, paths.tasks
-    loaded = load_benchmark_pack(manifest, tasks or manifest.parent / "tasks.jsonl")
+    loaded = load_pack(pack, tasks)
     return compile_benchmark_pack(loaded), pack_warnings(loaded)
-
-
-def _is_tester_yaml(path: Path) -> bool:
-    """Return whether a YAML file looks like a tester YAML: it has keys that no manifest has."""
-    from securebench.strict_input.files import read_text
-    from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
-
-    if path.suffix not in _YAML_SUFFIXES:
-        hint = "give a directory with a manifest.yaml, a manifest file, or a tester YAML"
-        raise ConfigError(f"{path} is neither a directory nor a YAML file", code="pack-missing", hint=hint)
-    value, _, _ = parse_yaml(read_text(path, "pack", MAX_YAML_BYTES, follow=True)[0], str(path))
-    return isinstance(value, dict) and bool(value.keys() & {"schema_version", "run", "benchmark", "harness"})
 
 
 def _summary(tasks: Sequence[SecureBenchTask]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
 from securebench.fs.durable import write_durably
+from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ KEY_FILE: Final = "commitment.key"
 """The file with the key in the run directory, in hex, readable only by its owner."""
 
 _KEY_BYTES: Final = 32
+_MAX_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,16 @@ class Commitment:
     @classmethod
     def read(cls, directory: Path) -> Commitment:
         """Return the commitment of the run in ``directory``. Raises :class:`ConfigError` (``commitment-key``)."""
-        path = directory / KEY_FILE
+        return cls.read_file(directory / KEY_FILE)
+
+    @classmethod
+    def read_file(cls, path: Path) -> Commitment:
+        """Return the commitment whose key is in the file ``path``. Raises like :meth:`read`."""
         try:
-            key = bytes.fromhex(path.read_text(encoding="ascii").strip())
-        except (OSError, ValueError) as error:
-            raise _unusable(path, str(error)) from error
+            with open_regular(path, "commitment key") as file:
+                key = bytes.fromhex(file.read(_MAX_BYTES).decode("ascii").strip())
+        except (ConfigError, OSError, ValueError) as error:
+            raise _unusable(path, error.message if isinstance(error, ConfigError) else str(error)) from error
         if len(key) != _KEY_BYTES:
             raise _unusable(path, f"expected a key of {_KEY_BYTES} bytes, got {len(key)}")
         return cls(key)

@@ -1,0 +1,1 @@
+"""Checks of finished runs, and of this installation."""

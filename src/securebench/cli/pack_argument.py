@@ -1,0 +1,42 @@
+"""A pack as an argument: a directory, a manifest file, or a tester YAML that names one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.benchmark_pack import BenchmarkPack
+
+_YAML_SUFFIXES = (".yaml", ".yml")
+
+
+def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
+    """Load the pack at ``pack``. ``tasks``: the tasks file, if it is not next to the manifest.
+
+    Raises :class:`ConfigError`: ``pack-missing``, and as :func:`~securebench.benchmark_pack.load_benchmark_pack` does.
+    """
+    from securebench.benchmark_pack import load_benchmark_pack
+
+    manifest = pack / "manifest.yaml" if pack.is_dir() else pack
+    if not pack.is_dir() and tasks is None and _is_tester_yaml(pack):
+        from securebench.tester_config import load_tester_config
+
+        paths = load_tester_config(pack).benchmark
+        manifest, tasks = paths.manifest, paths.tasks
+    return load_benchmark_pack(manifest, tasks or manifest.parent / "tasks.jsonl")
+
+
+def _is_tester_yaml(path: Path) -> bool:
+    """Return whether a YAML file looks like a tester YAML: it has keys that no manifest has."""
+    from securebench.strict_input.files import read_text
+    from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
+
+    if path.suffix not in _YAML_SUFFIXES:
+        hint = "give a directory with a manifest.yaml, a manifest file, or a tester YAML"
+        raise ConfigError(f"{path} is neither a directory nor a YAML file", code="pack-missing", hint=hint)
+    value, _, _ = parse_yaml(read_text(path, "pack", MAX_YAML_BYTES, follow=True)[0], str(path))
+    return isinstance(value, dict) and bool(value.keys() & {"schema_version", "run", "benchmark", "harness"})
