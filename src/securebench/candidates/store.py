@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.candidates.patch_archive import read_patch, write_patch
+from securebench.candidates.sealed_form import TREES, altered, require_sealed_form
 from securebench.errors import StorageError
 from securebench.fs.durable import sync_directory
 from securebench.fs.safe_open import OPEN_FILE
@@ -25,7 +26,7 @@ from securebench.tasks import CandidateKind
 from securebench.workspaces.snapshot import snapshot_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from securebench.fs.walk import TreeLimits
     from securebench.patches.model import Delta
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 CANDIDATES = "candidates"
 """The name of a run's store in its directory."""
 
-_TREES = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
-"""Kinds whose sealed form is an archive rather than text."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = ".sealing-"
 
@@ -75,6 +74,23 @@ class CandidateStore:
             self._publish(file, written.digest)
         return CandidateArtifact(CandidateKind.PATCH, written.digest, written.size, self._path(written.digest), text)
 
+    def seal_copy(self, kind: CandidateKind, digest: str, pieces: Iterable[bytes]) -> CandidateArtifact:
+        """Store a candidate that another run sealed under ``digest``. ``pieces`` are its bytes.
+
+        Raises :class:`ConfigError` (``candidate-altered``) if they are not what a run would have sealed under this
+        digest, what ``pieces`` raises, and :class:`StorageError`. All leave no files behind.
+        """
+        hashed = Digester()
+        with self._storing(), self._temporary() as file:
+            for piece in hashed.through(pieces):
+                file.write(piece)
+            if (found := hashed.digest.removeprefix("sha256:")) != digest:
+                raise altered(f"its content now hashes to {found}")
+            file.seek(0)
+            require_sealed_form(kind, digest, file)
+            self._publish(file, digest)
+        return self.load(kind, digest)
+
     def read_patch(self, artifact: CandidateArtifact) -> Delta:
         """Return the changes sealed as ``artifact``. Raises :class:`StorageError` as :meth:`load` does."""
         with self._storing(), self._opened(artifact.digest) as file:
@@ -91,9 +107,9 @@ class CandidateStore:
         if not _DIGEST.fullmatch(digest):
             raise StorageError(f"{digest!r} is not a candidate's digest", code="candidate-not-stored")
         with self._storing():
-            data, size, found = self._read(digest, keep=kind not in _TREES)
+            data, size, found = self._read(digest, keep=kind not in TREES)
         _require_digest(digest, found)
-        text = None if kind in _TREES else _text(data)
+        text = None if kind in TREES else _text(data)
         return CandidateArtifact(kind, digest, size, self._path(digest), text)
 
     def clear_unfinished(self) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from securebench.candidates.patch_archive import GONE
+from securebench.candidates.sealed_form import LIMITS, MAX_HEADERS, TREES, most_bytes
 from securebench.candidates.store import CANDIDATES
 from securebench.errors import ConfigError, ImageError, SourceLocation
 from securebench.fs.streams import Digester, capped, chunks
 from securebench.fs.tar_reader import MemberKind, TarReader
-from securebench.fs.walk import TreeLimits
-from securebench.limits import MIB
 from securebench.results.run_files import opened_run_file
 from securebench.tasks import CandidateKind
 
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
 
     from securebench.fs.tar_reader import Member
     from securebench.results.recorded_task import RecordedTask
-
-MAX_TEXT: Final = 64 * MIB
-"""Bytes of a text or code candidate: what an agent may write to standard output."""
-
-_LIMITS: Final = TreeLimits()
-_MAX_HEADERS: Final = 2 * _LIMITS.path_bytes + 4096
-_MAX_ARCHIVE: Final = _LIMITS.total_bytes + _LIMITS.entries * 4096
-"""Bytes of a sealed tree: its content, and the header and padding of each entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +59,15 @@ def read_sealed(directory: Path, record: RecordedTask) -> SealedCandidate:
     if digest is None or kind is None:
         raise ConfigError(f"task {record.task_id!r} has no sealed candidate", code="candidate-not-stored")
     location = SourceLocation(str(directory / CANDIDATES / digest))
-    is_tree = kind in {CandidateKind.PATCH, CandidateKind.WORKSPACE}
+    is_tree = kind in TREES
     hashed = Digester()
     text: str | None = None
     files: tuple[SealedFile, ...] = ()
     try:
         with opened_run_file(directory, CANDIDATES, digest) as file:
-            pieces = hashed.through(capped(chunks(file), _MAX_ARCHIVE if is_tree else MAX_TEXT, "the candidate"))
+            pieces = hashed.through(capped(chunks(file), most_bytes(kind), "the candidate"))
             if is_tree:
-                files = _files(TarReader(pieces, "the candidate", _MAX_HEADERS), kind)
+                files = _files(TarReader(pieces, "the candidate", MAX_HEADERS), kind)
             else:
                 text = _decoded(b"".join(pieces))
     except ImageError as error:
@@ -94,9 +85,9 @@ def read_sealed(directory: Path, record: RecordedTask) -> SealedCandidate:
 
 def _files(archive: TarReader, kind: CandidateKind) -> tuple[SealedFile, ...]:
     members = iter(archive)
-    files = tuple(_file(member, kind) for member in islice(members, _LIMITS.entries))
+    files = tuple(_file(member, kind) for member in islice(members, LIMITS.entries))
     if next(members, None) is not None:
-        raise ImageError(f"more than {_LIMITS.entries} entries", code="image-too-large")
+        raise ImageError(f"more than {LIMITS.entries} entries", code="image-too-large")
     return files
 
 

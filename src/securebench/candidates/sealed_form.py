@@ -1,0 +1,116 @@
+"""Check the form of a candidate that another run sealed, because anybody may have made the file.
+
+Verifiers unpack sealed trees on the host, and rely on their form: relative paths without ``..``, parents first, nothing
+but files, directories and symbolic links. In a run, sealing guarantees this. A file that comes from elsewhere must
+equal what sealing its own content would write.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from securebench.candidates.patch_archive import read_patch, write_patch
+from securebench.errors import ConfigError, ImageError, StorageError
+from securebench.fs.safe_open import TreeRefusedError
+from securebench.fs.streams import chunks
+from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.fs.tar_writer import TarWriter
+from securebench.fs.walk import KEPT_MODE, TreeLimits
+from securebench.limits import MIB
+from securebench.printable import printable_name
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.fs.tar_reader import Member
+
+MAX_TEXT: Final = 64 * MIB
+"""Bytes of a text or code candidate: what an agent may write to standard output."""
+
+LIMITS: Final = TreeLimits()
+MAX_ARCHIVE: Final = LIMITS.total_bytes + LIMITS.entries * 4096
+"""Bytes of a sealed tree: its content, and the header and padding of each entry."""
+MAX_HEADERS: Final = 2 * LIMITS.path_bytes + 4096
+"""Bytes of the extended headers of one entry of a sealed tree."""
+
+TREES: Final = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
+"""Kinds whose sealed form is an archive rather than text."""
+
+
+def most_bytes(kind: CandidateKind) -> int:
+    """Return the largest size of a sealed candidate of this kind."""
+    return MAX_ARCHIVE if kind in TREES else MAX_TEXT
+
+
+def require_sealed_form(kind: CandidateKind, digest: str, file: IO[bytes]) -> None:
+    """Check that sealing the content of ``file``, which has this ``digest``, would write the same bytes.
+
+    Raises :class:`ConfigError` (``candidate-altered``).
+    """
+    try:
+        if kind not in TREES:
+            file.read().decode("utf-8")
+            return
+        with Path(os.devnull).open("wb") as nowhere:
+            if kind is CandidateKind.PATCH:
+                sealed = write_patch(read_patch(chunks(file)), nowhere).digest
+            else:
+                sealed = _seal_again(chunks(file), nowhere)
+    except UnicodeDecodeError:
+        raise altered("it is not UTF-8") from None
+    except (ImageError, StorageError) as error:
+        raise altered(error.message) from None
+    except TreeRefusedError as error:
+        raise altered(str(error)) from None
+    if sealed != digest:
+        raise altered("it is not in the form in which candidates are sealed")
+
+
+def altered(problem: str) -> ConfigError:
+    """Return the error for a sealed candidate that no run of SecureBench left like this."""
+    return ConfigError(
+        f"the sealed candidate was altered: {problem}",
+        code="candidate-altered",
+        hint="do not use this run directory as evidence",
+    )
+
+
+def _seal_again(pieces: Iterator[bytes], output: IO[bytes]) -> str:
+    """Write the members of a sealed workspace to ``output`` as sealing would. Return the digest of that archive."""
+    reader = TarReader(pieces, "the sealed workspace", MAX_HEADERS)
+    known: dict[bytes, MemberKind] = {}
+    with TarWriter(output) as archive:
+        for member in reader:
+            path = _checked_path(member, known)
+            known[path] = member.kind
+            match member.kind:
+                case MemberKind.DIRECTORY:
+                    archive.directory(path, member.mode & KEPT_MODE)
+                case MemberKind.SYMLINK:
+                    archive.link(path, member.link)
+                case MemberKind.FILE:
+                    archive.file(path, member.size, map(bytes, reader.content()), member.mode & KEPT_MODE)
+                case MemberKind.HARDLINK | MemberKind.SPECIAL:
+                    raise altered(f"unexpected entry {printable_name(path)}")
+    return archive.digest
+
+
+def _checked_path(member: Member, known: dict[bytes, MemberKind]) -> bytes:
+    """Return the path of ``member``. Raises :class:`ConfigError` unless it is new, and in a directory of ``known``."""
+    path = member.path.removesuffix(b"/")
+    parent, _, name = path.rpartition(b"/")
+    is_safe = (
+        not {b"", b".", b".."} & set(path.split(b"/"))
+        and (not parent or known.get(parent) is MemberKind.DIRECTORY)
+        and path not in known
+        and len(known) < LIMITS.entries
+        and len(path) <= LIMITS.path_bytes
+        and len(name) <= LIMITS.name_bytes
+        and path.count(b"/") < LIMITS.depth
+    )
+    if not is_safe:
+        raise altered(f"unexpected entry {printable_name(path)}")
+    return path

@@ -1,0 +1,127 @@
+"""A candidate from elsewhere is stored only if it is exactly what sealing would have written."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from securebench.candidates.store import CandidateStore
+from securebench.errors import ConfigError
+from securebench.fs.tar_writer import directory_member, end_of_archive, file_header, link_member, padding
+from securebench.patches.model import FileVersion
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT, PATCH, WORKSPACE = CandidateKind.TEXT, CandidateKind.PATCH, CandidateKind.WORKSPACE
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CandidateStore:
+    """Give an empty store."""
+    return CandidateStore(tmp_path / "copy")
+
+
+def archive(*members: bytes) -> bytes:
+    """Return an archive with these members, in the form of sealed ones."""
+    data = b"".join(members)
+    return data + end_of_archive(len(data))
+
+
+def file(path: bytes, mode: int = 0o644) -> bytes:
+    """Return the member for a file."""
+    return file_header(path, 1, mode) + b"x" + padding(1)
+
+
+def stored(store: CandidateStore, kind: CandidateKind, data: bytes) -> bytes:
+    """Copy ``data`` into the store under its own digest, and return the stored bytes."""
+    return store.seal_copy(kind, hashlib.sha256(data).hexdigest(), [data]).path.read_bytes()
+
+
+def test_a_sealed_tree_is_copied(store: CandidateStore, tmp_path: Path) -> None:
+    """Directories, programs, links, long names and empty files come through byte for byte."""
+    tree = tmp_path / "tree"
+    (tree / "empty").mkdir(parents=True)
+    (tree / "deep" / ("d" * 120)).mkdir(parents=True)
+    (tree / "deep" / ("d" * 120) / "file").write_bytes(b"x" * 100_000)
+    (tree / "run.sh").write_text("true\n")
+    (tree / "run.sh").chmod(0o755)
+    (tree / "link").symlink_to("../../" + "outside/" * 40)
+    sealed = CandidateStore(tmp_path / "first").seal_tree(WORKSPACE, tree)
+    assert stored(store, WORKSPACE, sealed.path.read_bytes()) == sealed.path.read_bytes()
+
+
+def test_a_sealed_patch_and_a_text_are_copied(store: CandidateStore, tmp_path: Path) -> None:
+    """So are changes, removals among them, and a text, which keeps its decoded form."""
+    changes = {b"a/new.py": FileVersion(b"x = 1\n"), b"a/old.py": None, b"link": FileVersion(b"a/new.py", link=True)}
+    sealed = CandidateStore(tmp_path / "first").seal_patch(changes, "a patch")
+    assert stored(store, PATCH, sealed.path.read_bytes()) == sealed.path.read_bytes()
+    assert store.seal_copy(TEXT, hashlib.sha256(b"42").hexdigest(), [b"4", b"2"]).text == "42"
+
+
+HOSTILE: Final = {
+    "up": archive(file(b"../up")),
+    "up-through-a-directory": archive(directory_member(b"a", 0o755), file(b"a/../../up")),
+    "absolute": archive(file(b"/etc/shadow")),
+    "dot": archive(file(b"./a")),
+    "empty-name": archive(file(b"")),
+    "double-slash": archive(directory_member(b"a", 0o755), file(b"a//b")),
+    "through-a-link": archive(link_member(b"a", b"/etc"), file(b"a/shadow")),
+    "through-a-file": archive(file(b"a"), file(b"a/b")),
+    "twice": archive(file(b"a"), file(b"a")),
+    "no-parent": archive(file(b"a/b")),
+    "set-user-id": archive(file(b"a", 0o4755)),
+    "long-name": archive(file(b"a" * 256)),
+    "too-deep": archive(*(directory_member(b"/".join([b"a"] * depth), 0o755) for depth in range(1, 70))),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_tree_that_nobody_sealed_is_refused(case: str, store: CandidateStore) -> None:
+    """An entry that would be written elsewhere, twice, or with other rights: the file is refused and not kept."""
+    with pytest.raises(ConfigError) as caught:
+        stored(store, WORKSPACE, HOSTILE[case])
+    assert caught.value.code == "candidate-altered"
+    assert not list(store.root.iterdir())
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.SYMTYPE])
+@pytest.mark.parametrize("of", [WORKSPACE, PATCH])
+def test_members_that_sealing_never_writes_are_refused(kind: bytes, of: CandidateKind, store: CandidateStore) -> None:
+    """Hard links, devices and FIFOs are refused, and so is the same content in another dialect of tar."""
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("entry")
+        member.type, member.linkname, member.mtime = kind, "/etc/shadow", 1
+        tar.addfile(member)
+    with pytest.raises(ConfigError, match="altered"):
+        stored(store, of, output.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (TEXT, b"\xff"),
+        (WORKSPACE, b"no archive"),
+        (PATCH, b""),
+        (PATCH, archive(file(b"../up"))),
+        (PATCH, archive(file(b"a", 0o600))),
+        (WORKSPACE, archive(file(b"a")) + b"more"),
+    ],
+)
+def test_other_bytes_are_refused(kind: CandidateKind, data: bytes, store: CandidateStore) -> None:
+    """A text that is not UTF-8, and files that are not the archive they should be, are refused."""
+    with pytest.raises(ConfigError, match="altered"):
+        stored(store, kind, data)
+
+
+def test_another_digest_is_refused(store: CandidateStore) -> None:
+    """What hashes to something else than its name was altered."""
+    with pytest.raises(ConfigError, match="now hashes to"):
+        store.seal_copy(TEXT, "0" * 64, [b"answer"])
+    assert not list(store.root.iterdir())
