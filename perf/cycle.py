@@ -21,11 +21,10 @@ from report import Table, within
 
 from securebench.images.store.image_store import ImageStore
 from securebench.sandboxes.base import Command, Mount, SandboxSpec, workspace_user
-from securebench.sandboxes.mounts import NAME_FILES
-from securebench.sandboxes.oci.config import INIT_TARGET, HostLayout, compile_config
-from securebench.sandboxes.oci.ids import HostIds, identity_map
+from securebench.sandboxes.oci.config import INIT_TARGET, HostIds, HostLayout, compile_config, identity_map
 from securebench.sandboxes.oci.runtime import find_init, find_runtime
 from securebench.sandboxes.oci.seccomp import seccomp_for
+from securebench.sandboxes.spec_rules import NAME_FILES
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.errors import FailureReason
-from securebench.sandboxes.gvisor import RUNSC
+from securebench.sandboxes.spec_rules import RUNSC
 
 if TYPE_CHECKING:
     from collections.abc import Collection

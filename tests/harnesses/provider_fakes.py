@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.egress.model import EgressPlan, RelayPlan
     from securebench.errors import EgressError
     from securebench.resources import JsonValue
-    from securebench.sandboxes.forwarding import ForwardedPort
+    from securebench.sandboxes.base import ForwardedPort
     from securebench.testing.scripted_sandbox import ScriptedDriver
     from securebench.trials import TrialId
 

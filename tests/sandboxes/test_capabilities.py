@@ -9,7 +9,7 @@ import pytest
 from securebench.errors import ConfigError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import SandboxSpec
-from securebench.sandboxes.capabilities import granted_capabilities
+from securebench.sandboxes.spec_rules import granted_capabilities
 
 IMAGE = ResolvedImage(reference="tool:1", id="sha256:" + "a" * 64)
 

@@ -11,8 +11,8 @@ from securebench.execution.observed import ObservedDriver
 from securebench.progress import Reporter
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
 from securebench.sandboxes.collected import CollectedArchive
-from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.policy import CommandPolicy, PolicySandbox
+from securebench.sandboxes.spec_rules import check_collect, require_directory
 from securebench.testing.scripted_sandbox import DEFAULT_IMAGE, ScriptedDriver
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from securebench.egress.connection import GatewayConnection
 from securebench.egress.port_names import PROXY, RELAY
 from securebench.egress.rules import Caps, ProxyRules
 from securebench.errors import EgressError
-from securebench.sandboxes.forwarding import ForwardedPort
+from securebench.sandboxes.base import ForwardedPort
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:

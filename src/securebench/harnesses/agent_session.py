@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from securebench.errors import CandidateError, InfrastructureError
     from securebench.harnesses.base import ProduceContext
     from securebench.resources import JsonValue
-    from securebench.sandboxes.base import Chunk, CommandResult, Sandbox
-    from securebench.sandboxes.forwarding import ForwardedPort
+    from securebench.sandboxes.base import Chunk, CommandResult, ForwardedPort, Sandbox
     from securebench.tasks import AgentView
 
 

@@ -31,9 +31,9 @@ from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.plugins import Extension
 from securebench.sandboxes.enforcement import DriverFeature as DriverFeature  # noqa: PLC0414 - part of this contract
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
-from securebench.sandboxes.forwarding import ForwardedPort as ForwardedPort  # noqa: PLC0414, TC001 - part of this contract
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator, Mapping
 
     from securebench.images.model import ResolvedImage
@@ -68,6 +68,23 @@ class Volume:
     target: str
     archive: Callable[[], Iterator[bytes]]
     read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedPort:
+    """A TCP port on the loopback interface of a sandbox, 127.0.0.1, that is served from outside.
+
+    The network namespace of the sandbox contains only loopback. Connections to this port reach the owner of the
+    listening socket and nothing else.
+
+    The socket listens before the first process of the image starts. ``serve`` receives it once for each ephemeral
+    command and once for a persistent sandbox, before that command or sandbox is returned. It then owns the socket, must
+    return at once, and has to close the socket. Connections end with the sandbox. The socket stays open but gets no
+    more connections.
+    """
+
+    port: int
+    serve: Callable[[socket.socket], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +226,7 @@ class Sandbox(ABC):
 
         A driver without :attr:`DriverFeature.IMAGE_TREE` collects nothing.
         """
-        from securebench.sandboxes.collecting import nothing_to_collect
+        from securebench.sandboxes.spec_rules import nothing_to_collect
 
         raise nothing_to_collect()
 

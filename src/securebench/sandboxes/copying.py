@@ -11,10 +11,8 @@ from securebench.errors import ImageError, InfrastructureError, MaterializationE
 from securebench.fs.safe_open import TreeRefusedError
 from securebench.fs.tree_archive import archive, replace_content
 from securebench.sandboxes.base import Volume, image_tree_unavailable
-from securebench.sandboxes.collecting import check_collect
 from securebench.sandboxes.enforcement import DriverFeature
-from securebench.sandboxes.forwarding import check_forwarded_ports
-from securebench.sandboxes.mounts import check_mount
+from securebench.sandboxes.spec_rules import check_collect, check_forwarded_ports, check_mount
 from securebench.sandboxes.wrapping import WrappedDriver, WrappedProcess, WrappedSandbox
 
 if TYPE_CHECKING:

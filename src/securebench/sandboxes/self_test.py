@@ -17,10 +17,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.base import Command, Limits, SandboxSpec
-from securebench.sandboxes.forwarding import ForwardedPort
-from securebench.sandboxes.gvisor import RUNSC
+from securebench.sandboxes.base import Command, ForwardedPort, Limits, SandboxSpec
 from securebench.sandboxes.seen import FILES, SOCKET_FILES, Sockets, View
+from securebench.sandboxes.spec_rules import RUNSC
 
 if TYPE_CHECKING:
     import socket

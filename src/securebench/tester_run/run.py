@@ -22,7 +22,7 @@ from securebench.results.usage import read_usage
 from securebench.sandboxes.base import image_tree_unavailable
 from securebench.sandboxes.copying import adapted
 from securebench.sandboxes.enforcement import DriverFeature
-from securebench.sandboxes.forwarding import no_forwarded_ports
+from securebench.sandboxes.spec_rules import no_forwarded_ports
 from securebench.tester_run import directory as places
 from securebench.tester_run.agent_copy import with_agent_copy
 from securebench.tester_run.agents import check_provider, prepare_agents, run_egress

@@ -40,7 +40,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from securebench.errors import EngineError, ImageError, InfrastructureError
 from securebench.images.model import ResolvedImage
 from securebench.images.store.leases import TreeLease
-from securebench.sandboxes.arguments import exact_argv, exact_environment, process_environment
 from securebench.sandboxes.base import (
     BASE_ENVIRONMENT,
     TIMEOUT_EXIT_CODE,
@@ -52,9 +51,16 @@ from securebench.sandboxes.base import (
     Stream,
 )
 from securebench.sandboxes.collected import CollectedLayer
-from securebench.sandboxes.collecting import check_collect, nothing_to_collect, one_command_only
-from securebench.sandboxes.forwarding import check_forwarded_ports
-from securebench.sandboxes.mounts import check_mount
+from securebench.sandboxes.spec_rules import (
+    check_collect,
+    check_forwarded_ports,
+    check_mount,
+    exact_argv,
+    exact_environment,
+    nothing_to_collect,
+    one_command_only,
+    process_environment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

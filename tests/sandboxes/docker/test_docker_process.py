@@ -153,7 +153,7 @@ def test_the_first_cause_counts(target: StubTarget) -> None:
 
 def test_a_hanging_engine_is_told(target: StubTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """L08: an engine that does not end a killed sandbox within the grace is an engine error, not a hang."""
-    monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.2)
+    monkeypatch.setattr("securebench.sandboxes.lifecycle.KILL_GRACE", 0.2)
     process, _ = start(target, timeout=0.1)
     target.kill_error = EngineError("it hangs")
     started = time.monotonic()

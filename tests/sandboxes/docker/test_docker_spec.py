@@ -17,8 +17,8 @@ from securebench.errors import ConfigError, MaterializationError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker.spec import compile_container
-from securebench.sandboxes.gvisor import SENTRY_THREADS
 from securebench.sandboxes.seccomp_profile import profile, profile_of_gvisor
+from securebench.sandboxes.spec_rules import SENTRY_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

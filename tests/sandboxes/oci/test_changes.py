@@ -15,7 +15,7 @@ from securebench.ipc.frames import pack, send
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.handle import ProcessHandle
+from securebench.sandboxes.oci.connection import ProcessHandle
 from securebench.sandboxes.oci.process import changed_layer
 from securebench.sandboxes.oci.supervisor.changes import open_changes
 from securebench.sandboxes.oci.supervisor.mounts import opaque

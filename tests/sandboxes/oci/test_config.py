@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 from securebench.errors import ConfigError, EngineError, MaterializationError
 from securebench.images.model import ResolvedImage
-from securebench.sandboxes.arguments import OOM_SCORE
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker.spec import compile_container
-from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import (
     INIT_TARGET,
     HostLayout,
@@ -30,6 +28,7 @@ from securebench.sandboxes.oci.config import (
 from securebench.sandboxes.oci.runtime import OciRuntime
 from securebench.sandboxes.oci.seccomp import Seccomp
 from securebench.sandboxes.seccomp_profile import profile_of_gvisor
+from securebench.sandboxes.spec_rules import OOM_SCORE, binds
 
 IMAGE = ResolvedImage(
     reference="tool:1",

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.images.store.ids import COUNT, SHIFT
-from securebench.sandboxes.oci.ids import HostIds, IdMap, identity_map
-from securebench.sandboxes.oci.ids import outside as outside_of
+from securebench.sandboxes.oci.config import HostIds, IdMap, identity_map
+from securebench.sandboxes.oci.config import outside as outside_of
 
 ROOT = HostIds.of_root()
 ALONE = HostIds.of_namespace("         0       1000          1\n", "         0       1000          1\n")

@@ -15,7 +15,7 @@ from securebench.sandboxes import self_test
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.host_root import host_root
+from securebench.sandboxes.oci.isolation import host_root
 from securebench.sandboxes.self_test import inspect_sandbox
 
 if TYPE_CHECKING:

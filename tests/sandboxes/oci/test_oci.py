@@ -143,7 +143,7 @@ def test_a_source_that_becomes_a_link_is_refused(
         source.symlink_to(secret)
         return document
 
-    monkeypatch.setattr("securebench.sandboxes.oci.container.compile_config", swap)
+    monkeypatch.setattr("securebench.sandboxes.oci.sandbox.compile_config", swap)
     spec = SandboxSpec(image=base_image, mounts=(Mount(source, "/workspace"),))
     with oci_driver.create(spec) as sandbox, pytest.raises(MaterializationError) as raised:
         sandbox.run(TRUE)

@@ -13,9 +13,9 @@ import pytest
 
 from securebench.errors import EngineError
 from securebench.ipc.frames import pack, receive, send
-from securebench.sandboxes.forwarding import ForwardedPort
-from securebench.sandboxes.oci.container import open_forwarded_ports
-from securebench.sandboxes.oci.handle import ProcessHandle
+from securebench.sandboxes.base import ForwardedPort
+from securebench.sandboxes.oci.connection import ProcessHandle
+from securebench.sandboxes.oci.sandbox import open_forwarded_ports
 from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, ProcessReport
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ ROOMLESS = """
 import os, resource, socket
 from contextlib import suppress
 from securebench.errors import InfrastructureError
-from securebench.sandboxes.oci.handle import ProcessHandle
+from securebench.sandboxes.oci.connection import ProcessHandle
 from securebench.ipc.frames import channel_pair, pack, send
 from securebench.sandboxes.oci.wire import FORWARDED_PORTS
 ours, supervisor = channel_pair()

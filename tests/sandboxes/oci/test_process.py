@@ -14,9 +14,8 @@ import pytest
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.base import Command, ExitState, Stream
-from securebench.sandboxes.oci.handle import ProcessHandle
-from securebench.sandboxes.oci.process import OciProcess
-from securebench.sandboxes.oci.streams import OciStreams, Pipes
+from securebench.sandboxes.oci.connection import ProcessHandle
+from securebench.sandboxes.oci.process import OciProcess, OciStreams, Pipes
 from securebench.sandboxes.oci.wire import KILL
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ def test_a_supervisor_that_is_gone_is_an_engine_error(played: Played) -> None:
 
 def test_a_supervisor_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sandbox that outlives its time limit by far is told, not waited for."""
-    monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.1)
+    monkeypatch.setattr("securebench.sandboxes.lifecycle.KILL_GRACE", 0.1)
     played = Played(seconds=0.1)
     with pytest.raises(EngineError, match="not stopped within"):
         played.process.wait()

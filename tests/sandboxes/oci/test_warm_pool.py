@@ -11,8 +11,7 @@ import pytest
 from leftovers import family_of
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
-from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec
-from securebench.sandboxes.forwarding import ForwardedPort
+from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, ForwardedPort, Mount, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.warm_pool import ContainerKind, Started, WarmPool
 

@@ -17,8 +17,8 @@ import docker.errors
 
 from securebench.engine.client import CALL_TIMEOUT
 from securebench.errors import EngineError, ImageError, InfrastructureError
-from securebench.sandboxes.arguments import exact_argv, exact_environment
 from securebench.sandboxes.docker.stream import EngineStream
+from securebench.sandboxes.spec_rules import exact_argv, exact_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

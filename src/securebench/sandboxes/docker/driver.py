@@ -15,15 +15,13 @@ from securebench.images.engine_images import import_from_engine
 from securebench.images.resolve import resolve
 from securebench.images.store.image_store import ImageStore
 from securebench.sandboxes.base import SandboxDriver
-from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.docker.container import DockerContainer
 from securebench.sandboxes.docker.facts import describe, require_runtime
 from securebench.sandboxes.docker.sandbox import DockerContext, DockerSandbox, PersistentDockerSandbox
-from securebench.sandboxes.forwarding import check_forwarded_ports
-from securebench.sandboxes.gvisor import RUNSC
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.owner import Owner
 from securebench.sandboxes.self_test import require_isolation
+from securebench.sandboxes.spec_rules import RUNSC, check_collect, check_forwarded_ports, require_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import EngineError
 from securebench.sandboxes.base import DriverInfo
 from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
-from securebench.sandboxes.gvisor import RUNSC
+from securebench.sandboxes.spec_rules import RUNSC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

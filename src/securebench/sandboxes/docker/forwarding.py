@@ -23,16 +23,16 @@ from securebench.errors import EgressError, InfrastructureError
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.spec import compile_container
-from securebench.sandboxes.forwarding import MAX_FORWARDED_PORTS, serve_forwarded_ports
 from securebench.sandboxes.oci import reaper
+from securebench.sandboxes.spec_rules import MAX_FORWARDED_PORTS, serve_forwarded_ports
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from securebench.sandboxes.base import ForwardedPort
     from securebench.sandboxes.docker.sandbox import DockerContext
     from securebench.sandboxes.docker.stream import EngineStream
-    from securebench.sandboxes.forwarding import ForwardedPort
 
 _PROGRAM: Final = (Path(__file__).parent / "guest" / "forward_ports.py").read_text(encoding="utf-8")
 _TARGET: Final = "/forwarded-ports"

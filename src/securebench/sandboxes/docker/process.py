@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Command, ExitState
-from securebench.sandboxes.bounded import BoundedProcess
 from securebench.sandboxes.docker.container import SIGKILLED
+from securebench.sandboxes.lifecycle import BoundedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from securebench.sandboxes.collected import CollectedArchive, DirectoryReplacedError
-from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.forwarding import port_holder
 from securebench.sandboxes.docker.process import DockerProcess
 from securebench.sandboxes.docker.spec import compile_container
 from securebench.sandboxes.lifecycle import DriverSandbox, OpenSandboxes, claim
+from securebench.sandboxes.spec_rules import nothing_to_collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

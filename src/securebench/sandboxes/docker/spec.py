@@ -24,18 +24,21 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from securebench.sandboxes.arguments import (
+from securebench.sandboxes.seccomp_profile import profile, profile_of_gvisor
+from securebench.sandboxes.spec_rules import (
     HOSTNAME,
     IDLE_COMMAND,
     OOM_SCORE,
+    RUNSC,
+    SENTRY_THREADS,
+    SHM_SIZE,
+    binds,
+    empty_volumes,
     exact_argv,
     exact_environment,
+    granted_capabilities,
     process_environment,
 )
-from securebench.sandboxes.capabilities import granted_capabilities
-from securebench.sandboxes.gvisor import RUNSC, SENTRY_THREADS
-from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
-from securebench.sandboxes.seccomp_profile import profile, profile_of_gvisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

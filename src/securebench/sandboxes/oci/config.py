@@ -20,6 +20,10 @@ the whole document, and another test checks that both drivers request the same. 
 * ``/tmp`` is mounted exec because agents build and run programs there, and so is the workspace. It counts as memory.
 * Terminals belong to no group, because a sandbox shares none with another user.
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
+* For root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and nothing else. One
+  id is the same inside and outside: the sandbox's own user, unless that is root. So files that it writes to a directory
+  of the host have the expected owner. An ordinary user can map only their own id and their subordinate ids. The user's
+  own id is that of the sandbox's own user, whatever its id inside. Without subordinate ids, it is the only user inside.
 """
 
 from __future__ import annotations
@@ -28,29 +32,32 @@ import base64
 import resource
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NotRequired, TypeAlias, TypedDict
 
 from securebench.errors import ConfigError, EngineError
-from securebench.sandboxes.arguments import (
+from securebench.images.store.ids import COUNT, SHIFT
+from securebench.sandboxes.oci.supervisor.mounts import tmpfs_bounds
+from securebench.sandboxes.seccomp_profile import profile_of_gvisor
+from securebench.sandboxes.spec_rules import (
     HOSTNAME,
     IDLE_COMMAND,
     OOM_SCORE,
+    SHM_SIZE,
+    binds,
+    empty_volumes,
     exact_argv,
     exact_environment,
+    granted_capabilities,
     process_environment,
 )
-from securebench.sandboxes.capabilities import granted_capabilities
-from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
-from securebench.sandboxes.oci.supervisor.mounts import tmpfs_bounds
-from securebench.sandboxes.seccomp_profile import profile_of_gvisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.sandboxes.base import Command, Limits, SandboxSpec
-    from securebench.sandboxes.oci.ids import IdMap
     from securebench.sandboxes.oci.runtime import OciRuntime
     from securebench.sandboxes.oci.seccomp import Seccomp
+
 
 OCI_VERSION: Final = "1.0.2"
 
@@ -73,10 +80,16 @@ READ_ONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/p
 _DEV_SIZE: Final = 64 * 1024 * 1024
 
 _NAMESPACES: Final = ("pid", "network", "ipc", "uts", "mount", "cgroup", "user")
+
 _NO_NEW_PRIVILEGES: Final = ("no-new-privileges:true", "no-new-privileges")
+
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+
 _COMPILED_SECCOMP: Final = "run.oci.seccomp_bpf_data"
 """The annotation from which crun reads a compiled filter, in base64."""
+
+IdMap: TypeAlias = list[dict[str, int]]
+"""An ``uidMappings`` or ``gidMappings`` of an OCI configuration, sorted by the id inside."""
 
 
 def _own_oom_score() -> int:
@@ -88,8 +101,8 @@ class HostLayout:
     """The paths and ids on the host that one sandbox uses.
 
     ``root`` is the path of its root file system. ``sources`` are the staged paths by target: of each of
-    :func:`~securebench.sandboxes.mounts.binds`, and of the init at :data:`INIT_TARGET`. ``cgroup`` is the path of its
-    cgroup from the root of each hierarchy, or ``None`` if cgroups cannot set limits. ``network`` is the path of an
+    :func:`~securebench.sandboxes.spec_rules.binds`, and of the init at :data:`INIT_TARGET`. ``cgroup`` is the path of
+    its cgroup from the root of each hierarchy, or ``None`` if cgroups cannot set limits. ``network`` is the path of an
     existing network namespace, for which ``sources`` also has :data:`DEVICES_TARGET`; ``None`` for a new one.
     """
 
@@ -329,3 +342,69 @@ def _unsupported(what: str) -> ConfigError:
         code="sandbox-unsupported",
         hint="use the docker driver for it (sandbox.driver: docker)",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class HostIds:
+    """The ids that sandboxes can be mapped to, as seen by the process that starts them.
+
+    ``uids`` and ``gids`` are the numbers of consecutive ids that start at ``first``. ``own`` is the uid and gid of a
+    sandbox's own user; ``None`` if they are the same outside as inside.
+    """
+
+    first: int
+    uids: int
+    gids: int
+    own: int | None
+
+    @classmethod
+    def of_root(cls) -> HostIds:
+        """Return the ids for root."""
+        return cls(SHIFT, COUNT, COUNT, None)
+
+    @classmethod
+    def of_namespace(cls, uid_map: str, gid_map: str) -> HostIds:
+        """Return the ids for an ordinary user, from ``/proc/PID/uid_map`` and ``gid_map`` of their user namespace.
+
+        In that namespace, id 0 is the user's own id, and ids from 1 on are the subordinate ids.
+        """
+        return cls(1, _count_from_one(uid_map), _count_from_one(gid_map), 0)
+
+
+def identity_map(user: tuple[int, int], available: HostIds) -> tuple[IdMap, IdMap]:
+    """Return the maps of users and of groups for a sandbox whose own user is ``user`` (uid, gid)."""
+    uid, gid = user
+    return _id_map(uid, available.uids, available), _id_map(gid, available.gids, available)
+
+
+def outside(id_map: IdMap, inside: int) -> int:
+    """Return the id on the host of the id ``inside``, which must be in ``id_map``."""
+    entry = next(e for e in id_map if e["containerID"] <= inside < e["containerID"] + e["size"])
+    return entry["hostID"] + inside - entry["containerID"]
+
+
+def _id_map(own: int, count: int, available: HostIds) -> IdMap:
+    """Map ``own``, and as many ids below and above it as are available, in order."""
+    hole = available.own is None  # the id in root's range that is not used, because the same id is mapped to itself
+    outside = (own or available.first) if available.own is None else available.own
+    below = min(own, count, COUNT)
+    above = min(count - below - hole, COUNT - own - 1)
+    entries = [
+        _id_range(0, available.first, below),
+        _id_range(own, outside, 1),
+        _id_range(own + 1, available.first + below + hole, above),
+    ]
+    return [entry for entry in entries if entry["size"] > 0]
+
+
+def _id_range(inside: int, outside: int, size: int) -> dict[str, int]:
+    return {"containerID": inside, "hostID": outside, "size": size}
+
+
+def _count_from_one(id_map: str) -> int:
+    """Return the number of consecutive mapped ids that start at 1."""
+    following = 1
+    for first, _, size in sorted(tuple(map(int, line.split())) for line in id_map.splitlines()):
+        if first == following:
+            following += size
+    return following - 1

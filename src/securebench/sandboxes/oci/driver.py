@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Self
 
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
-from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.enforcement import in_words
-from securebench.sandboxes.forwarding import check_forwarded_ports
-from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.oci.connection import SupervisorConnection
-from securebench.sandboxes.oci.container import OciContext
 from securebench.sandboxes.oci.optimisations import Optimisations
 from securebench.sandboxes.oci.runtime import find_init, find_runtime
-from securebench.sandboxes.oci.sandbox import OciSandbox, PersistentOciSandbox
+from securebench.sandboxes.oci.sandbox import OciContext, OciSandbox, PersistentOciSandbox
 from securebench.sandboxes.self_test import require_isolation
+from securebench.sandboxes.spec_rules import NAME_FILES, check_collect, check_forwarded_ports, require_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,27 +1,31 @@
 """What the driver enforces on this machine: expected from what its supervisor found, and proved with test sandboxes.
 
-The test sandboxes contain the host's own programs, read-only, so no image is needed. The test fails closed: a
-restriction that cannot be seen counts as missing.
+The root file system of a test sandbox has the host's own programs, read-only, and none of its other files, so no image
+is needed. The test fails closed: a restriction that cannot be seen counts as missing.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
-from securebench.sandboxes.base import DriverInfo
+from securebench.sandboxes.base import DriverInfo, Mount
 from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
-from securebench.sandboxes.oci.host_root import host_root
 from securebench.sandboxes.oci.sandbox import OciSandbox
 from securebench.sandboxes.self_test import inspect_sandbox
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from securebench.sandboxes.base import SandboxSpec
-    from securebench.sandboxes.oci.container import OciContext
+    from securebench.sandboxes.oci.sandbox import OciContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +88,45 @@ def prove(context: OciContext) -> Isolation:
             hint="run 'securebench doctor', or use the docker driver (sandbox.driver: docker)",
         )
     return expected
+
+
+_PROGRAMS: Final = ("bin", "lib", "lib32", "lib64", "sbin", "usr")
+
+_DIRECTORIES: Final = ("dev", "etc", "proc", "sys", "tmp")
+
+_FILES: Final = ("dev/init", "etc/hosts", "etc/resolv.conf")
+"""Mount points. They must exist, because a sandbox cannot create them in its read-only root."""
+
+
+@contextmanager
+def host_root(host: Path = Path("/")) -> Iterator[tuple[Path, tuple[Mount, ...]]]:
+    """Yield a directory for use as a sandbox's root, and the mounts that it needs. It is removed afterwards.
+
+    The host's root itself cannot be used: in a user namespace, the kernel does not allow separating it from the mounts
+    below it.
+    """
+    with tempfile.TemporaryDirectory(prefix="securebench-root-") as name:
+        root = Path(name)
+        root.chmod(0o755)
+        for directory in _DIRECTORIES:
+            _make_directory(root / directory)
+        for file in _FILES:
+            (root / file).touch()
+            (root / file).chmod(0o644)
+        yield root, tuple(_programs(host, root))
+
+
+def _programs(host: Path, root: Path) -> Iterator[Mount]:
+    for part in _PROGRAMS:
+        source = host / part
+        if source.is_symlink():
+            (root / part).symlink_to(source.readlink())
+        elif source.is_dir():
+            _make_directory(root / part)
+            yield Mount(source, f"/{part}")
+
+
+def _make_directory(path: Path) -> None:
+    """Create a directory that a sandbox's users can enter, whatever the umask."""
+    path.mkdir()
+    path.chmod(0o755)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError
-from securebench.sandboxes.gvisor import RUNSC, SENTRY_THREADS
 from securebench.sandboxes.oci.supervisor.processes import SCRATCH_VARIABLE
+from securebench.sandboxes.spec_rules import RUNSC, SENTRY_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,36 +1,239 @@
-"""Sandboxes of the oci driver: ephemeral with a container for each command, or persistent with one for all."""
+"""Sandboxes of the oci driver: ephemeral with a container for each command, or persistent with one for all.
+
+:class:`OciContainer` creates the requests to the supervisor. :class:`OciSandbox` decides when a container is started.
+"""
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import select
 import time
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import InfrastructureError
-from securebench.sandboxes.bounded import KILL_GRACE
-from securebench.sandboxes.collecting import nothing_to_collect
-from securebench.sandboxes.lifecycle import DriverSandbox
-from securebench.sandboxes.oci.container import LIFETIME_SECONDS, OciContainer
-from securebench.sandboxes.oci.process import OciProcess, raise_failure
-from securebench.sandboxes.oci.streams import OciStreams, Pipes
-from securebench.sandboxes.oci.warm_pool import ContainerKind, Started
+from securebench.images.store.ids import tree_shift
+from securebench.sandboxes.lifecycle import KILL_GRACE, DriverSandbox, OpenSandboxes
+from securebench.sandboxes.oci.config import (
+    DEVICES_TARGET,
+    INIT_TARGET,
+    HostIds,
+    HostLayout,
+    compile_config,
+    compile_process,
+    identity_map,
+    outside,
+)
+from securebench.sandboxes.oci.process import OciProcess, OciStreams, pipes_to_pass_on, raise_failure
+from securebench.sandboxes.oci.runtime import LOG, PID, record_of
+from securebench.sandboxes.oci.seccomp import seccomp_for
+from securebench.sandboxes.oci.supervisor.containers import DEVICES, NETWORK
+from securebench.sandboxes.oci.supervisor.context import SHOWN
+from securebench.sandboxes.oci.warm_pool import ContainerKind, Started, WarmPool
+from securebench.sandboxes.spec_rules import binds, granted_capabilities, nothing_to_collect, serve_forwarded_ports
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.base import Command, ForwardedPort, SandboxSpec
     from securebench.sandboxes.collected import CollectedLayer
-    from securebench.sandboxes.oci.container import OciContext
-    from securebench.sandboxes.oci.handle import ProcessHandle
+    from securebench.sandboxes.oci.config import OciConfig, OciProcessConfig
+    from securebench.sandboxes.oci.connection import Hello, ProcessHandle, SupervisorConnection
+    from securebench.sandboxes.oci.optimisations import Optimisations
+    from securebench.sandboxes.oci.process import Pipes
+    from securebench.sandboxes.oci.runtime import OciRuntime
+
+
+LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
+"""The time limit of a persistent or warm container, which stands for no limit: its commands have their own."""
 
 _START_SECONDS: Final = 60.0
 """How long a persistent sandbox may take until its first process answers."""
 
+_PORT_SECONDS: Final = 60.0
+"""How long the supervisor may take to open forwarded ports."""
+
 _GREETING: Final = b"\n"
 """Sent to the idle process, ``cat``, which sends it back when it is running."""
+
+_TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"})
+"""Capabilities that let root trace a process whose program is not readable, or read that program."""
+
+
+@dataclass(frozen=True)
+class OciContext:
+    """What all sandboxes of a driver share.
+
+    ``run`` is the supervisor's directory and ``group`` the name of its cgroups. ``shown`` has the name in ``run`` of
+    each file that the supervisor copies there for all sandboxes, by its source.
+    """
+
+    connection: SupervisorConnection
+    runtime: OciRuntime
+    run: Path
+    group: str
+    shown: Mapping[Path, str]
+    init: Path
+    optimisations: Optimisations
+    sandboxes: OpenSandboxes[OciSandbox] = field(default_factory=OpenSandboxes)
+    warm_pool: WarmPool = field(default_factory=WarmPool)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def hello(self) -> Hello:
+        """The supervisor's report. Raises :class:`EngineError`."""
+        return self.connection.hello()
+
+    @cached_property
+    def ids(self) -> HostIds:
+        """The host's ids that sandboxes can use. Raises :class:`EngineError`."""
+        return HostIds.of_namespace(self.hello.uid_map, self.hello.gid_map) if os.geteuid() else HostIds.of_root()
+
+
+class OciContainer:
+    """A container of ``spec`` on the unpacked image at ``tree``. Sends no request before it starts."""
+
+    def __init__(self, context: OciContext, spec: SandboxSpec, tree: Path) -> None:
+        self._context = context
+        self._spec = spec
+        self._tree = tree
+        self._name = f"s{next(context.numbers)}"
+        self._directory = f"{context.run}/{self._name}"
+        self._state = f"{context.run}/state"
+        self._documents = itertools.count(1)
+
+    def start(self, command: Command | None, pipes: Pipes) -> ProcessHandle:
+        """Start it on ``pipes`` with ``command``, or idle, and serve its forwarded ports.
+
+        Raises the errors of :func:`compile_config` and :func:`open_forwarded_ports`.
+        """
+        staged, sources = self._binds()
+        document = compile_config(self._spec, command, self._layout(sources))
+        limits, runtime, detached = self._spec.limits, self._context.runtime, self._is_detached()
+        request = {
+            "tree": str(self._tree),
+            "owner": tree_shift(),
+            "size": limits.memory,
+            "locked": runtime.locks_root,
+            "mounts": staged,
+            "forwarded_ports": [forwarded_port.port for forwarded_port in self._spec.forwarded_ports],
+            "enter": bool(self._spec.forwarded_ports) and not runtime.enters_networks,
+            "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
+            "processes": limits.pids if self._needs_process_counter() else None,
+            "argv": runtime.run_argv(
+                self._directory, self._state, self._name, collects=self._spec.collect is not None, detached=detached
+            ),
+            "detached": detached,
+            "record": record_of(self._state, self._name),
+            "collect": self._spec.collect,
+            "document": f"{self._directory}/config.json",
+            "log": f"{self._directory}/{LOG}",
+            "started": f"{self._directory}/{PID}",
+            "seconds": LIFETIME_SECONDS if command is None else command.timeout_seconds,
+        }
+        handle = self._send(request, document, pipes)
+        if self._spec.forwarded_ports:
+            open_forwarded_ports(handle, self._spec.forwarded_ports)
+        return handle
+
+    def execute(self, command: Command, pipes: Pipes, within: ProcessHandle) -> ProcessHandle:
+        """Start ``command`` in the running container ``within``. Raises the errors of :func:`compile_process`."""
+        path = f"{self._directory}/process-{next(self._documents)}/process.json"
+        request = {
+            "argv": self._context.runtime.exec_argv(path, self._state, self._name),
+            "document": path,
+            "log": f"{path}.{LOG}",
+            "started": f"{path}.{PID}",
+            "detached": self._context.runtime.detaches_commands,
+            "seconds": command.timeout_seconds,
+        }
+        return self._send(request, compile_process(self._spec, command, self._layout({})), pipes, within)
+
+    def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
+        """Return the mounts for the supervisor to stage (source, read-only), and the staged source of each target."""
+        shown = {source: f"{self._context.run}/{SHOWN}/{name}" for source, name in self._context.shown.items()}
+        staged: list[tuple[str, bool]] = []
+        sources = {INIT_TARGET: shown[self._context.init]}
+        for mount in binds(self._spec):
+            if mount.read_only and mount.source in shown:
+                sources[mount.target] = shown[mount.source]
+            else:
+                sources[mount.target] = f"{self._directory}/mounts/{len(staged)}"
+                staged.append((str(mount.source), mount.read_only))
+        if self._spec.forwarded_ports:
+            sources[DEVICES_TARGET] = f"{self._directory}/{DEVICES}"
+        return staged, sources
+
+    def _needs_process_counter(self) -> bool:
+        """Whether its runtime needs its own user namespace, so that its processes are counted separately."""
+        return self._context.runtime.limits_itself and not self._has_cgroups()
+
+    def _is_detached(self) -> bool:
+        """Whether the runtime detaches, so that the supervisor waits for the first process and learns if it was killed.
+
+        This requires cgroups, which show whether a kill was due to the sandbox's own memory limit: without them an
+        agent could use up the machine's memory and so have its first process killed. Cgroups also list the processes
+        that a killed runtime left. Not done if a capability lets root in the sandbox trace the first process.
+        """
+        may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
+        return self._context.runtime.detaches_containers and self._has_cgroups() and not may_trace
+
+    def _has_cgroups(self) -> bool:
+        return {"memory", "pids"} <= set(self._context.hello.controllers)
+
+    def _layout(self, sources: dict[str, str]) -> HostLayout:
+        uid_map, gid_map = identity_map(self._spec.user, self._context.ids)
+        return HostLayout(
+            root=f"{self._directory}/root",
+            sources=sources,
+            uid_map=uid_map,
+            gid_map=gid_map,
+            seccomp=seccomp_for(self._spec, keep=self._context.optimisations.compiled_filters),
+            runtime=self._context.runtime,
+            network=f"{self._directory}/{NETWORK}" if self._spec.forwarded_ports else None,
+            cgroup=f"/securebench/{self._context.group}/{self._name}" if self._has_cgroups() else None,
+        )
+
+    def _chown(self, pipes: Pipes) -> None:
+        """Make the sandbox's user the owner of the streams, so that programs can reopen them as ``/dev/stdout``.
+
+        runc does this for the streams that it copies itself, but not if it detaches.
+        """
+        uids, gids = identity_map(self._spec.user, self._context.ids)
+        for descriptor in pipes.remote if os.geteuid() == 0 else ():
+            os.fchown(descriptor, outside(uids, self._spec.user[0]), outside(gids, self._spec.user[1]))
+
+    def _send(
+        self,
+        request: dict[str, Any],
+        document: OciConfig | OciProcessConfig,
+        pipes: Pipes,
+        within: ProcessHandle | None = None,
+    ) -> ProcessHandle:
+        if request["detached"]:
+            self._chown(pipes)
+        named = {"container": self._name, **request}
+        return self._context.connection.start(named, json.dumps(document).encode(), pipes.remote, within)
+
+
+def open_forwarded_ports(handle: ProcessHandle, forwarded_ports: Sequence[ForwardedPort]) -> None:
+    """Receive the listening sockets of ``handle``, which is starting, and pass each to its server.
+
+    If the container could not be created, there are none, and its report says why. Raises
+    :class:`InfrastructureError` and the errors of serving, after killing the container.
+    """
+    try:
+        if listeners := handle.listeners(_PORT_SECONDS):
+            serve_forwarded_ports(forwarded_ports, listeners)
+    except BaseException:
+        handle.kill()
+        handle.hang_up()
+        raise
 
 
 class OciSandbox(DriverSandbox[OciProcess]):
@@ -96,14 +299,8 @@ class OciSandbox(DriverSandbox[OciProcess]):
             warm_pool.clear()
 
     def _start_container(self, command: Command) -> Started:
-        pipes = Pipes()
-        try:
+        with pipes_to_pass_on() as pipes:
             return Started(self._start(command, pipes), pipes)
-        except BaseException:
-            pipes.close_local()
-            raise
-        finally:
-            pipes.close_remote()
 
     def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
         return OciContainer(self._context, self._spec, self._tree).start(command, pipes)
@@ -122,14 +319,8 @@ class PersistentOciSandbox(OciSandbox):
 
     def _prepare(self) -> None:
         self._container = OciContainer(self._context, self._spec, self._tree)
-        pipes = Pipes()
-        try:
+        with pipes_to_pass_on() as pipes:
             self._handle = self._container.start(None, pipes)
-        except BaseException:
-            pipes.close_local()
-            raise
-        finally:
-            pipes.close_remote()
         # The idle process exits when this end of its stdin is closed, also when this process is killed.
         self._lifeline = pipes.stdin
         try:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.fs.home import home_directory
-from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.oci.libseccomp import RECIPE, Library, unavailable
 from securebench.sandboxes.seccomp_profile import profile
+from securebench.sandboxes.spec_rules import granted_capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

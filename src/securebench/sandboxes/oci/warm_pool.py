@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.handle import ProcessHandle
-    from securebench.sandboxes.oci.streams import Pipes
+    from securebench.sandboxes.oci.connection import ProcessHandle
+    from securebench.sandboxes.oci.process import Pipes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import ConfigError
-from securebench.sandboxes.base import Mount
+from securebench.sandboxes.base import ForwardedPort, Mount
 from securebench.sandboxes.enforcement import DriverFeature
-from securebench.sandboxes.forwarding import MAX_FORWARDED_PORTS, ForwardedPort
+from securebench.sandboxes.spec_rules import MAX_FORWARDED_PORTS
 from securebench.testing.addresses import own_addresses, resolvers
 from securebench.testing.conformance.bench import (
     TIMEOUT_SECONDS,

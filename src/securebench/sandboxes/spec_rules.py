@@ -1,0 +1,274 @@
+"""What every driver derives from a :class:`SandboxSpec` in the same way, and the specs that all of them reject.
+
+Constants come first, then the rules for each part of a spec: arguments and variables, capabilities, mounts, forwarded
+ports, and collected changes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError, EgressError, InfrastructureError, MaterializationError
+from securebench.fs.safe_open import OPEN_DIRECTORY
+from securebench.sandboxes.base import MIB, Mount
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from securebench.sandboxes.base import ForwardedPort, SandboxSpec
+
+
+HOSTNAME: Final = "sandbox"
+"""The host name of every sandbox."""
+
+OOM_SCORE: Final = 500
+"""The ``oom_score_adj`` of a sandbox: without free memory, the kernel kills a sandbox before this process.
+
+Raising it needs no privilege. A process in a sandbox can lower it to the value of this process, but not further.
+"""
+
+IDLE_COMMAND: Final = ("/bin/cat",)
+"""The main process of a persistent sandbox. It waits for stdin to close, also when the host process is killed."""
+
+SHM_SIZE = 64 * MIB
+"""The size of ``/dev/shm`` in bytes, which counts as memory."""
+
+NAME_FILES = tuple(Path(__file__).resolve().parent / "etc" / name for name in ("hosts", "resolv.conf"))
+"""The files that a sandbox without a network has in ``/etc``."""
+
+KERNEL_TREES = ("/proc", "/sys", "/dev")
+
+MAX_FORWARDED_PORTS: Final = 4
+"""The most forwarded ports of one sandbox."""
+
+RUNSC: Final = "runsc"
+"""The name of its runtime. Processes run on the sentry, gVisor's kernel in user space, which is sandboxed itself."""
+
+SENTRY_THREADS: Final = 96
+"""More threads than the sentry was observed to use on machines with a few cores. They count against the sandbox's
+process limit, so the limit is raised by this number."""
+
+_PORTS: Final = range(1, 1 << 16)
+
+_DOCKER_DEFAULTS: Final = frozenset(
+    {
+        *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
+        *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
+        "CAP_SYS_CHROOT",
+    }
+)
+"""The default capabilities of a Docker container."""
+
+
+def exact_argv(argv: Iterable[str]) -> list[str]:
+    """Return ``argv`` as a list. Raises :class:`ConfigError` (``command-not-text``) if it cannot be passed on."""
+    return [_exact_text(argument) for argument in argv]
+
+
+def exact_environment(environment: Mapping[str, str]) -> list[str]:
+    """Return sorted ``NAME=value`` entries. Raises :class:`ConfigError` (``command-not-text``)."""
+    for name in environment:
+        if not name or "=" in name:
+            raise ConfigError(f"{name!r} cannot be the name of a variable", code="command-not-text")
+    return [_exact_text(f"{name}={environment[name]}") for name in sorted(environment)]
+
+
+def process_environment(spec: SandboxSpec, of_command: Mapping[str, str]) -> dict[str, str]:
+    """Return all variables of a process of ``spec``.
+
+    ``HOME`` is always included, because container runtimes add it from the image's user list if it is missing.
+    """
+    inherited = spec.image.environment if spec.inherit_image_environment else {}
+    return {"HOME": "/", **inherited, **spec.environment, **of_command}
+
+
+def _exact_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{text!r} is not valid text, so it cannot be passed on", code="command-not-text") from None
+    if "\0" in text:
+        raise ConfigError(f"{text!r} contains a NUL byte, so it cannot be passed on", code="command-not-text")
+    return text
+
+
+def granted_capabilities(spec: SandboxSpec) -> list[str]:
+    """Return the sorted capabilities of root in a sandbox of ``spec``. Other users have none.
+
+    Raises :class:`ConfigError` (``sandbox-unsupported``) if ``ALL`` is added: capabilities must be added by name.
+    """
+    added = {_full_name(name) for name in spec.cap_add}
+    if "CAP_ALL" in added:
+        raise ConfigError(
+            "a sandbox was asked to have all capabilities",
+            code="sandbox-unsupported",
+            hint="list the needed ones in cap_add",
+        )
+    dropped = {_full_name(name) for name in spec.cap_drop}
+    kept = frozenset[str]() if "CAP_ALL" in dropped else _DOCKER_DEFAULTS - dropped
+    return sorted(kept | added)
+
+
+def _full_name(name: str) -> str:
+    return "CAP_" + name.upper().removeprefix("CAP_")
+
+
+def binds(spec: SandboxSpec) -> list[Mount]:
+    """Return the mounts of ``spec`` and, without a network, the files for name resolution.
+
+    With these files, ``localhost`` resolves, and no other name is looked up. Raises :class:`MaterializationError`
+    (``mount-unsafe``).
+    """
+    for mount in spec.mounts:
+        check_mount(mount)
+    taken = {mount.target for mount in spec.mounts}
+    files = [Mount(file, f"/etc/{file.name}") for file in NAME_FILES]
+    return [*spec.mounts, *(file for file in files if spec.network == "none" and file.target not in taken)]
+
+
+def empty_volumes(spec: SandboxSpec) -> list[str]:
+    """Return the image's volumes that get an empty tmpfs: under a read-only root, without another mount there."""
+    taken = {mount.target for mount in binds(spec)} | set(spec.tmpfs)
+    return [path for path in spec.image.volumes if spec.read_only and path not in taken]
+
+
+def check_mount(mount: Mount) -> None:
+    """Raise :class:`MaterializationError` (``mount-unsafe``) unless ``mount`` exposes exactly its source.
+
+    The source must be a regular file or directory without a symbolic link in its path, because engines follow links on
+    the host. Call this right before creating the sandbox, for directories that no other user can write.
+    """
+    _check_source(mount)
+    target = PurePosixPath(mount.target)
+    plain = str(target) == mount.target and target.is_absolute() and ".." not in target.parts
+    if not plain or target.name == "" or any(target.is_relative_to(tree) for tree in KERNEL_TREES):
+        raise _unsafe(mount, f"has the target {mount.target!r}, where nothing may be mounted")
+
+
+def _check_source(mount: Mount) -> None:
+    source = mount.source
+    if not source.is_absolute() or ".." in source.parts:
+        raise _unsafe(mount, "is not an absolute path without '..'")
+    for path in (*reversed(source.parents), source):
+        mode = _mode(mount, path)
+        if stat.S_ISLNK(mode):
+            raise _unsafe(mount, f"passes through the symbolic link {path}")
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise _unsafe(mount, "is neither a regular file nor a directory")
+
+
+def _mode(mount: Mount, path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except OSError as error:
+        raise _unsafe(mount, f"cannot be inspected: {error.strerror}") from error
+
+
+def _unsafe(mount: Mount, why: str) -> MaterializationError:
+    return MaterializationError(
+        f"the mount of {mount.source} {why}",
+        code="mount-unsafe",
+        hint="mount a regular file or directory by its real path (Path.resolve()) at a plain absolute path",
+    )
+
+
+def check_forwarded_ports(spec: SandboxSpec, runtime: str = "", *, possible: bool = True) -> None:
+    """Raise :class:`ConfigError` (``sandbox-unsupported``) unless a sandbox can have the forwarded ports of ``spec``.
+
+    Raises :class:`EgressError` (``egress-unavailable``) if they are not ``possible`` with ``runtime``.
+    """
+    ports = [forwarded_port.port for forwarded_port in spec.forwarded_ports]
+    if ports and spec.network != "none":
+        raise _ports_unsupported(f"forwarded ports together with the network {spec.network!r}")
+    if len(ports) > MAX_FORWARDED_PORTS or len(set(ports)) < len(ports) or any(port not in _PORTS for port in ports):
+        raise _ports_unsupported(f"the forwarded ports {ports}")
+    if ports and not possible:
+        raise no_forwarded_ports(f"{runtime} does not support forwarded ports")
+
+
+def no_forwarded_ports(why: str) -> EgressError:
+    """Return the error for a machine on which sandboxes cannot have forwarded ports."""
+    return EgressError(
+        f"agents cannot reach a model provider on this machine: {why}",
+        code="egress-unavailable",
+        hint="install crun and remove sandbox.runtime, or use the docker driver with its default runtime",
+    )
+
+
+def serve_forwarded_ports(forwarded_ports: Sequence[ForwardedPort], listeners: Sequence[socket.socket]) -> None:
+    """Pass each listener to its forwarded port. If one raises an error, close all listeners and raise it again."""
+    try:
+        for forwarded_port, listener in zip(forwarded_ports, listeners, strict=True):
+            forwarded_port.serve(listener)
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
+
+
+def _ports_unsupported(what: str) -> ConfigError:
+    return ConfigError(
+        f"{what} are not supported",
+        code="sandbox-unsupported",
+        hint=f"a sandbox without a network can have up to {MAX_FORWARDED_PORTS} forwarded ports, each with a different "
+        "number from 1 to 65535",
+    )
+
+
+def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
+    """Raise :class:`ConfigError` (``collect-unsupported``) unless the directory to collect belongs to the image alone.
+
+    Nothing may be mounted at, above or below it, because files on a mount are not in the container's layer. Collecting
+    ``/``, as image builds do, is allowed and leaves mounts out.
+    """
+    if spec.collect is None:
+        return
+    path = PurePosixPath(spec.collect)
+    if str(path) != spec.collect or not path.is_absolute() or ".." in path.parts:
+        raise _cannot_collect(spec.collect, "it is not a plain absolute path below the root")
+    if persistent or spec.read_only:
+        raise _cannot_collect(spec.collect, "only an ephemeral sandbox with a writable root keeps its changes")
+    if not path.name:
+        return
+    mounted = (*KERNEL_TREES, *spec.tmpfs, *(mount.target for mount in binds(spec)))
+    if near := [at for at in mounted if path.is_relative_to(at) or PurePosixPath(at).is_relative_to(path)]:
+        raise _cannot_collect(spec.collect, f"{near[0]} is mounted there")
+
+
+def require_directory(tree: Path, path: str) -> None:
+    """Raise :class:`ConfigError` (``collect-unsupported``) unless ``path`` is a directory of the image ``tree``.
+
+    No component may be a link, because changes behind a link are in another directory and would be missed.
+    """
+    descriptor = os.open(tree, OPEN_DIRECTORY)
+    try:
+        for part in PurePosixPath(path).parts[1:]:
+            below = os.open(part, OPEN_DIRECTORY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+    except OSError as error:
+        raise _cannot_collect(path, f"it is not a directory in the image ({error.strerror})") from None
+    finally:
+        os.close(descriptor)
+
+
+def nothing_to_collect() -> InfrastructureError:
+    """Return the error for a caller that collects too early, or from a sandbox that collects nothing."""
+    return InfrastructureError("nothing to collect: no command of a sandbox that collects changes has exited")
+
+
+def one_command_only() -> InfrastructureError:
+    """Return the error for a second command: its changes could not be distinguished from those of the first."""
+    return InfrastructureError("a sandbox that collects changes runs only one command")
+
+
+def _cannot_collect(path: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"cannot collect changes in {path}: {why}",
+        code="collect-unsupported",
+        hint="use a directory of the image, such as its repository, in which nothing is mounted",
+    )
