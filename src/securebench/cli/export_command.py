@@ -53,7 +53,7 @@ def command(directory: Path, form: str | None, output: Path | None) -> None:
         from securebench.report.export.tables import write_parquet
 
         assert output is not None
-        with _replaced(output) as path:
+        with replaced_output(output) as path:
             write_parquet(run, path)
         return
     from securebench.report.export.inspect_log import write_inspect
@@ -76,12 +76,15 @@ def text_output(output: Path | None) -> Iterator[IO[str]]:
     if output is None:
         yield sys.stdout
         return
-    with _replaced(output) as path, path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+    with (
+        replaced_output(output) as path,
+        path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+    ):
         yield file
 
 
 @contextmanager
-def _replaced(output: Path) -> Iterator[Path]:
+def replaced_output(output: Path) -> Iterator[Path]:
     """Give a path beside ``output`` that replaces it at the end, so that a failure leaves no partial file."""
     from securebench.fs.durable import storage_errors
 

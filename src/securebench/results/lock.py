@@ -7,12 +7,15 @@ import fcntl
 import json
 import os
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.errors import ConfigError, StorageError
 from securebench.fs.durable import storage_errors
+from securebench.fs.safe_open import opened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 OWNER_FILE: Final = "owner.json"
@@ -35,6 +38,26 @@ def is_locked(directory: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def reading(directory: Path) -> Iterator[None]:
+    """Keep runs from writing to ``directory``. Raises :class:`ConfigError` (``run-active``) if one is doing so.
+
+    Where the file system has no locks, nothing is done.
+    """
+    with opened(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
+        try:
+            is_free = _try_lock(descriptor, fcntl.LOCK_SH)
+        except OSError:
+            is_free = True
+        if not is_free:
+            raise ConfigError(
+                f"a run is writing to {directory}",
+                code="run-active",
+                hint="wait until it has finished: 'securebench status DIR --watch' shows how far it is",
+            )
+        yield
 
 
 class RunLock:

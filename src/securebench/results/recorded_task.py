@@ -18,6 +18,7 @@ from securebench.results.record import (
     read_record,
     require_shallow,
 )
+from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import Usage, read_usage
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
@@ -98,6 +99,18 @@ class RecordedTask:
     def id(self) -> TrialId:
         """The task and the number of its trial: unique in a run."""
         return TrialId(self.task_id, self.trial)
+
+    @property
+    def trajectories(self) -> dict[str, str]:
+        """The digests (sha256, hex) of the trajectories of all tries of this attempt, by their file names."""
+        tries = self.provenance.get("failed_tries")
+        described = [_object(item).get("trajectory") for item in (tries if isinstance(tries, list) else ())]
+        found = {}
+        for item in map(_object, (self.provenance.get("trajectory"), *described)):
+            path, digest = item.get("path"), item.get("sha256")
+            if isinstance(path, str) and isinstance(digest, str) and path.startswith(f"{TRAJECTORIES}/"):
+                found[path.removeprefix(f"{TRAJECTORIES}/")] = digest
+        return found
 
 
 def parse_recorded_task(line: bytes) -> RecordedTask:

@@ -37,8 +37,13 @@ def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[byte
         with opened_root(directory) as top, opened_below(top, [os.fsencode(folder)]) as below:
             with refusing(raw):
                 descriptor = os.open(raw, OPEN_FILE, dir_fd=below)
-            with os.fdopen(descriptor, "rb") as file:
-                require_file(os.fstat(descriptor), raw)
+            try:
+                require_file(os.fstat(descriptor), raw)  # before the next line, which raises for a directory
+                file = os.fdopen(descriptor, "rb")
+            except BaseException:
+                os.close(descriptor)
+                raise
+            with file:
                 yield file
     except TreeRefusedError as error:
         code = "file-missing" if error.refusal is TreeRefusal.MISSING else "file-not-regular"

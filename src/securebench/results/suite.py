@@ -64,8 +64,13 @@ def read_runs(directory: str | Path) -> list[RecordedRun]:
     suite = read_suite(Path(directory))
     if suite is None:
         return [read_run(directory)]
-    runs = [_inside(Path(directory), path) for path in suite.runs]
-    return [read_run(run) for run in runs if (run / HEADER).is_file()]
+    return [read_run(run) for run in started_runs(Path(directory), suite).values()]
+
+
+def started_runs(directory: Path, suite: RecordedSuite) -> dict[str, Path]:
+    """Return the directories of the runs of a suite that were started, by their paths in it."""
+    runs = {path: _inside(directory, path) for path in suite.runs}
+    return {path: run for path, run in runs.items() if (run / HEADER).is_file()}
 
 
 def missing_runs(directory: Path, suite: RecordedSuite) -> list[str]:

@@ -1,0 +1,141 @@
+"""A bundle: what a reader needs of a run or a suite, in one archive that ``tar`` unpacks.
+
+It has the records, the sealed candidates and trajectories that they name, and the signature. It has no workspaces, no
+commitment key, and nothing else of the machine. Order, modes, owners and times are fixed, so two bundles of the same
+run are the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+from securebench.candidates.store import CANDIDATES
+from securebench.errors import ConfigError, SourceLocation
+from securebench.fs.streams import chunks
+from securebench.fs.tar_writer import TarWriter
+from securebench.results.egress_log import EGRESS_LOG
+from securebench.results.journal import JOURNAL, SUPERSEDED
+from securebench.results.lock import reading
+from securebench.results.read import read_run
+from securebench.results.run_files import opened_run_file
+from securebench.results.run_header import HEADER
+from securebench.results.suite import SUITE, read_suite, started_runs
+from securebench.results.trajectory import TRAJECTORIES
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from securebench.results.read import RecordedRun
+
+SIGNATURE: Final = "run.dsse.json"
+
+_RUN_FILES: Final = (HEADER, JOURNAL, SUPERSEDED, EGRESS_LOG, SIGNATURE)
+_NAME: Final = 80
+"""Characters of the name of the directory in the archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """What a bundle contains. ``bytes``: of its files."""
+
+    runs: int
+    candidates: int
+    bytes: int
+
+
+class _File(NamedTuple):
+    """A file to bundle. ``folder`` is empty for those directly in ``directory``, which is that of a run or a suite."""
+
+    directory: Path
+    folder: str
+    name: str
+
+    def opened(self) -> AbstractContextManager[IO[bytes]]:
+        if self.folder:
+            return opened_run_file(self.directory, self.folder, self.name)
+        return open_regular(self.directory / self.name, "file of the run")
+
+    def content(self, file: IO[bytes], size: int) -> Iterator[bytes]:
+        """Yield ``size`` bytes. Raises :class:`ConfigError` (``run-active``) if the file has fewer or more."""
+        found = 0
+        for piece in chunks(file):
+            found += len(piece)
+            if found > size:
+                break
+            yield piece
+        if found != size:
+            where = SourceLocation(str(self.directory / self.folder / self.name))
+            raise ConfigError("the file changed while it was read", code="run-active", hint="try again", location=where)
+
+
+def write_bundle(directory: Path, output: IO[bytes]) -> Bundled:
+    """Write the run or the suite in ``directory`` as a tar archive. No run may be writing to it meanwhile.
+
+    Raises :class:`ConfigError`: ``run-active`` for a run in progress, ``candidate-not-stored``, ``file-not-regular``
+    for links and special files, and for damaged records as :func:`read_run` does.
+    """
+    root = directory.resolve()
+    suite = read_suite(root)
+    runs = started_runs(root, suite) if suite else {"": root}
+    with ExitStack() as stack:
+        for place in runs.values():
+            stack.enter_context(reading(place))
+        opened = {path: read_run(place) for path, place in runs.items()}
+        top = _name(suite.id if suite else opened[""].run_id)
+        files = {f"{top}/{SUITE}": _File(root, "", SUITE)} if suite else {}
+        for path, run in opened.items():
+            prefix = f"{top}/{path}/" if path else f"{top}/"
+            files |= {f"{prefix}{file.folder}{'/' if file.folder else ''}{file.name}": file for file in _files(run)}
+        written = _write(files, output)
+    return Bundled(len(runs), sum(file.folder == CANDIDATES for file in files.values()), written)
+
+
+def _name(run_id: str) -> str:
+    """Return the name of the directory in the archive: safe, whatever a stranger chose as the id."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", run_id).strip("-")[:_NAME] or "run"
+
+
+def _files(run: RecordedRun) -> Iterator[_File]:
+    directory = run.directory.resolve()
+    yield from (_File(directory, "", name) for name in _RUN_FILES if os.path.lexists(directory / name))
+    candidates, trajectories = set[str](), set[str]()
+    for record in chain(run.records(), run.superseded()):
+        if record.candidate_digest:
+            candidates.add(record.candidate_digest)
+        trajectories.update(record.trajectories)
+    for digest in candidates:
+        if not os.path.lexists(directory / CANDIDATES / digest):
+            raise ConfigError(
+                "the sealed candidate is missing",
+                code="candidate-not-stored",
+                hint="bundle the complete run directory",
+                location=SourceLocation(str(run.directory / CANDIDATES / digest)),
+            )
+        yield _File(directory, CANDIDATES, digest)
+    for name in trajectories:
+        if os.path.lexists(directory / TRAJECTORIES / name):  # optional: their owner may remove them
+            yield _File(directory, TRAJECTORIES, name)
+
+
+def _write(files: dict[str, _File], output: IO[bytes]) -> int:
+    """Write the archive. Return the bytes of the files."""
+    written, made = 0, set[str]()
+    with TarWriter(output) as archive:
+        for path in sorted(files):
+            for end in (at for at, char in enumerate(path) if char == "/"):
+                if path[:end] not in made:
+                    made.add(path[:end])
+                    archive.directory(os.fsencode(path[:end]))
+            with files[path].opened() as file:
+                size = os.fstat(file.fileno()).st_size
+                archive.file(os.fsencode(path), size, files[path].content(file, size))
+            written += size
+    return written
