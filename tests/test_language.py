@@ -76,7 +76,7 @@ BANNED: Final = {
 }
 """What is banned, as a regular expression between word boundaries, and what to write instead."""
 
-DATA: Final = frozenset({"verifiers/vocabulary.py"})
+DATA: Final = frozenset({"verifiers/text/vocabulary.py"})
 """Files whose strings are word lists, not messages. Their docstrings and comments are checked."""
 
 LIMITS: Final = """

@@ -55,9 +55,9 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
             "claude_code": "securebench.harnesses.provider.claude_code:ClaudeCodeHarnessProducer",
         },
         ExtensionKind.VERIFIER: {
-            "multiple_choice": "securebench.verifiers.multiple_choice:MultipleChoiceVerifier",
-            "short_answer": "securebench.verifiers.short_answer:ShortAnswerVerifier",
-            "free_response": "securebench.verifiers.free_response:FreeResponseVerifier",
+            "multiple_choice": "securebench.verifiers.text.multiple_choice:MultipleChoiceVerifier",
+            "short_answer": "securebench.verifiers.text.short_answer:ShortAnswerVerifier",
+            "free_response": "securebench.verifiers.text.free_response:FreeResponseVerifier",
             "code_completion": "securebench.verifiers.code_completion:CodeCompletionVerifier",
             "repo_patch": "securebench.verifiers.repo_patch:RepoPatchVerifier",
             "terminal_task": "securebench.verifiers.terminal_task:TerminalTaskVerifier",

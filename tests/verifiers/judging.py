@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
     from securebench.verifiers.base import VerificationResult, VerifyContext
-    from securebench.verifiers.text import TextVerifier
+    from securebench.verifiers.text.base import TextVerifier
 
 NO_CONTEXT = cast("VerifyContext", None)
 """Text is judged without a driver, a policy or a scratch directory: touching one would raise."""

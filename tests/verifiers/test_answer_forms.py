@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.authors_data import data_folder
-from securebench.verifiers.multiple_choice import judge_choice
-from securebench.verifiers.phrases import question_words
-from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer
+from securebench.verifiers.text.multiple_choice import judge_choice
+from securebench.verifiers.text.short_answer import ExpectedAnswer, judge_short_answer
+from securebench.verifiers.text.wording import question_words
 from verifiers.answer_forms import (
     CHOICE_FORMS,
     LAST_LINES,

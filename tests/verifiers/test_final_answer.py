@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bounds import processor_seconds
-from securebench.verifiers.final_answer import MAX_ANSWER_CHARACTERS, MAX_PARTS, position, readings, words
-from securebench.verifiers.markup import boxes, plain, unwrapped
+from securebench.verifiers.text.final_answer import MAX_ANSWER_CHARACTERS, MAX_PARTS, readings
+from securebench.verifiers.text.wording import boxes, plain, position, unwrapped, words
 
 
 @pytest.mark.parametrize(

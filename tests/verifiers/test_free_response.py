@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bounds import processor_seconds
 from securebench.errors import ConfigError, FailureReason
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.final_answer import MAX_TEXT_BYTES
-from securebench.verifiers.free_response import (
+from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.text.free_response import (
     MAX_WORDS,
     FreeResponseVerifier,
     Rubric,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.final_answer import MAX_TEXT_BYTES
-from securebench.verifiers.multiple_choice import (
+from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.text.multiple_choice import (
     MultipleChoiceVerifier,
     judge_choice,
     named_choices,

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from securebench.verifiers.base import Verifier
-from securebench.verifiers.free_response import FreeResponseVerifier
-from securebench.verifiers.multiple_choice import MultipleChoiceVerifier
 from securebench.verifiers.registry import verifier_for
-from securebench.verifiers.short_answer import ShortAnswerVerifier
+from securebench.verifiers.text.free_response import FreeResponseVerifier
+from securebench.verifiers.text.multiple_choice import MultipleChoiceVerifier
+from securebench.verifiers.text.short_answer import ShortAnswerVerifier
 
 
 @pytest.mark.parametrize(

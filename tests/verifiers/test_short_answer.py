@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.final_answer import MAX_TEXT_BYTES
-from securebench.verifiers.short_answer import (
+from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.text.short_answer import (
     ExpectedAnswer,
     ShortAnswerVerifier,
     judge_short_answer,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.verifiers.multiple_choice import judge_choice
-from securebench.verifiers.phrases import question_words
-from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer
+from securebench.verifiers.text.multiple_choice import judge_choice
+from securebench.verifiers.text.short_answer import ExpectedAnswer, judge_short_answer
+from securebench.verifiers.text.wording import question_words
 from verifiers.answer_forms import CHOICE_FORMS, NUMBER_FORMS
 from verifiers.test_answer_forms import CITIES, COUNT, choice_text, number_text
 

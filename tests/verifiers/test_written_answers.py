@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from securebench.verifiers.multiple_choice import judge_choice
-from securebench.verifiers.number_words import with_figures
-from securebench.verifiers.phrases import Phrase, question_words
-from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer
+from securebench.verifiers.text.multiple_choice import judge_choice
+from securebench.verifiers.text.numbers import with_figures
+from securebench.verifiers.text.phrases import Phrase
+from securebench.verifiers.text.short_answer import ExpectedAnswer, judge_short_answer
+from securebench.verifiers.text.wording import question_words
 
 _LIST = Path(__file__).with_name("written_answers.txt")
 _MARKS = frozenset("+-~")

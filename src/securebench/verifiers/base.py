@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.dangerous_commands import VerificationPolicy
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
-    from securebench.sandboxes.base import Limits, SandboxDriver
+    from securebench.sandboxes.base import CommandResult, Limits, SandboxDriver
     from securebench.strict_input.models import WireModel
     from securebench.tasks import VerifierView
 
@@ -89,3 +89,23 @@ class Verifier(Extension, ABC):
     @abstractmethod
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``. Raises :class:`InfrastructureError`, and no error for anything that a candidate did."""
+
+
+class CandidateFailedError(Exception):
+    """The candidate fails: why, and in which phase."""
+
+    def __init__(self, reason: FailureReason, message: str, phase: FailurePhase = FailurePhase.VERIFY) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.phase = phase
+
+
+def require_own_end(result: CommandResult, seconds: float, what: str) -> None:
+    """Raise :class:`CandidateFailedError` if ``what`` was stopped by its timeout of ``seconds`` or another limit."""
+    if result.timed_out:
+        raise CandidateFailedError(FailureReason.CANDIDATE_TIMEOUT, f"{what} did not finish within {seconds:g} seconds")
+    if result.out_of_memory:
+        raise CandidateFailedError(FailureReason.CANDIDATE_OUT_OF_MEMORY, f"{what} exceeded the sandbox's memory limit")
+    if result.output_limit_exceeded:
+        raise CandidateFailedError(FailureReason.CANDIDATE_OUTPUT_LIMIT, f"{what} exceeded the sandbox's output limit")

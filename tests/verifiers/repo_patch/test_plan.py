@@ -10,7 +10,7 @@ import pytest
 from patches.trees import MemoryTree
 from securebench.errors import FailureReason, MaterializationError
 from securebench.patches.model import FileVersion
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.layout import NO_WORKDIR, PatchLayout
 from securebench.verifiers.repo_patch.plan import carried_over, require_tree, task_patch
 from securebench.verifiers.repo_patch.repository import head_commit, require_commit

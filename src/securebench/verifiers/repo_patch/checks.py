@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason, InfrastructureError
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
-from securebench.verifiers.faults import CandidateFailedError, require_own_end
+from securebench.verifiers.base import CandidateFailedError, require_own_end
 from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.environment import check_environment
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST

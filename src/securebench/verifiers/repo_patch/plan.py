@@ -12,7 +12,7 @@ from securebench.patches.model import Delta, FileTree, FileVersion
 from securebench.patches.names import parents, shown
 from securebench.patches.policy import MAX_SHOWN, Violation, matches, violations
 from securebench.patches.render import render
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

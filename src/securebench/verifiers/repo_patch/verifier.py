@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.candidates.store import CandidateStore
 from securebench.errors import FailureReason
-from securebench.verifiers.base import VerificationResult, Verifier
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError, VerificationResult, Verifier
 from securebench.verifiers.repo_patch.checks import CommandRun
 from securebench.verifiers.repo_patch.evidence.collection import OTHER_NAMES, required
 from securebench.verifiers.repo_patch.evidence.controls import plant

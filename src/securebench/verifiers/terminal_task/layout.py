@@ -23,7 +23,7 @@ from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
 from securebench.printable import printable_name
 from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.terminal_task.links import UNKNOWN, WorkspaceLinks
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import FailureReason
 from securebench.pack_paths import LANE_ROOTS, folded
 from securebench.resources import Visibility
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

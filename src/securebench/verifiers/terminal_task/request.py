@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import ResourceKind
 from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.terminal_task.state import read_expected_file
 
 if TYPE_CHECKING:

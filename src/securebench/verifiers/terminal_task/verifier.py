@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import FailurePhase, FailureReason, MaterializationError
 from securebench.progress import VerifierPolicyDenied
 from securebench.sandboxes.base import Command, SandboxSpec, workspace_user
-from securebench.verifiers.base import VerificationResult, Verifier
-from securebench.verifiers.faults import CandidateFailedError, require_own_end
+from securebench.verifiers.base import CandidateFailedError, VerificationResult, Verifier, require_own_end
 from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out
 from securebench.verifiers.terminal_task.preflight import NOT_STARTED, require_startable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
 from securebench.sandboxes.base import CommandResult, Stream
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.checks import GUEST_FILES
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, read_channel

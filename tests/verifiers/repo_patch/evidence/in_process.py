@@ -13,7 +13,7 @@ from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
 from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
 from securebench.verifiers.repo_patch.evidence.controls import plant
 from securebench.verifiers.repo_patch.evidence.judge import Judge

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.errors import FailureReason
 from securebench.sandboxes.base import Command, Stream
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, read_channel
 
 MARK = "ab" * 16

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.errors import FailureReason
 from securebench.sandboxes.base import CommandResult
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
 from securebench.verifiers.repo_patch.evidence.controls import Controls

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason
 from securebench.sandboxes.base import Stream
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from securebench.errors import FailureReason
-from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence.channel import WORST_FIRST
 from securebench.verifiers.repo_patch.evidence.fingerprint import changes
 

@@ -20,12 +20,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from securebench.families.normalization import normalize_text
 from securebench.families.skeleton import skeleton
-from securebench.verifiers.final_answer import position, words
-from securebench.verifiers.markup import plain
-from securebench.verifiers.questions import stem, stems, unit_name
-from securebench.verifiers.vocabulary import (
+from securebench.verifiers.text.questions import stem, stems, unit_name
+from securebench.verifiers.text.vocabulary import (
     ADVERBS,
     CLAUSES,
     CONNECTORS,
@@ -51,6 +48,7 @@ from securebench.verifiers.vocabulary import (
     SCALES,
     VERDICTS,
 )
+from securebench.verifiers.text.wording import plain, position, words
 
 MAX_OTHER_WORDS: Final = 24
 """A final answer with more words beside the accepted one is a discussion, not an answer."""
@@ -69,7 +67,6 @@ _SHORTEST_ADJECTIVE: Final = 5
 """How many letters an adjective must share with a name of the question: ``Japanese`` with ``Japan``."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
-_QUESTION_WORD: Final = re.compile(r"[^\W\d_]+|\d(?:[\d.,]*\d)?")
 _QUOTES: Final = "*_`\"'\u201c\u201d\u2018\u2019\u00ab\u00bb"
 _REJECTING: Final = DOUBTS | HEDGES | NEGATIONS | OTHER_ANSWERS | DISBELIEF | CONTRASTS
 _JOINING: Final = frozenset({"of", "with", "between", "to", "that"})
@@ -114,11 +111,6 @@ class _Token:
     @property
     def _bare(self) -> str:
         return self.written.lstrip("(" + _QUOTES)
-
-
-def question_words(question: str) -> frozenset[str]:
-    """Return the words of ``question`` that consist only of letters or only of figures."""
-    return frozenset(_QUESTION_WORD.findall(normalize_text(question)))
 
 
 class Phrase:

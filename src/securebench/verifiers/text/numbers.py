@@ -1,4 +1,7 @@
-"""Parse numbers as models write them: with currency signs, separators, units, or at the end of an equation."""
+"""Parse numbers as models write them: with currency signs, separators or units, at the end of an equation, or in words.
+
+Numbers in words are whole and English: ``forty-two``, ``two hundred and six``, ``eight (8)``.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from securebench.families.normalization import strict_decimal
-from securebench.verifiers.final_answer import words
-from securebench.verifiers.markup import plain
-from securebench.verifiers.number_words import with_figures
-from securebench.verifiers.questions import MAX_UNIT_WORDS, may_be_a_unit
-from securebench.verifiers.remarks import is_denied
-from securebench.verifiers.vocabulary import CIRCUMSTANCES, COPULAS, CURRENCIES, NUMBER_WORDS
+from securebench.verifiers.text.questions import MAX_UNIT_WORDS, may_be_a_unit
+from securebench.verifiers.text.vocabulary import CIRCUMSTANCES, COPULAS, CURRENCIES, NUMBER_WORDS
+from securebench.verifiers.text.wording import is_denied, plain, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from securebench.verifiers.questions import Question
+    from securebench.verifiers.text.questions import Question
+
 
 _NUMBER: Final = re.compile(
     rf"""(?x) (?P<sign>[-+\u2212]?) (?:(?:us)?(?P<currency>[{CURRENCIES}]))? (?P<inner>[-\u2212]?)
@@ -26,13 +27,16 @@ _NUMBER: Final = re.compile(
     | \.[0-9]{{1,50}} ) (?P<power> e[-+]?[0-9]{{1,3}} )? (?P<suffix> [%{CURRENCIES}] )?""",
     re.IGNORECASE,
 )
+
 _ATTACHED: Final = re.compile(r"(?<=\d)(?:h|hrs?|mins?|secs?|ms|[mck]m|ft|mi|[mk]g|lbs?|oz|ml|\xb0[cfk])")
 """Units that may follow a number without a space. Single letters are missing: they may be variables or magnitudes."""
 
 _LOOSE_GROUP: Final = re.compile(r"(?<=\d)[\u2009\u202f\xa0](?=\d{3}(?!\d))")
+
 _POWER_OF_TEN: Final = re.compile(
     r"(?<=\d)\s?(?:[\u00d7x*]|\\times|\\cdot)\s?10\^(?:\{([-\u2212]?\d{1,3})\}|([-\u2212]?\d{1,3}))(?![\d.^])"
 )
+
 _UNIT_POWER: Final = re.compile(r"(?<=[mftnd])\}?\^\{?([23])\}?(?![\d.])")
 """An exponent of a unit of length: ``m^2``, ``\\text{m}^2``."""
 
@@ -40,13 +44,16 @@ _ACCOUNTING: Final = re.compile(rf"\(\s*\\?[{CURRENCIES}][\d.,]+\s*\)")
 """An amount in parentheses, which accountants use for a loss."""
 
 _PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
+
 _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
+
 _REASON: Final = re.compile(
     r"(?<=\S)\s+(?:(?:because|since|given|due)|(?<=,\s)(?:as|where|which)|(as|where|when|if|using|by))\b", re.IGNORECASE
 )
 """The start of an explanation. An equation after it does not belong to the answer. Some need an answer before them."""
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
+
 _SPOKEN_EQUALS: Final = re.compile(
     r"(?:(?<=\d)|(?<=\d[)\]]))(?: [^\W\d]{1,20})?,? (?:which )?(?:equals|is equal to|gives(?: us)?|which is) (?=[$*\d])"
     r"|(?<=\d) times (?:\d{1,20}) (?:is|are|makes) (?=[$*\d])",
@@ -248,3 +255,77 @@ def _is_explained(left: str) -> bool:
 
 def _has_digit(text: str) -> bool:
     return any(character.isdecimal() for character in text)
+
+
+_SMALL: Final = re.findall(
+    r"\w+",
+    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen""",
+)
+
+_TENS: Final = ["", "", *re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninety")]
+
+_LARGE: Final = {"million": 1_000_000, "thousand": 1_000, "hundred": 100}
+
+_VALUES: Final = {
+    **{word: value for value, word in enumerate(_SMALL)},
+    **{word: 10 * value for value, word in enumerate(_TENS) if word},
+}
+
+_WORD: Final = "(?:" + "|".join([*sorted(_VALUES, key=len, reverse=True), *_LARGE]) + ")"
+
+_RUN: Final = re.compile(rf"(?<![\w.-])(?>{_WORD}(?:(?:-|\s+(?:and\s+)?){_WORD})*)(?![\w-])", re.IGNORECASE)
+"""A whole number in words. ``three-body`` is another word and does not match."""
+
+_NO_NUMBER: Final = re.compile(
+    r"\b(?:the|no|any|every|each|this|that|which) one\b|\bone (?:of|another|more)\b", re.IGNORECASE
+)
+
+_FIGURES: Final = r"\d[\d,]{0,30}"
+
+_AND_FIGURES: Final = re.compile(rf"(?P<words>{_RUN.pattern})\s?\((?P<figures>{_FIGURES})\)", re.IGNORECASE)
+
+_AND_WORDS: Final = re.compile(rf"(?<![\w.,])(?P<figures>{_FIGURES})\s?\((?P<words>{_RUN.pattern})\)", re.IGNORECASE)
+
+
+def with_figures(text: str) -> str:
+    """Return ``text`` with its number as figures: ``They have 8 legs``, and ``8`` for ``eight (8)`` or ``8 (eight)``.
+
+    A text with a second number, in figures or in words, is returned unchanged.
+    """
+    for both in (_AND_FIGURES, _AND_WORDS):
+        text = both.sub(lambda found: _same_number(found, found["words"], found["figures"]), text)
+    if any(character.isdigit() for character in text):
+        return text
+    runs = [] if _NO_NUMBER.search(text) else list(_RUN.finditer(text))
+    value = _value_of_words(runs[0][0]) if len(runs) == 1 else None
+    return text if value is None else f"{text[: runs[0].start()]}{value}{text[runs[0].end() :]}"
+
+
+def _same_number(found: re.Match[str], words: str, figures: str) -> str:
+    return figures if str(_value_of_words(words)) == figures.replace(",", "") else found[0]
+
+
+def _value_of_words(run: str) -> int | None:
+    """Return the value of a number in words, or ``None`` if it is not well formed: ``two three``, ``ten-one``."""
+    words = [word for word in re.split(r"[\s-]+", run.lower()) if word != "and"]
+    total = group = 0
+    for word in words:
+        if word == "hundred":
+            group = max(group, 1) * 100
+        elif word in _LARGE:
+            total, group = total + max(group, 1) * _LARGE[word], 0
+        else:
+            group += _VALUES[word]
+    spoken = _in_words(total + group)
+    return total + group if words in (spoken, spoken[1:] if spoken[:1] == ["one"] else spoken) else None
+
+
+def _in_words(value: int) -> list[str]:
+    """Return the words of a number below a thousand million."""
+    for word, size in _LARGE.items():
+        if value >= size:
+            return [*_in_words(value // size), word, *(_in_words(value % size) if value % size else [])]
+    if value < len(_SMALL):
+        return [_SMALL[value]]
+    return [_TENS[value // 10], *(_in_words(value % 10) if value % 10 else [])]

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Final, cast
 from securebench.errors import FailureReason
 from securebench.families.multiple_choice import Answer, acceptable_choices
 from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
-from securebench.verifiers.final_answer import AnswerReading, position, readings, words
-from securebench.verifiers.markup import plain, unwrapped
-from securebench.verifiers.numbers import result_of
-from securebench.verifiers.phrases import Phrase, question_words
-from securebench.verifiers.remarks import is_denied, is_second_thought, is_too_long, sentences
-from securebench.verifiers.text import TextVerdict, TextVerifier
-from securebench.verifiers.vocabulary import (
+from securebench.verifiers.text.base import TextVerdict, TextVerifier
+from securebench.verifiers.text.final_answer import AnswerReading, readings
+from securebench.verifiers.text.numbers import result_of
+from securebench.verifiers.text.phrases import Phrase
+from securebench.verifiers.text.vocabulary import (
     CHOICE_FILLERS,
     DISBELIEF,
     DOUBTS,
@@ -25,11 +23,23 @@ from securebench.verifiers.vocabulary import (
     NEGATIONS,
     OTHER_CHOICES,
 )
+from securebench.verifiers.text.wording import (
+    is_denied,
+    is_second_thought,
+    is_too_long,
+    plain,
+    position,
+    question_words,
+    sentences,
+    unwrapped,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from securebench.resources import ResourceBundle
+
 
 _CLINGING: Final = "()[]{}\"'`*\u201c\u201d\u2018\u2019\u00ab\u00bb.,;:!$"
 _WIDE: Final = str.maketrans(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.vocabulary import (
+from securebench.verifiers.text.vocabulary import (
     APPROXIMATIONS,
     COMPARISONS,
     COPULAS,
@@ -29,6 +29,7 @@ from securebench.verifiers.vocabulary import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 MAX_UNIT_WORDS: Final = 3
 """The most words in the unit after a number: ``square feet``, ``fluid ounces``."""

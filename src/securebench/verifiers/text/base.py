@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
 from securebench.verifiers.base import VerificationResult, Verifier
-from securebench.verifiers.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from securebench.resources import ResourceBundle
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
+
 
 _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
     {

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.final_answer import AnswerReading, position, readings, words
-from securebench.verifiers.markup import plain, unwrapped
-from securebench.verifiers.numbers import (
+from securebench.verifiers.text.base import TextVerdict, TextVerifier
+from securebench.verifiers.text.final_answer import AnswerReading, readings
+from securebench.verifiers.text.numbers import (
     Number,
     ends_in_another_number,
     is_rounded,
@@ -23,13 +23,25 @@ from securebench.verifiers.numbers import (
     read_number,
     result_of,
 )
-from securebench.verifiers.phrases import Phrase, question_words
-from securebench.verifiers.questions import Question
-from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, is_working, sentences
-from securebench.verifiers.text import TextVerdict, TextVerifier
+from securebench.verifiers.text.phrases import Phrase
+from securebench.verifiers.text.questions import Question
+from securebench.verifiers.text.wording import (
+    explains,
+    is_denied,
+    is_second_thought,
+    is_too_long,
+    is_working,
+    plain,
+    position,
+    question_words,
+    sentences,
+    unwrapped,
+    words,
+)
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
+
 
 MAX_RIVAL_WORDS: Final = 3
 """The most words of a rival after an earlier cue. A longer text is reasoning about the answer."""

@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.markup import boxes, unwrapped
+from securebench.verifiers.text.wording import CUE, boxes, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 MAX_TEXT_BYTES: Final = 256 * 1024
 """Longer than a person would read for one answer, with room for a long chain of thought before it."""
@@ -44,11 +45,6 @@ MAX_POLITE_CHARACTERS: Final = 200
 
 MAX_OPERATOR_CHARACTERS: Final = 40
 """How far before a marked answer to look for an operator."""
-
-CUE: Final = re.compile(
-    r"\bans(?:wer)?[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))",
-    re.IGNORECASE,
-)
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )
@@ -114,10 +110,6 @@ _DIVISION: Final = re.compile(
     re.IGNORECASE,
 )
 """Where a remark may begin on the same line as its answer. A dash before a number is a minus."""
-
-_OPENING: Final = "(\"'`*“\u2018«"
-_CLOSING: Final = ")\"'`*”\u2019».,;:"
-"""Punctuation around a word that is not part of it. A sign, unit or leading decimal point is part of the word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,25 +281,6 @@ def _with_rivals(reading: AnswerReading, cued: list[tuple[int, str]]) -> AnswerR
 def _announcement(line: list[str]) -> str:
     """Return the line above an answer if it ends in a colon, such as ``This is wrong:``."""
     return f"{line[0].strip()} " if line and line[0].rstrip(" *_").endswith(":") else ""
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Return the words of ``text``, normalised, without surrounding brackets, quotes and punctuation.
-
-    A word keeps its sign, decimal point and unit: ``-5``, ``.5``, ``5%`` and ``5`` are four different words.
-    """
-    spaced = normalize_text(text).replace("\u2019", "'").split()
-    return tuple(word.lstrip(_OPENING).rstrip(_CLOSING) or word for word in spaced)
-
-
-def position(part: tuple[str, ...], whole: tuple[str, ...], start: int = 0) -> int:
-    """Return where the words ``part`` first occur in ``whole`` at or after ``start``, or -1 if they do not."""
-    if not part:
-        return -1
-    last = len(whole) - len(part)
-    return next(
-        (at for at in range(start, last + 1) if whole[at] == part[0] and whole[at : at + len(part)] == part), -1
-    )
 
 
 def _has_digit(text: str) -> bool:

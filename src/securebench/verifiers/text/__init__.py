@@ -1,0 +1,1 @@
+"""Verifiers of text answers: they compare the final answer in a text with hidden values, without a sandbox."""
