@@ -30,7 +30,7 @@ from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.tasks import DEFAULT_IMAGE
-from verifiers.repo_patch.judging_repo import (
+from securebench.testing.judging.repository import (
     COMMIT,
     FAIL_TO_PASS,
     FIXED,
@@ -39,8 +39,8 @@ from verifiers.repo_patch.judging_repo import (
     PYTEST,
     REPOSITORY,
     TEST_PATCH,
-    image_parts,
 )
+from verifiers.repo_patch.repository_image import image_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -115,9 +115,10 @@ def _missing(page: Path, wanted: set[str], found: frozenset[str], what: str) -> 
 
 
 def _error_codes() -> dict[str, str]:
-    """Return every code that the source uses, and a file that uses it. What plays a provider has none of ours."""
+    """Return every code that the source uses, and a file that uses it. Scripted providers and attacks have none."""
     codes: dict[str, str] = {}
-    for path in sorted(set(SOURCE.rglob("*.py")) - set(SOURCE.glob("testing/provider/**/*.py"))):
+    others = {path for name in ("provider", "attacks") for path in SOURCE.glob(f"testing/{name}/**/*.py")}
+    for path in sorted(set(SOURCE.rglob("*.py")) - others):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value):
                 codes.setdefault(node.value, str(path.relative_to(SOURCE)))

@@ -80,8 +80,6 @@ DATA: Final = frozenset({"verifiers/text/vocabulary.py"})
 """Files whose strings are word lists, not messages. Their docstrings and comments are checked."""
 
 LIMITS: Final = """
-docs/explanation/security.md 26
-
 docs/how-to/run-codex-and-claude.md 1
 
 docs/reference/events.md 1
@@ -91,8 +89,6 @@ docs/reference/text-answers.md 2
 docs/tutorial/first-benchmark.md 4
 
 src/securebench/harnesses 1
-
-src/securebench/testing 1
 
 src/securebench/verifiers 10
 """
@@ -118,6 +114,7 @@ _BANNED: Final = [
     for pattern, instead in BANNED.items()
 ]
 _CODE: Final = re.compile(r"`[^`\n]+`")
+_GENERATED: Final = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->", re.DOTALL)
 _ANCHOR: Final = re.compile(r"<a id=[^>]*></a>")
 _LINK_TARGET: Final = re.compile(r"\]\([^)\n]*\)")
 
@@ -131,8 +128,8 @@ def phrases(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _page(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield what is wrong in a page. Code, and where links lead, may hold any words."""
-    text = path.read_text(encoding="utf-8")
+    """Yield what is wrong in a page. Code, and where links lead, may hold any words; so may generated tables."""
+    text = _GENERATED.sub(lambda found: "\n" * found[0].count("\n"), path.read_text(encoding="utf-8"))
     for number, line in enumerate(_ANCHOR.sub("", text).splitlines(), 1):
         if len(line) > MAX_LINE:
             yield number, f"{len(line)} characters, more than {MAX_LINE}"

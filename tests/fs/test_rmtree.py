@@ -15,7 +15,7 @@ import pytest
 from bounds import processor_seconds
 from securebench.errors import StorageError
 from securebench.fs.rmtree import MARKER, make_fresh_directory, make_private_directory, remove_tree
-from workspaces import hostile
+from securebench.testing.attacks import trees
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 MAX_SECONDS = 10.0
 
 
-@pytest.mark.parametrize("name", hostile.TRAPS)
+@pytest.mark.parametrize("name", trees.TRAPS)
 def test_every_trap_is_removed(workspace: Path, host_canary: Path, name: str) -> None:
     """H08, H11, G13: whatever an agent left is gone in bounded time, and what its links lead to is not."""
-    hostile.TRAPS[name].build(workspace)
+    trees.TRAPS[name].build(workspace)
     with processor_seconds(MAX_SECONDS):
         remove_tree(workspace)
     assert not os.path.lexists(workspace)
@@ -41,7 +41,7 @@ def test_an_ordinary_user_removes_their_own(name: str) -> None:
         def build_and_remove() -> None:
             make_private_directory(root / "workspaces")
             make_fresh_directory(root / "workspaces/task")
-            hostile.TRAPS[name].build(root / "workspaces/task")
+            trees.TRAPS[name].build(root / "workspaces/task")
             remove_tree(root / "workspaces/task")
             assert [path.name for path in (root / "workspaces").iterdir()] == [MARKER]
 
@@ -60,7 +60,7 @@ def test_links_are_removed_and_not_followed(workspace: Path, host_canary: Path) 
 
 def test_few_descriptors_are_enough(workspace: Path) -> None:
     """H08: the depth of a tree does not decide how many files are open."""
-    hostile.TRAPS["deep_tree"].build(workspace)
+    trees.TRAPS["deep_tree"].build(workspace)
     before = _open_descriptors()
     peak = _peak_descriptors(lambda: remove_tree(workspace))
     assert before < peak < before + 40

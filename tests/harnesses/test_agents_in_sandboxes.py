@@ -19,7 +19,7 @@ from securebench.fs.rmtree import remove_tree
 from securebench.harnesses.command import AGENT_TARGET
 from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
-from workspaces import hostile
+from securebench.testing.attacks import trees
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[B
 
 def _install_agents(directory: Path) -> None:
     directory.mkdir(mode=0o755)
-    for module in (agent_module, hostile):
+    for module in (agent_module, trees):
         assert module.__file__ is not None
         shutil.copy(module.__file__, directory)
     for path in (directory, *directory.iterdir()):
@@ -132,17 +132,17 @@ def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
 
 
 @pytest.mark.usefixtures("no_tools")
-@pytest.mark.parametrize("name", hostile.TRAPS)
+@pytest.mark.parametrize("name", trees.TRAPS)
 def test_hostile_workspaces(real: Bench, host_canary: Path, name: str) -> None:
     """G, H: each trap that an agent can set in a container is sealed as data or a typed failure, and can be removed."""
-    trap = hostile.TRAPS[name]
-    agent_result = _run(real, name, WORKSPACE_VIEW, script="hostile.py")
+    trap = trees.TRAPS[name]
+    agent_result = _run(real, name, WORKSPACE_VIEW, script="trees.py")
     reasons = {
-        hostile.SEALED: None,
-        hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
-        hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
+        trees.SEALED: None,
+        trees.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
+        trees.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
     }
-    outcome = hostile.SEALED if name in NEVER_OF_GVISOR and real.is_gvisor else trap.outcome
+    outcome = trees.SEALED if name in NEVER_OF_GVISOR and real.is_gvisor else trap.outcome
     assert (agent_result.failure and agent_result.failure.reason) == reasons[outcome], agent_result.stderr
     assert agent_result.metadata["exit_code"] == 0
 
@@ -216,7 +216,7 @@ def test_an_ordinary_user_of_the_docker_group_runs_agents(monkeypatch: pytest.Mo
             bench = Bench(driver, root, limits=Limits())
             honest = _run(bench, "honest", replace(WORKSPACE_VIEW, environment=VIEW.environment))
             assert honest.failure is None, honest.stderr
-            locked = _run(bench, "locked_directory", WORKSPACE_VIEW, script="hostile.py")
+            locked = _run(bench, "locked_directory", WORKSPACE_VIEW, script="trees.py")
             assert locked.failure is not None
             assert locked.failure.reason is FailureReason.UNSAFE_WORKSPACE
             remove_tree(bench.workspace)

@@ -28,7 +28,7 @@ from securebench.resources import FileReference
 from securebench.sandboxes.base import MIB, Limits, Mount, workspace_user
 from securebench.sandboxes.collected import CollectedLayer
 from securebench.tasks import CandidateKind, Environment
-from workspaces import hostile
+from securebench.testing.attacks import trees
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -283,10 +283,10 @@ class TestAgentFailures:
         assert agent_result.failure is not None
         assert (agent_result.failure.reason, agent_result.failure.phase) == (reason, FailurePhase.SEAL)
 
-    @pytest.mark.parametrize("name", hostile.TRAPS)
+    @pytest.mark.parametrize("name", trees.TRAPS)
     def test_hostile_workspaces(self, bench: Bench, scripted: ScriptedDriver, host_canary: Path, name: str) -> None:
         """H: each trap in a workspace is sealed as harmless data, or a typed failure; the next run is clean."""
-        trap = hostile.TRAPS[name]
+        trap = trees.TRAPS[name]
 
         @scripted.program("agent")
         def agent(context: ProgramContext) -> None:
@@ -294,12 +294,12 @@ class TestAgentFailures:
 
         agent_result = bench.produce(WORKSPACE_VIEW)
         reasons = {
-            hostile.SEALED: None,
-            hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
-            hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
+            trees.SEALED: None,
+            trees.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
+            trees.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
         }
         assert (agent_result.failure and agent_result.failure.reason) == reasons[trap.outcome]
-        assert (agent_result.candidate is None) is (trap.outcome != hostile.SEALED)
+        assert (agent_result.candidate is None) is (trap.outcome != trees.SEALED)
         scripted.program("agent")(lambda context: context.stdout.write("x"))
         assert bench.produce().failure is None
 

@@ -21,7 +21,7 @@ from securebench.patches.model import FileVersion
 from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
 from securebench.sandboxes.docker.driver import DockerDriver
-from workspaces import hostile
+from securebench.testing.attacks import trees
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
     """Give a bench on real sandboxes, in a repository that is a trap: nothing may look for one around a workspace."""
-    hostile.TRAPS["git_fsmonitor"].build(tmp_path)
+    trees.TRAPS["git_fsmonitor"].build(tmp_path)
     bench = Bench(driver, tmp_path, limits=Limits())
     yield bench
     remove_tree(bench.workspace)
@@ -140,20 +140,20 @@ def test_a_patch_that_is_none(real: Bench, repository_view: AgentView, make: str
 
 
 REASONS = {
-    hostile.SEALED: None,
-    hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
-    hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
+    trees.SEALED: None,
+    trees.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
+    trees.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
 }
 
 
 @pytest.mark.usefixtures("no_tools")
-@pytest.mark.parametrize("name", hostile.TRAPS)
+@pytest.mark.parametrize("name", trees.TRAPS)
 def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str) -> None:
     """G, H: each trap in a repository is sealed as data or a typed failure, in bounded time, and no tool is run."""
-    trap = hostile.TRAPS[name]
+    trap = trees.TRAPS[name]
     _install(real.root / "agents")
     agent_result = real.produce(
-        repository_view, command=("python3", f"{AGENT_TARGET}/hostile.py", name), agent_dir=real.root / "agents"
+        repository_view, command=("python3", f"{AGENT_TARGET}/trees.py", name), agent_dir=real.root / "agents"
     )
     expected = REASONS[trap.in_repository]
     socketless = isinstance(real.driver, DockerDriver)  # an engine's archives have no sockets
@@ -168,11 +168,11 @@ def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str
 
 
 @pytest.mark.usefixtures("no_tools")
-@pytest.mark.parametrize("name", [name for name in hostile.TRAPS if name != "locked_workspace"])  # it is not its own
+@pytest.mark.parametrize("name", [name for name in trees.TRAPS if name != "locked_workspace"])  # it is not its own
 def test_hostile_workspaces_beside_a_repository(real: Bench, repository_view: AgentView, name: str) -> None:
     """H: what a container's root leaves in the workspace beside the repository harms nobody, and can be removed."""
     _install(real.root / "agents")
-    build = f"{FIX}; cd /workspace; exec python3 {AGENT_TARGET}/hostile.py {name}"
+    build = f"{FIX}; cd /workspace; exec python3 {AGENT_TARGET}/trees.py {name}"
     agent_result = _run(real, repository_view, build, agent_dir=real.root / "agents")
     assert agent_result.failure is None, (agent_result.failure, agent_result.stderr)
     assert dict(_delta(real, agent_result)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
@@ -182,9 +182,9 @@ def test_hostile_workspaces_beside_a_repository(real: Bench, repository_view: Ag
 
 def _install(directory: Path) -> None:
     directory.mkdir(mode=0o755)
-    assert hostile.__file__ is not None
-    shutil.copy(hostile.__file__, directory)
-    (directory / "hostile.py").chmod(0o755)
+    assert trees.__file__ is not None
+    shutil.copy(trees.__file__, directory)
+    (directory / "trees.py").chmod(0o755)
 
 
 @pytest.mark.parametrize("name", repository.VARIANTS)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bounds import processor_seconds
 from securebench.errors import ConfigError, FailureReason
 from securebench.families.normalization import normalize_text
+from securebench.testing.judging.text import verdict
 from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
 from securebench.verifiers.text.free_response import (
     MAX_WORDS,
@@ -20,7 +21,6 @@ from securebench.verifiers.text.free_response import (
     rubric_of,
     token_f1,
 )
-from verifiers.judging import verdict
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
+from securebench.testing.judging.text import verdict
 from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
 from securebench.verifiers.text.short_answer import (
     ExpectedAnswer,
     ShortAnswerVerifier,
     judge_short_answer,
 )
-from verifiers.judging import verdict
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue

@@ -12,8 +12,8 @@ import pytest
 
 from bounds import processor_seconds
 from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
+from securebench.testing.attacks import trees
 from securebench.workspaces.snapshot import Snapshot, read_file, snapshot_tree
-from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _outcome(root: Path) -> str:
         _snapshot(root)
     except TreeRefusedError as refused:
         return refused.refusal.value if refused.offenders else "refused without a word"
-    return hostile.SEALED
+    return trees.SEALED
 
 
 def _members(data: bytes) -> dict[bytes, tarfile.TarInfo]:
@@ -43,19 +43,19 @@ def _members(data: bytes) -> dict[bytes, tarfile.TarInfo]:
 
 
 @pytest.mark.usefixtures("no_tools")
-@pytest.mark.parametrize("name", hostile.TRAPS)
+@pytest.mark.parametrize("name", trees.TRAPS)
 def test_every_trap_ends_in_its_outcome(workspace: Path, host_canary: Path, name: str) -> None:
     """H01, H02, H04 to H09, H11, H17, G01 to G16: each trap is sealed as data or refused by name, in bounded time."""
-    trap = hostile.TRAPS[name]
+    trap = trees.TRAPS[name]
     trap.build(workspace)
     with processor_seconds(MAX_SECONDS):
         assert _outcome(workspace) == trap.outcome
 
 
-@pytest.mark.parametrize("name", [name for name, trap in hostile.TRAPS.items() if trap.entry in {"H01", "H05", "H11"}])
+@pytest.mark.parametrize("name", [name for name, trap in trees.TRAPS.items() if trap.entry in {"H01", "H05", "H11"}])
 def test_an_ordinary_user_sees_the_same_outcome(name: str) -> None:
     """H11: who runs SecureBench does not change what becomes of a workspace."""
-    trap = hostile.TRAPS[name]
+    trap = trees.TRAPS[name]
     with open_directory() as root:
 
         def seal() -> None:
@@ -111,14 +111,14 @@ def test_modes_survive_and_attributes_do_not(tmp_path: Path) -> None:
 
 def test_odd_names_survive_as_bytes(workspace: Path) -> None:
     """H09, A21: a name is bytes, and comes out of the archive as it went in."""
-    hostile.TRAPS["odd_names"].build(workspace)
+    trees.TRAPS["odd_names"].build(workspace)
     _, data = _snapshot(workspace)
-    assert set(_members(data)) == set(hostile.ODD_NAMES)
+    assert set(_members(data)) == set(trees.ODD_NAMES)
 
 
 def test_links_are_data(workspace: Path) -> None:
     """H02: a loop is stored as the links that it is made of, and nothing is read through it."""
-    hostile.TRAPS["link_loops"].build(workspace)
+    trees.TRAPS["link_loops"].build(workspace)
     _, data = _snapshot(workspace)
     links = {name: member.linkname for name, member in _members(data).items() if member.issym()}
     assert links == {b"self": "self", b"left": "right", b"right": "left", b"sub/here": ".."}
@@ -126,7 +126,7 @@ def test_links_are_data(workspace: Path) -> None:
 
 def test_a_hard_link_is_a_copy(workspace: Path) -> None:
     """H04: two names of one file are two files."""
-    hostile.TRAPS["hard_links"].build(workspace)
+    trees.TRAPS["hard_links"].build(workspace)
     _, data = _snapshot(workspace)
     assert all(member.isfile() and member.size == 7 for member in _members(data).values())
 

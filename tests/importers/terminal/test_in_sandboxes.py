@@ -18,17 +18,17 @@ from securebench.errors import FailureReason
 from securebench.progress import Reporter
 from securebench.sandboxes.base import MIB, Limits
 from securebench.tasks import DEFAULT_IMAGE
+from securebench.testing.judging.workspace import sealed
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.terminal_task import TerminalTaskVerifier
-from verifiers.terminal_task.judging_terminal import sealed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tasks import VerifierView
+    from securebench.testing.judging.workspace import Tree
     from securebench.verifiers.base import VerificationResult
-    from verifiers.terminal_task.judging_terminal import Tree
 
 LOG = HARBOR["environment/app.log"]
 SOLUTION: Tree = {

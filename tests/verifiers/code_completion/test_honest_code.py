@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
-from verifiers.code_completion.judging_code import judge
+from securebench.testing.judging.code import judge
 
 if TYPE_CHECKING:
     from securebench.testing.scripted_sandbox import ScriptedDriver

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
-from verifiers.code_completion.cheats import CHEATS, TESTS, Cheat
-from verifiers.code_completion.judging_code import judge
+from securebench.testing.attacks.code import CHEATS, TESTS, CodeCheat
+from securebench.testing.judging.code import judge
 from verifiers.code_completion.test_honest_code import CASES
 from weaker import possible_reasons
 
@@ -31,7 +31,7 @@ def _assert_says_nothing_of(secret: str, result: VerificationResult) -> None:
 
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")
-def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, cheat: Cheat) -> None:
+def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, cheat: CodeCheat) -> None:
     """A cheat fails, once, for a reason that fits it, and the record of it says nothing of the tests."""
     canary = f"canary{secrets.token_hex(16)}"
     tests = cheat.tests or TESTS.format(canary=canary)

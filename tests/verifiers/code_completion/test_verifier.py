@@ -12,10 +12,11 @@ import pytest
 from securebench.errors import EngineError, FailureReason, ImageError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import BASE_ENVIRONMENT, UNPRIVILEGED_USER
 from securebench.tasks import DEFAULT_IMAGE
+from securebench.testing.judging.code import artifact, context, judge, view_of
 from securebench.verifiers.code_completion import CodeCompletionVerifier
 from securebench.verifiers.code_completion.programs import ARGV
 from securebench.verifiers.code_completion.request import MAX_SOURCE_BYTES
-from verifiers.code_completion.judging_code import artifact, context, judge, local_driver, view_of
+from verifiers.code_completion.judging_code import local_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from securebench.images.build.derived.compose import Additions, Base, add_image
 from securebench.images.engine_images import load_into_engine
 from securebench.images.store.index import ImageSource, Origin
 from securebench.sandboxes.docker.driver import DockerDriver
-from verifiers.repo_patch.judging_repo import image_parts
+from verifiers.repo_patch.repository_image import image_parts
 from verifiers.repo_patch.runner_repos import repository_parts
 
 if TYPE_CHECKING:

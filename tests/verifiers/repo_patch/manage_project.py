@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import MIB, Limits
-from verifiers.repo_patch.judging_repo import Job
+from securebench.testing.judging.repository import RepositoryJob
+from securebench.testing.judging.unittests import patch
 from verifiers.repo_patch.releases import DJANGO_NEEDS, add_repository_image, download_wheels, wheel_parts
 from verifiers.repo_patch.runner_cheats import UNITTEST_RELEASE_CHEATS
-from verifiers.repo_patch.runner_repos import patch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +159,7 @@ def add_image(store: ImageStore, cache: Path, version: str, reference: str) -> N
     add_repository_image(store, files, wheel_parts(place, needs), reference)
 
 
-def job(image: str, **changes: object) -> Job:
+def job(image: str, **changes: object) -> RepositoryJob:
     """Return a task of the project."""
     given = {
         "image": image,
@@ -175,4 +175,4 @@ def job(image: str, **changes: object) -> Job:
         "timeout": 120,
         "limits": Limits(memory=1024 * MIB, output=4 * MIB),
     }
-    return Job(**{**given, **changes})  # type: ignore[arg-type] # what a test changes, it knows
+    return RepositoryJob(**{**given, **changes})  # type: ignore[arg-type] # what a test changes, it knows

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from image_archives import directory, file, layer
 from securebench.images.build.derived.compose import Additions, Base, add_image
 from securebench.images.store.index import ImageSource, Origin
-from verifiers.repo_patch.judging_repo import COMMIT, REPOSITORY
+from securebench.testing.judging.repository import COMMIT, REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

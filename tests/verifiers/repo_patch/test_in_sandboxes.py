@@ -9,8 +9,7 @@ import pytest
 from securebench.errors import FailureReason, MaterializationError
 from securebench.patches.model import FileVersion
 from securebench.sandboxes.base import MIB, Limits
-from verifiers.repo_patch.cheats import CHEATS, PRODUCT_CHEATS
-from verifiers.repo_patch.judging_repo import (
+from securebench.testing.judging.repository import (
     BROKEN,
     EVERYTHING,
     FAIL_TO_PASS,
@@ -18,8 +17,9 @@ from verifiers.repo_patch.judging_repo import (
     PASS_TO_PASS,
     PYTEST,
     TEST_PATCH,
-    Job,
+    RepositoryJob,
 )
+from verifiers.repo_patch.cheats import CHEATS, PRODUCT_CHEATS
 from weaker import possible_reasons
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ COMMANDS: dict[str, Any] = {
 @pytest.mark.every_driver
 def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """An honest fix passes, however pytest is called; its evidence is whole, and says so."""
-    verdict = Job(command=command, image=image).judge(driver, tmp_path, FIX)
+    verdict = RepositoryJob(command=command, image=image).judge(driver, tmp_path, FIX)
     assert verdict.reason is None, (verdict.message, verdict.metadata)
     evidence: Any = verdict.metadata["evidence"]
     assert evidence["kind"] == "test_by_test"
@@ -58,7 +58,7 @@ def test_other_commands_are_judged_by_their_exit_code(
     command: Any, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """A command that is not plainly pytest's passes with exit code 0, and the record says that this is less."""
-    job = Job(command=command, image=image, expect={})
+    job = RepositoryJob(command=command, image=image, expect={})
     right = job.judge(driver, tmp_path / "right", FIX)
     wrong = job.judge(driver, tmp_path / "wrong", {"README.md": "x\n"})
     assert (right.reason, right.metadata["evidence"]) == (None, {"kind": "exit_code"})
@@ -70,10 +70,12 @@ def test_a_task_that_requires_evidence_does_not_pass_by_its_exit_code(
 ) -> None:
     """A file that looks up its own names takes no controls, so its pass is worth no more than an exit code."""
     patch = TEST_PATCH.replace("-1,5 +1,17", "-1,5 +1,18").replace("+import pytest\n", "+import pytest\n+globals()\n")
-    plain = Job(image=image, test_patch=patch).judge(driver, tmp_path / "plain", FIX)
+    plain = RepositoryJob(image=image, test_patch=patch).judge(driver, tmp_path / "plain", FIX)
     evidence: Any = plain.metadata["evidence"]
     assert (plain.reason, evidence["kind"]) == (None, "exit_code")
-    strict = Job(image=image, test_patch=patch, require="test_by_test").judge(driver, tmp_path / "strict", FIX)
+    strict = RepositoryJob(image=image, test_patch=patch, require="test_by_test").judge(
+        driver, tmp_path / "strict", FIX
+    )
     assert strict.reason is FailureReason.NO_VERDICT
     assert "the task requires some" in strict.message
 
@@ -81,8 +83,8 @@ def test_a_task_that_requires_evidence_does_not_pass_by_its_exit_code(
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Each is refused for what it changes, and where its author allows all of that, it still does not pass."""
-    plain = Job(image=image).judge(driver, tmp_path / "default", CHEATS[name])
-    lenient = Job(image=image, policy=EVERYTHING).judge(driver, tmp_path / "lenient", CHEATS[name])
+    plain = RepositoryJob(image=image).judge(driver, tmp_path / "default", CHEATS[name])
+    lenient = RepositoryJob(image=image, policy=EVERYTHING).judge(driver, tmp_path / "lenient", CHEATS[name])
     assert plain.reason is not None
     assert lenient.reason is not None
     if name not in PRODUCT_CHEATS:
@@ -105,7 +107,7 @@ def test_what_a_cheat_did_is_told(
     name: str, reason: FailureReason, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """Tampering is told from tests that fail."""
-    assert Job(image=image).judge(driver, tmp_path, CHEATS[name]).reason is reason
+    assert RepositoryJob(image=image).judge(driver, tmp_path, CHEATS[name]).reason is reason
 
 
 @pytest.mark.every_driver
@@ -113,7 +115,7 @@ def test_the_candidate_that_changes_nothing_that_matters_fails(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """The tests of the task are run, and not those of the image, which pass."""
-    verdict = Job(image=image).judge(driver, tmp_path, {"README.md": "Better numbers.\n"})
+    verdict = RepositoryJob(image=image).judge(driver, tmp_path, {"README.md": "Better numbers.\n"})
     assert verdict.reason is FailureReason.TESTS_FAILED
     evidence: Any = verdict.metadata["evidence"]
     assert evidence["missed"] == ["fail_to_pass/0", "fail_to_pass/1", "fail_to_pass/2"]
@@ -123,7 +125,7 @@ def test_the_candidate_that_changes_nothing_that_matters_fails(
 def test_every_expected_test_must_have_run(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """An id that pytest did not name fails, though everything that ran has passed."""
     expect = {"fail_to_pass": [*FAIL_TO_PASS, "tests/test_numbers.py::test_triple"], "pass_to_pass": PASS_TO_PASS}
-    verdict = Job(image=image, expect=expect).judge(driver, tmp_path, FIX)
+    verdict = RepositoryJob(image=image, expect=expect).judge(driver, tmp_path, FIX)
     assert verdict.reason is FailureReason.TESTS_FAILED
     assert "fail_to_pass/3" in verdict.message
 
@@ -131,7 +133,7 @@ def test_every_expected_test_must_have_run(driver: SandboxDriver, image: str, tm
 def test_without_expected_ids_no_test_may_fail(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """All that is run must pass, and something must."""
     broken_half = FIXED.replace("/ 2", "/ 3")
-    job = Job(image=image, expect={})
+    job = RepositoryJob(image=image, expect={})
     assert job.judge(driver, tmp_path / "a", FIX).passed
     assert job.judge(driver, tmp_path / "b", {"project/numbers.py": broken_half}).reason is FailureReason.TESTS_FAILED
 
@@ -157,7 +159,7 @@ while frame:
 
 def test_tests_that_a_change_makes_vanish_are_missed(oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
     """Without expected ids, every test that there is without the change must have run; others may pass."""
-    job = Job(image=oci_image, command=["pytest", "tests"], test_patch=TEST_PATCH + MORE_TESTS, expect={})
+    job = RepositoryJob(image=oci_image, command=["pytest", "tests"], test_patch=TEST_PATCH + MORE_TESTS, expect={})
     fixed = job.judge(oci_driver, tmp_path / "fixed", FIX)
     evidence: Any = fixed.metadata["evidence"]
     assert (fixed.reason, evidence["collection"], evidence["collected"]) == (None, "complete", 4), fixed
@@ -181,7 +183,7 @@ def test_odd_names_are_laid_out_as_they_are(
         "assert b'x' not in names and not os.path.exists('tests/odd');"
         "assert open('new/-n/$HOME').read() == 'odd\\n' and os.access('run me', os.X_OK)"
     )
-    job = Job(image=image, command=["python3", "-c", check], expect={}, policy=EVERYTHING)
+    job = RepositoryJob(image=image, command=["python3", "-c", check], expect={}, policy=EVERYTHING)
     verdict = job.judge(driver, tmp_path, changes)
     assert verdict.reason is None, verdict
 
@@ -195,21 +197,21 @@ def test_the_environment_of_a_check_is_fixed(driver: SandboxDriver, image: str, 
         "assert known <= set(e) <= known | {'PWD', 'HOSTNAME', 'SHLVL', 'OLDPWD', '_', 'LC_CTYPE'}, e;"
         "assert os.getcwd() == '/srv/project/project'; assert not os.listdir('/opt/securebench/changes')"
     )
-    job = Job(image=image, command=["python3", "-c", check], expect={}, workdir="/srv/project/project")
+    job = RepositoryJob(image=image, command=["python3", "-c", check], expect={}, workdir="/srv/project/project")
     verdict = job.judge(driver, tmp_path, FIX)
     assert verdict.reason is None, verdict
 
 
 def test_a_working_directory_that_is_gone_is_a_failure(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """A change that takes the tests' working directory away fails, and is not tried again."""
-    job = Job(image=image, command=["true"], expect={}, workdir="/srv/project/project")
+    job = RepositoryJob(image=image, command=["true"], expect={}, workdir="/srv/project/project")
     verdict = job.judge(driver, tmp_path, dict.fromkeys(("project/__init__.py", "project/numbers.py")))
     assert verdict.reason is FailureReason.NO_VERDICT, verdict
 
 
 def test_a_file_is_no_working_directory(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """A change that puts a file where the tests are to run fails, also where a runtime would run them nevertheless."""
-    job = Job(image=image, command=["true"], expect={}, workdir="/srv/project/project")
+    job = RepositoryJob(image=image, command=["true"], expect={}, workdir="/srv/project/project")
     changes: dict[str, Any] = dict.fromkeys(("project/__init__.py", "project/numbers.py"))
     verdict = job.judge(driver, tmp_path, {**changes, "project": "a file\n"})
     assert verdict.reason is FailureReason.NO_VERDICT, verdict
@@ -218,7 +220,7 @@ def test_a_file_is_no_working_directory(driver: SandboxDriver, image: str, tmp_p
 def test_a_check_has_no_network(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """There is no interface but the loopback."""
     check = "import socket; assert [n for _, n in socket.if_nameindex() if n != 'lo'] == []"
-    assert Job(image=image, command=["python3", "-c", check], expect={}).judge(driver, tmp_path, FIX).passed
+    assert RepositoryJob(image=image, command=["python3", "-c", check], expect={}).judge(driver, tmp_path, FIX).passed
 
 
 ENDINGS: dict[str, tuple[str, FailureReason]] = {
@@ -237,20 +239,20 @@ def test_who_breaks_the_check_has_failed(
     code: str, reason: FailureReason, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """Time, memory and output are the candidate's: using them up is a failure with its name, and no error to retry."""
-    job = Job(image=image, command=[*PYTEST, "-s"], timeout=10, limits=Limits(memory=128 * MIB, output=MIB))
+    job = RepositoryJob(image=image, command=[*PYTEST, "-s"], timeout=10, limits=Limits(memory=128 * MIB, output=MIB))
     result = job.judge(driver, tmp_path, {"project/numbers.py": f"{FIXED}\n{code}\n"})
     assert result.reason in possible_reasons(driver, {reason})
 
 
 def test_a_command_that_is_not_there_gives_no_verdict(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Nothing ran: that is no pass, whoever is to blame."""
-    job = Job(image=image, command=["no-such-program"], expect={})
+    job = RepositoryJob(image=image, command=["no-such-program"], expect={})
     assert job.judge(driver, tmp_path, FIX).reason is FailureReason.NO_VERDICT
 
 
 def test_what_selects_nothing_gives_no_verdict(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Where only the tests that must fail ran, nothing is known."""
-    job = Job(image=image, command=[*PYTEST, "-k", "nothing_is_called_so"], expect={})
+    job = RepositoryJob(image=image, command=[*PYTEST, "-k", "nothing_is_called_so"], expect={})
     assert job.judge(driver, tmp_path, FIX).reason is FailureReason.NO_VERDICT
 
 
@@ -272,7 +274,7 @@ def test_the_candidate_is_carried_over_to_what_the_setup_made(
 ) -> None:
     """Where the task's setup changed the same file, both changes are in what is judged."""
     check = "import project.numbers as n; assert n.LIMIT == 10 and n.double(2) == 4"
-    job = Job(image=image, setup_patch=SETUP, command=["python3", "-c", check], expect={})
+    job = RepositoryJob(image=image, setup_patch=SETUP, command=["python3", "-c", check], expect={})
     assert job.judge(driver, tmp_path / "fits", FIX).passed
     clash = {"project/numbers.py": FIXED.replace("number / 2", "number // 2")}
     assert job.judge(driver, tmp_path / "clash", clash).reason is FailureReason.PATCH_DOES_NOT_APPLY
@@ -290,7 +292,7 @@ def test_tests_are_put_back_where_a_candidate_may_change_them(
         "conftest.py": "raise SystemExit(0)\n",
         "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--collect-only'\n",
     }
-    verdict = Job(image=image, policy=EVERYTHING).judge(driver, tmp_path, changes)
+    verdict = RepositoryJob(image=image, policy=EVERYTHING).judge(driver, tmp_path, changes)
     assert verdict.reason is None, verdict
     assert verdict.metadata["restored"] == ["conftest.py", "pyproject.toml"]
 
@@ -302,7 +304,7 @@ def test_tests_that_nothing_names_are_put_back_too(driver: SandboxDriver, image:
         "tests/test_numbers.py": "def test_half(): pass\n",
         "tests/test_new.py": "def test_new(): pass\n",
     }
-    job = Job(image=image, command=["pytest", "tests"], test_patch="", expect={}, policy=EVERYTHING)
+    job = RepositoryJob(image=image, command=["pytest", "tests"], test_patch="", expect={}, policy=EVERYTHING)
     verdict = job.judge(driver, tmp_path, changes)
     assert verdict.reason is FailureReason.TESTS_FAILED
     assert verdict.metadata["restored"] == ["tests/test_numbers.py"]
@@ -312,7 +314,7 @@ def test_tests_that_nothing_names_are_put_back_too(driver: SandboxDriver, image:
 def test_another_commit_is_no_score(commit: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """An image that is at another commit is the task's fault, and no candidate's."""
     with pytest.raises(MaterializationError) as caught:
-        Job(image=image, base_commit=commit).judge(driver, tmp_path, FIX)
+        RepositoryJob(image=image, base_commit=commit).judge(driver, tmp_path, FIX)
     assert caught.value.code == "base-commit-mismatch"
 
 
@@ -324,5 +326,5 @@ def test_a_task_whose_patches_do_not_fit_is_no_score(
 ) -> None:
     """A patch of the task's that cannot be used is the task's fault, and its text is not shown."""
     with pytest.raises(MaterializationError) as caught:
-        Job(image=image, **patches).judge(driver, tmp_path, FIX)
+        RepositoryJob(image=image, **patches).judge(driver, tmp_path, FIX)
     assert "half" not in str(caught.value)

@@ -9,9 +9,10 @@ import pytest
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import MaterializationError
 from securebench.progress import Reporter
+from securebench.testing.judging.repository import LIMITS, TEST_PATCH, RepositoryJob
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.repo_patch import RepoPatchVerifier
-from verifiers.repo_patch.judging_repo import LIMITS, PLAIN_PYTHON, TEST_PATCH, Job
+from verifiers.repo_patch.repository_image import PLAIN_PYTHON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 
-def check(job: Job, driver: SandboxDriver, scratch: Path) -> None:
+def check(job: RepositoryJob, driver: SandboxDriver, scratch: Path) -> None:
     """Check a task, as it is before its agent runs."""
     context = VerifyContext(
         driver=driver, policy=VerificationPolicy(), report=Reporter([]), limits=LIMITS, scratch=scratch
@@ -29,7 +30,7 @@ def check(job: Job, driver: SandboxDriver, scratch: Path) -> None:
 
 def test_a_right_task_is_found_right(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """The task that the other tests judge by can be judged."""
-    check(Job(image=image), driver, tmp_path)
+    check(RepositoryJob(image=image), driver, tmp_path)
 
 
 _UNFIT_PATCH = TEST_PATCH.replace("assert half(4) == 2", "assert other")
@@ -73,6 +74,6 @@ def test_a_wrong_task_is_refused(driver: SandboxDriver, image: str, tmp_path: Pa
     """D108: the commit, the patches and the command must fit the image, which must have what the command needs."""
     code, message, changes = _WRONG[name]
     with pytest.raises(MaterializationError) as refused:
-        check(Job(image=image, **changes), driver, tmp_path)
+        check(RepositoryJob(image=image, **changes), driver, tmp_path)
     assert refused.value.code == code
     assert message in refused.value.message

@@ -16,7 +16,7 @@ from securebench.errors import FailureReason
 from securebench.images.engine_images import load_into_engine
 from securebench.sandboxes.base import MIB, Limits
 from securebench.sandboxes.docker.driver import DockerDriver
-from verifiers.repo_patch.judging_repo import Job
+from securebench.testing.judging.repository import RepositoryJob
 from verifiers.repo_patch.releases import RELEASES
 from verifiers.repo_patch.runner_cheats import SYMPY_RELEASE_CHEATS, UNITTEST_RELEASE_CHEATS
 
@@ -87,7 +87,7 @@ def _judge(
 ) -> None:
     """Judge the fix, a change that does nothing, and ``cheats``, which are appended to the module with the bug."""
     release, bug, reference, text = case
-    job = Job(
+    job = RepositoryJob(
         image=reference,
         command=[*release.command, bug.label],
         test_patch="",

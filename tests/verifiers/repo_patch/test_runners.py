@@ -7,25 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import FailureReason
-from verifiers.repo_patch.judging_repo import BROKEN, EVERYTHING, FIXED
-from verifiers.repo_patch.runner_cheats import SYMPY_CHEATS, SYMPY_VANISHING, UNITTEST_CHEATS, VANISHING
-from verifiers.repo_patch.runner_repos import (
-    SYMPY_BROKEN,
-    SYMPY_FIXED,
-    UNITTEST_COMMANDS,
-    manage_job,
-    script_job,
-    sympy_job,
-    unittest_job,
-)
+from securebench.testing.attacks.repositories import UNITTEST_CHEATS
+from securebench.testing.judging.repository import BROKEN, EVERYTHING, FIXED
+from securebench.testing.judging.unittests import UNITTEST_COMMANDS, unittest_job
+from verifiers.repo_patch.runner_cheats import SYMPY_CHEATS, SYMPY_VANISHING, VANISHING
+from verifiers.repo_patch.runner_repos import SYMPY_BROKEN, SYMPY_FIXED, manage_job, script_job, sympy_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from securebench.sandboxes.base import SandboxDriver
+    from securebench.testing.judging.repository import RepositoryJob
     from securebench.verifiers.base import VerificationResult
-    from verifiers.repo_patch.judging_repo import Job
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
 FIX = {"project/numbers.py": FIXED}
@@ -57,7 +51,7 @@ def test_a_fix_passes_by_its_tests(
 
 @pytest.mark.parametrize(("script", "job"), [("tests/runtests.py", script_job), ("manage.py", manage_job)])
 def test_a_script_of_the_repository_may_run_them(
-    script: str, job: Callable[..., Job], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+    script: str, job: Callable[..., RepositoryJob], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
 ) -> None:
     """Its tests are run in one process, as the task has the script."""
     _evidence(job(oci_image).judge(oci_driver, tmp_path / "fix", FIX))
@@ -127,7 +121,7 @@ def test_cheats_against_unittest_fail(name: str, oci_driver: SandboxDriver, oci_
 @pytest.mark.parametrize("job", [script_job, manage_job], ids=["script", "manage"])
 @pytest.mark.parametrize("name", ["os._exit(0) at import", "call succeeds", "no assertions", "fake runner"])
 def test_cheats_against_a_script_fail(
-    name: str, job: Callable[..., Job], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+    name: str, job: Callable[..., RepositoryJob], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
 ) -> None:
     """The same where a script of the repository starts unittest."""
     verdict = job(oci_image).judge(oci_driver, tmp_path, UNITTEST_CHEATS[name])

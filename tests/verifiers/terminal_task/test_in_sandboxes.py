@@ -16,8 +16,8 @@ from securebench.execution.verifier_output import VerifierOutput
 from securebench.progress import Reporter
 from securebench.results.redaction import Redactor
 from securebench.tasks import CandidateKind, Environment
-from verifiers.terminal_task.cheats import CHEATS, CHECKER, SOLUTION, Cheat
-from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, write_tree
+from securebench.testing.attacks.workspaces import CHEATS, CHECKER, SOLUTION, WorkspaceCheat
+from securebench.testing.judging.workspace import CHECK, TreeLink, WorkspaceJob, write_tree
 from weaker import has_all_memory, possible_reasons
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import SandboxDriver
-    from verifiers.terminal_task.judging_terminal import Tree
+    from securebench.testing.judging.workspace import Tree
 
 _SETTLED = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'path': sys.path}))"
 
 
-def _job(canary: str = "x") -> Job:
-    return Job(files={"check.py": CHECKER.replace("{canary}", canary)})
+def _job(canary: str = "x") -> WorkspaceJob:
+    return WorkspaceJob(files={"check.py": CHECKER.replace("{canary}", canary)})
 
 
 def test_the_known_solution_passes(driver: SandboxDriver, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_known_solution_passes(driver: SandboxDriver, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")
-def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, tmp_path: Path, cheat: Cheat) -> None:
+def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, tmp_path: Path, cheat: WorkspaceCheat) -> None:
     """A cheat fails, once, for a reason that fits it, and the record of it says nothing of the checker."""
     canary = f"canary{secrets.token_hex(16)}"
     plant = f"#!/bin/sh\nfor f in '{host_canary}' '{host_canary.parent}/x'; do (echo x > $f) 2>/dev/null; done\n"
@@ -57,7 +57,7 @@ def test_a_checker_line_with_a_shell_cannot_be_led_astray(driver: SandboxDriver,
     """A06, A07, D01, D11: a command line meets the image's tools, none of the workspace, no start-up file of it."""
     line = "set -e; test \"$(python3 -c 'print(6 * 7)')\" = 42; env | grep -q x_marks && exit 9; exit 5"
     tree = {"python3": "#!/bin/sh\necho 42\n", "sh": "#!/bin/sh\nexit 0\n", ".profile": "exit 0\n", ".env": "exit 0\n"}
-    result = Job(checker={"command": line}).judge(driver, tmp_path, dict(tree))
+    result = WorkspaceJob(checker={"command": line}).judge(driver, tmp_path, dict(tree))
     assert result.metadata["exit_code"] == 5
 
 
@@ -86,7 +86,7 @@ def test_the_checkers_surroundings_are_known_to_the_last_variable(driver: Sandbo
             "/usr/lib/python3/dist-packages",
         ],
     }
-    job = Job(
+    job = WorkspaceJob(
         files={"check.py": _SETTLED}, hidden={"expected_state": expected}, environment=Environment(workdir="/app")
     )
     result = job.judge(driver, tmp_path, {"json.py": "raise SystemExit(0)", ".bashrc": "export X=1"})
@@ -120,7 +120,7 @@ def test_an_interpreter_in_the_workspace_loads_nothing_of_it(driver: SandboxDriv
     The checker's own neighbour, which a pack puts beside it, is.
     """
     checks = "import helper, json, pathlib, sys\nsys.exit(helper.CODE)\n"
-    job = Job(checker={"command": line}, files={"check.py": checks, "helper.py": "CODE = 5\n"})
+    job = WorkspaceJob(checker={"command": line}, files={"check.py": checks, "helper.py": "CODE = 5\n"})
     assert job.judge(driver, tmp_path, {**_SHADOWS, "data": "no JSON"}).metadata["exit_code"] == 5
 
 
@@ -132,8 +132,8 @@ def test_the_workspace_is_writable_and_the_inputs_are_not(driver: SandboxDriver,
         " ! mv securebench s2; ! rm -rf securebench; ! chmod 777 securebench/evaluation_inputs;"
         " ! umount securebench; test -f securebench/evaluation_inputs/check.py"
     )
-    job = Job(checker={"command": line}, files={"check.py": "x"})
-    result = job.judge(driver, tmp_path, {"data": "x", "run": "#!/bin/sh\n", "there": Link("data")})
+    job = WorkspaceJob(checker={"command": line}, files={"check.py": "x"})
+    result = job.judge(driver, tmp_path, {"data": "x", "run": "#!/bin/sh\n", "there": TreeLink("data")})
     assert result.passed, result.metadata
 
 
@@ -154,7 +154,7 @@ def test_modes_and_links_survive(driver: SandboxDriver, tmp_path: Path) -> None:
     for name, target in links.items():
         (left / "venv" / name).symlink_to(target)
     candidate = CandidateStore(tmp_path / "candidates").seal_tree(CandidateKind.WORKSPACE, left)
-    job = Job(checker={"command": line}, environment=Environment(workdir="/app"))
+    job = WorkspaceJob(checker={"command": line}, environment=Environment(workdir="/app"))
     result = job.judge_sealed(driver, tmp_path, candidate)
     assert result.passed, result.metadata
 
@@ -171,19 +171,19 @@ def test_modes_and_links_survive(driver: SandboxDriver, tmp_path: Path) -> None:
 )
 def test_a_comparison_with_itself_is_no_pass(driver: SandboxDriver, tmp_path: Path, line: str, target: str) -> None:
     """A13: through links of the kernel, a checker would compare an evaluation input with itself."""
-    job = Job(checker={"command": line}, files={"check.py": "hidden"})
-    result = job.judge(driver, tmp_path, {"out.txt": Link(target)})
+    job = WorkspaceJob(checker={"command": line}, files={"check.py": "hidden"})
+    result = job.judge(driver, tmp_path, {"out.txt": TreeLink(target)})
     assert result.reason is FailureReason.UNSAFE_WORKSPACE
 
 
 @pytest.mark.parametrize("target", ["there", "/app/there", "nowhere/yet", "./there/../there"])
 def test_a_checker_starts_behind_a_link_of_the_workspace(driver: SandboxDriver, tmp_path: Path, target: str) -> None:
     """A working directory that is reached through a link is where the sandbox finds it, and is made if missing."""
-    job = Job(
+    job = WorkspaceJob(
         checker={"command": "cd -P . && case $PWD in /app/*/dir) exit 0; esac; exit 4", "workdir": "/app/sub/dir"},
         environment=Environment(workdir="/app"),
     )
-    result = job.judge(driver, tmp_path, {"there/x": "", "sub": Link(target)})
+    result = job.judge(driver, tmp_path, {"there/x": "", "sub": TreeLink(target)})
     assert result.passed, result.metadata
 
 
@@ -195,7 +195,7 @@ def test_closed_directories_keep_nothing_from_its_place(driver: SandboxDriver, t
         (left / name).chmod(0o500 if (left / name).is_dir() else 0o400)
     candidate = CandidateStore(tmp_path / "candidates").seal_tree(CandidateKind.WORKSPACE, left)
     line = "test $(cat ../../data/in/x.csv) = 1 && python3 /app/securebench/evaluation_inputs/check.py"
-    job = Job(
+    job = WorkspaceJob(
         checker={"command": line, "workdir": "/app/work/new"},
         files={"check.py": ""},
         public={"data/in/x.csv": "1"},
@@ -209,7 +209,7 @@ def test_what_a_checker_prints_can_be_kept(driver: SandboxDriver, tmp_path: Path
     """D170: a pack's owner can see why a checker fails."""
     printed = VerifierOutput()
     observed = ObservedDriver(driver, Reporter([]), show_output=False, printed=printed)
-    result = Job(checker={"command": "echo found 3; echo wanted 4 >&2; exit 5"}).judge(observed, tmp_path, {})
+    result = WorkspaceJob(checker={"command": "echo found 3; echo wanted 4 >&2; exit 5"}).judge(observed, tmp_path, {})
     assert result.reason is FailureReason.CHECK_FAILED
     assert printed.text(Redactor()) == "$ /bin/sh (exit 5)\n[stdout]\nfound 3\n[stderr]\nwanted 4\n"
 
@@ -217,7 +217,7 @@ def test_what_a_checker_prints_can_be_kept(driver: SandboxDriver, tmp_path: Path
 def test_a_printed_state_is_compared_on_the_host(driver: SandboxDriver, tmp_path: Path) -> None:
     """A state that the checker finds in the workspace is compared with the hidden one."""
     printing = "import json; print('checked'); print(json.dumps({'lines': len(open('out.txt').readlines())}))"
-    job = Job(files={"check.py": printing}, hidden={"expected_state": {"lines": 2}})
+    job = WorkspaceJob(files={"check.py": printing}, hidden={"expected_state": {"lines": 2}})
     assert job.judge(driver, tmp_path / "right", {"out.txt": "a\nb\n"}).passed
     wrong = job.judge(driver, tmp_path / "wrong", {"out.txt": "a\n"})
     assert wrong.reason is FailureReason.STATE_MISMATCH
@@ -238,7 +238,7 @@ def test_the_hidden_state_is_nowhere_in_the_sandbox(driver: SandboxDriver, tmp_p
         "            except OSError: pass\n"
         "print('null')\n"
     )
-    job = Job(files={"check.py": look}, hidden={"expected_state": [canary]})
+    job = WorkspaceJob(files={"check.py": look}, hidden={"expected_state": [canary]})
     result = job.judge(driver, tmp_path, {})
     assert result.reason is FailureReason.STATE_MISMATCH, result.metadata
     assert canary not in repr(result)
@@ -246,7 +246,7 @@ def test_the_hidden_state_is_nowhere_in_the_sandbox(driver: SandboxDriver, tmp_p
 
 def test_a_check_that_hangs_is_ended(driver: SandboxDriver, tmp_path: Path) -> None:
     """A check ends at its time limit, with all that the candidate left running in it."""
-    job = Job(checker={"command": "./run & sleep 60", "timeout_seconds": 1})
+    job = WorkspaceJob(checker={"command": "./run & sleep 60", "timeout_seconds": 1})
     result = job.judge(driver, tmp_path, {"run": "#!/bin/sh\nsetsid sleep 60\n"})
     assert result.reason is FailureReason.CANDIDATE_TIMEOUT
     assert result.metadata["exit_code"] == 124
@@ -256,23 +256,23 @@ def test_a_memory_bomb_in_the_checkers_place_is_out_of_memory(driver: SandboxDri
     """A18: a check whose own process is killed for its memory is a failure, with that reason, and not tried again."""
     if has_all_memory(driver):
         pytest.skip("it is given the memory: this driver says that it does not limit it")
-    job = Job(checker={"command": ["python3", "-c", "x = bytearray(1 << 31)"]})
+    job = WorkspaceJob(checker={"command": ["python3", "-c", "x = bytearray(1 << 31)"]})
     reason = job.judge(driver, tmp_path, {}).reason
     assert reason in possible_reasons(driver, {FailureReason.CANDIDATE_OUT_OF_MEMORY})
 
 
-@pytest.mark.parametrize("there", ["", Link("/nowhere"), Link("sub")], ids=["file", "link to nothing", "loop"])
-def test_a_checker_that_cannot_start_is_a_failure(driver: SandboxDriver, tmp_path: Path, there: str | Link) -> None:
+@pytest.mark.parametrize("there", ["", TreeLink("/nowhere"), TreeLink("sub")], ids=["file", "link to nothing", "loop"])
+def test_a_checker_that_cannot_start_is_a_failure(driver: SandboxDriver, tmp_path: Path, there: str | TreeLink) -> None:
     """A18: what the candidate put where the checker starts, or in the place of its program, earns no other try."""
-    starts = Job(checker={"command": "exit 0", "workdir": "/workspace/sub"})
+    starts = WorkspaceJob(checker={"command": "exit 0", "workdir": "/workspace/sub"})
     assert starts.judge(driver, tmp_path / "workdir", {"sub": there}).reason is FailureReason.NO_VERDICT
-    runs = Job(checker={"command": ["/workspace/sub"]})
+    runs = WorkspaceJob(checker={"command": ["/workspace/sub"]})
     assert runs.judge(driver, tmp_path / "program", {"sub": there}).reason is FailureReason.CHECK_FAILED
 
 
 def test_a_checker_starts_in_a_directory_that_was_left_out(driver: SandboxDriver, tmp_path: Path) -> None:
     """A working directory that is missing from the workspace is made, empty."""
-    job = Job(checker={"command": 'test -z "$(ls)"', "workdir": "/workspace/sub/dir"})
+    job = WorkspaceJob(checker={"command": 'test -z "$(ls)"', "workdir": "/workspace/sub/dir"})
     assert job.judge(driver, tmp_path, {"sub": None}).passed
 
 
@@ -286,7 +286,7 @@ def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
         "try:\n    os.chroot('root')\nexcept PermissionError:\n    print('\"refused\"')\n"
         "else:\n    print('\"' + ' '.join(sorted(os.listdir('/'))) + '\"')\n"
     )
-    job = Job(
+    job = WorkspaceJob(
         files={"check.py": script},
         evals={"needed_commands": ["chroot"]} if needed else {},
         hidden={"expected_state": "hello" if needed else "refused"},
@@ -298,7 +298,9 @@ def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
 
 def test_a_file_of_the_checker_may_not_be_shadowed_from_its_directory(driver: SandboxDriver, tmp_path: Path) -> None:
     """A09: modules of the workspace are not found by a checker that lies among the evaluation inputs."""
-    job = Job(files={"check.py": "import json, helper\nraise SystemExit(helper.CODE)\n", "helper.py": "CODE = 7\n"})
+    job = WorkspaceJob(
+        files={"check.py": "import json, helper\nraise SystemExit(helper.CODE)\n", "helper.py": "CODE = 7\n"}
+    )
     result = job.judge(driver, tmp_path, {"helper.py": "CODE = 0\n", "json.py": "raise SystemExit(0)\n"})
     assert result.metadata["exit_code"] == 7
     assert CHECK.endswith("check.py")

@@ -10,22 +10,22 @@ from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import FailureReason, MaterializationError
 from securebench.progress import Reporter
 from securebench.tasks import Environment
+from securebench.testing.judging.workspace import CHECK, LIMITS, WorkspaceJob
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.terminal_task import TerminalTaskVerifier
 from securebench.verifiers.terminal_task.preflight import necessary_command
-from verifiers.terminal_task.judging_terminal import CHECK, LIMITS, Job
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import SandboxDriver
-    from verifiers.terminal_task.judging_terminal import Tree
+    from securebench.testing.judging.workspace import Tree
 
 _APP = Environment(workdir="/app")
 _MISSING = "no-such-program"
 
 
-def check(job: Job, driver: SandboxDriver, root: Path) -> None:
+def check(job: WorkspaceJob, driver: SandboxDriver, root: Path) -> None:
     """Check a task, as it is before its agent runs."""
     scratch = root / "before"
     scratch.mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_a_checker_that_cannot_start_is_refused(driver: SandboxDriver, tmp_path:
     """Programs, files, interpreters and modules that are missing for certain make a task unusable."""
     command, files = _UNUSABLE[name]
     with pytest.raises(MaterializationError, match="cannot start") as refused:
-        check(Job(checker={"command": command}, files=files, environment=_APP), driver, tmp_path)
+        check(WorkspaceJob(checker={"command": command}, files=files, environment=_APP), driver, tmp_path)
     assert refused.value.code == "checker-missing"
 
 
@@ -149,13 +149,13 @@ _USABLE: dict[str, tuple[Any, dict[str, str]]] = {
 def test_what_may_work_is_not_refused(driver: SandboxDriver, tmp_path: Path, name: str) -> None:
     """A task is not refused for what a candidate may bring, or a checker may do without."""
     command, files = _USABLE[name]
-    check(Job(checker={"command": command}, files=files, environment=_APP), driver, tmp_path)
+    check(WorkspaceJob(checker={"command": command}, files=files, environment=_APP), driver, tmp_path)
 
 
 def test_an_executable_without_an_interpreter_is_refused_in_an_array(driver: SandboxDriver, tmp_path: Path) -> None:
     """A shell runs such a file itself; a runtime cannot."""
     for number, command in enumerate((CHECK, [CHECK])):
-        job = Job(checker={"command": command}, files={"check.py": "#!"}, environment=_APP)
+        job = WorkspaceJob(checker={"command": command}, files={"check.py": "#!"}, environment=_APP)
         root = tmp_path / str(number)
         view = job.view(root)
         (root / "hidden/check.py").write_text("exit 0\n")
@@ -177,7 +177,7 @@ def test_an_executable_without_an_interpreter_is_refused_in_an_array(driver: San
 def test_a_missing_checker_is_no_score(driver: SandboxDriver, tmp_path: Path) -> None:
     """D3: also where nobody checked before: exit code 127 of a program that the image lacks is an error."""
     with pytest.raises(MaterializationError):
-        Job(checker={"command": ["/no/such/checker"]}).judge(driver, tmp_path, {})
+        WorkspaceJob(checker={"command": ["/no/such/checker"]}).judge(driver, tmp_path, {})
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_candidate_cannot_turn_a_failure_into_an_error(
     driver: SandboxDriver, tmp_path: Path, command: Any, tree: Tree
 ) -> None:
     """Exit codes 126 and 127 that a candidate causes are failures of the candidate."""
-    result = Job(checker={"command": command}, files={"check.py": ""}).judge(driver, tmp_path, dict(tree))
+    result = WorkspaceJob(checker={"command": command}, files={"check.py": ""}).judge(driver, tmp_path, dict(tree))
     assert result.reason is FailureReason.CHECK_FAILED
     assert result.metadata["exit_code"] in {126, 127}
 
@@ -202,4 +202,4 @@ def test_a_candidate_cannot_turn_a_failure_into_an_error(
 def test_a_state_that_cannot_be_read_is_found_before(tmp_path: Path, driver: SandboxDriver) -> None:
     """A task without a checker that can be read is refused before its agent runs."""
     with pytest.raises(MaterializationError):
-        check(Job(checker="nothing"), driver, tmp_path)
+        check(WorkspaceJob(checker="nothing"), driver, tmp_path)

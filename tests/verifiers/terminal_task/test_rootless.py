@@ -12,8 +12,8 @@ from securebench.dangerous_commands import VerificationPolicy
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.importing import import_path
 from securebench.sandboxes.oci import OciDriver
-from verifiers.terminal_task.cheats import CHEATS, CHECKER, SOLUTION
-from verifiers.terminal_task.judging_terminal import Job
+from securebench.testing.attacks.workspaces import CHEATS, CHECKER, SOLUTION
+from securebench.testing.judging.workspace import WorkspaceJob
 from workspaces.users import as_ordinary_user
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def test_an_ordinary_user_judges_alike(
 
     def judge() -> None:
         import_path(ImageStore(), archive, base_image.reference, lambda _text: None)
-        job = Job(files={"check.py": CHECKER})
-        allowed = Job(
+        job = WorkspaceJob(files={"check.py": CHECKER})
+        allowed = WorkspaceJob(
             files={"check.py": _CHROOT},
             evals={"needed_commands": ["chroot"]},
             policy=VerificationPolicy(disallow_dangerous_commands=False),

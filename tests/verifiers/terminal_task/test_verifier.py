@@ -18,9 +18,9 @@ from securebench.errors import FailurePhase, FailureReason, ImageError, Infrastr
 from securebench.harnesses.place import ROOT, WorkPlace
 from securebench.sandboxes.base import BASE_ENVIRONMENT, workspace_user
 from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, CandidateKind, Environment
+from securebench.testing.judging.workspace import CHECK, Tree, TreeLink, WorkspaceJob, sealed, state_of, write_tree
 from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.verifiers.terminal_task.environment import checker_environment
-from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, Tree, sealed, state_of, write_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def _ran(driver: ScriptedDriver) -> tuple[SandboxSpec, Command]:
 
 def test_exit_code_zero_is_a_pass(tmp_path: Path) -> None:
     """A checker that ends with 0 passes the workspace, and the metadata say how that came."""
-    result = Job().judge(_driver(), tmp_path, {"out.txt": "done"})
+    result = WorkspaceJob().judge(_driver(), tmp_path, {"out.txt": "done"})
     assert result.passed
     assert (result.score, result.message) == (1.0, "")
     details = dict(result.metadata)
@@ -65,7 +65,7 @@ def test_exit_code_zero_is_a_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 137, 255])
 def test_any_other_exit_code_is_a_failure(tmp_path: Path, code: int) -> None:
     """A checker that ends with anything but 0 fails the workspace, and the record says with what."""
-    result = Job(files={"check.py": ""}).judge(_driver(lambda _: code), tmp_path, {})
+    result = WorkspaceJob(files={"check.py": ""}).judge(_driver(lambda _: code), tmp_path, {})
     assert result.reason is FailureReason.CHECK_FAILED
     assert result.metadata["exit_code"] == code
     assert str(code) in result.message
@@ -79,7 +79,7 @@ def test_what_the_checker_prints_decides_nothing_and_is_not_recorded(tmp_path: P
         context.stderr.write(f"{SECRET}\n")
         return 3
 
-    result = Job().judge(_driver(shouts), tmp_path, {})
+    result = WorkspaceJob().judge(_driver(shouts), tmp_path, {})
     assert result.reason is FailureReason.CHECK_FAILED
     assert (result.stdout, result.stderr) == ("", "")
     assert SECRET not in repr(result)
@@ -89,7 +89,7 @@ def test_the_sandbox_is_hardened_and_its_environment_fixed(tmp_path: Path) -> No
     """A06, A07, D01: no network, no capability, read-only root; the image's and the tester's variables do not count."""
     driver = _driver()
     driver.add_image("task:1", environment={"LD_PRELOAD": "/evil.so", "PATH": "/evil", "BASH_ENV": "/evil.sh"})
-    job = Job(environment=Environment(image="task:1", workdir="/app"))
+    job = WorkspaceJob(environment=Environment(image="task:1", workdir="/app"))
     assert job.judge(driver, tmp_path, {}).passed
     spec, command = _ran(driver)
     assert spec.image.reference == "task:1"
@@ -104,7 +104,7 @@ def test_the_sandbox_is_hardened_and_its_environment_fixed(tmp_path: Path) -> No
 def test_nothing_of_the_candidate_lies_on_the_path(tmp_path: Path) -> None:
     """D01: where a task's working directory is one of PATH, that is left out of it."""
     driver = _driver()
-    Job(environment=Environment(workdir="/usr/local/bin")).judge(driver, tmp_path, {})
+    WorkspaceJob(environment=Environment(workdir="/usr/local/bin")).judge(driver, tmp_path, {})
     entries = _ran(driver)[0].environment["PATH"].split(":")
     assert "/usr/local/bin" not in entries
     assert entries == [entry for entry in BASE_ENVIRONMENT["PATH"].split(":") if entry != "/usr/local/bin"]
@@ -114,10 +114,10 @@ def test_a_string_is_run_by_a_fixed_shell_and_an_array_as_it_is(tmp_path: Path) 
     """D11: a command line goes to /bin/sh as one argument, and an argv is not interpreted."""
     line = "python3 check.py; touch '$(x)'"
     driver = _driver(name="sh")
-    Job(checker={"command": line}).judge(driver, tmp_path / "line", {})
+    WorkspaceJob(checker={"command": line}).judge(driver, tmp_path / "line", {})
     assert _ran(driver)[1].argv == ("/bin/sh", "-c", line)
     driver = _driver()
-    Job(checker={"command": ["python3", "-c", "$(x)"]}).judge(driver, tmp_path / "argv", {})
+    WorkspaceJob(checker={"command": ["python3", "-c", "$(x)"]}).judge(driver, tmp_path / "argv", {})
     assert _ran(driver)[1].argv == ("python3", "-c", "$(x)")
 
 
@@ -136,7 +136,7 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
 ) -> None:
     """The checker's own working directory and time limit come first, then the environment's, then the default."""
     driver = _driver()
-    job = Job(checker={"command": ["python3"], **checker}, environment=Environment(**environment))  # type: ignore[arg-type]
+    job = WorkspaceJob(checker={"command": ["python3"], **checker}, environment=Environment(**environment))  # type: ignore[arg-type]
     job.judge(driver, tmp_path, {})
     spec, command = _ran(driver)
     assert (spec.workdir, command.timeout_seconds) == expected
@@ -147,19 +147,19 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
     [
         ({}, None),
         ({"sub/dir/x": ""}, None),
-        ({"there/x": "", "sub": Link("there")}, None),
+        ({"there/x": "", "sub": TreeLink("there")}, None),
         ({"sub/dir": ""}, FailureReason.NO_VERDICT),
         ({"sub": ""}, FailureReason.NO_VERDICT),
-        ({"sub": Link("nowhere")}, None),
-        ({"sub": Link("sub")}, FailureReason.NO_VERDICT),
-        ({"sub/dir": Link("dir")}, FailureReason.NO_VERDICT),
-        ({"there/x": "", "sub": Link("/app/there")}, None),
-        ({"sub": Link("/usr")}, FailureReason.NO_VERDICT),
-        ({"sub": Link("../../usr")}, FailureReason.NO_VERDICT),
-        ({"sub/dir": Link("/")}, FailureReason.NO_VERDICT),
-        ({"sub": Link("n" * 300)}, FailureReason.NO_VERDICT),
-        ({"sub": Link("d/" * 1500)}, FailureReason.NO_VERDICT),
-        ({"sub": Link("/proc/self/cwd")}, FailureReason.UNSAFE_WORKSPACE),
+        ({"sub": TreeLink("nowhere")}, None),
+        ({"sub": TreeLink("sub")}, FailureReason.NO_VERDICT),
+        ({"sub/dir": TreeLink("dir")}, FailureReason.NO_VERDICT),
+        ({"there/x": "", "sub": TreeLink("/app/there")}, None),
+        ({"sub": TreeLink("/usr")}, FailureReason.NO_VERDICT),
+        ({"sub": TreeLink("../../usr")}, FailureReason.NO_VERDICT),
+        ({"sub/dir": TreeLink("/")}, FailureReason.NO_VERDICT),
+        ({"sub": TreeLink("n" * 300)}, FailureReason.NO_VERDICT),
+        ({"sub": TreeLink("d/" * 1500)}, FailureReason.NO_VERDICT),
+        ({"sub": TreeLink("/proc/self/cwd")}, FailureReason.UNSAFE_WORKSPACE),
     ],
     ids=str,
 )
@@ -168,7 +168,9 @@ def test_what_stands_where_the_checker_starts_is_the_candidates_doing(
 ) -> None:
     """A workspace whose file or link keeps the checker from starting fails; it earns no other try."""
     driver = _driver()
-    job = Job(checker={"command": ["python3"], "workdir": "/app/sub/dir"}, environment=Environment(workdir="/app"))
+    job = WorkspaceJob(
+        checker={"command": ["python3"], "workdir": "/app/sub/dir"}, environment=Environment(workdir="/app")
+    )
     assert job.judge(driver, tmp_path, tree).reason is reason
     assert bool(driver.commands) is (reason is None)
 
@@ -182,13 +184,13 @@ def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:
     """`checker.image` is what the checker runs in, whatever the task's image."""
     driver = ScriptedDriver((DEFAULT_IMAGE, "checker:1"))
     driver.program("python3")(lambda _: 0)
-    assert Job(checker={"command": ["python3"], "image": "checker:1"}).judge(driver, tmp_path, {}).passed
+    assert WorkspaceJob(checker={"command": ["python3"], "image": "checker:1"}).judge(driver, tmp_path, {}).passed
     assert _ran(driver)[0].image.reference == "checker:1"
 
 
 def test_the_checker_sees_the_sealed_workspace_and_its_inputs(tmp_path: Path) -> None:
     """The workspace is a copy, writable, with modes and links; evaluation inputs lie over it, from elsewhere."""
-    tree: Tree = {"bin/run": "#!/bin/sh\n", "data.txt": "left", "link": Link("data.txt"), "empty": None, "-rf": "x"}
+    tree: Tree = {"bin/run": "#!/bin/sh\n", "data.txt": "left", "link": TreeLink("data.txt"), "empty": None, "-rf": "x"}
     seen: dict[str, bytes] = {}
 
     def look(context: ProgramContext) -> int:
@@ -206,7 +208,9 @@ def test_the_checker_sees_the_sealed_workspace_and_its_inputs(tmp_path: Path) ->
         assert not inputs.is_relative_to(workspace)
         return 0
 
-    job = Job(files={"check.py": SECRET}, hidden={"expected_note": SECRET}, environment=Environment(workdir="/app"))
+    job = WorkspaceJob(
+        files={"check.py": SECRET}, hidden={"expected_note": SECRET}, environment=Environment(workdir="/app")
+    )
     driver = _driver(look)
     assert job.judge(driver, tmp_path, tree).passed
     assert seen == {"bin/run": b"#!/bin/sh\n", "data.txt": b"left", "link": b"left", "-rf": b"x"}
@@ -227,7 +231,9 @@ def test_the_workspace_is_the_sandbox_users_and_the_inputs_are_not(tmp_path: Pat
         assert {path.lstat().st_uid for path in (inputs, *inputs.rglob("*"))} == {0}
         return 0
 
-    assert Job(files={"check.py": ""}).judge(_driver(look), tmp_path, {"a/b": "", "link": Link("a")}).passed
+    assert (
+        WorkspaceJob(files={"check.py": ""}).judge(_driver(look), tmp_path, {"a/b": "", "link": TreeLink("a")}).passed
+    )
     assert set(owners) == {workspace_user()}
 
 
@@ -241,7 +247,7 @@ def test_expected_state_is_in_no_sandbox(tmp_path: Path) -> None:
         context.stdout.write(json.dumps({"secret": SECRET}))
         return 0
 
-    assert Job(hidden={"expected_state": {"secret": SECRET}}).judge(_driver(look), tmp_path, {}).passed
+    assert WorkspaceJob(hidden={"expected_state": {"secret": SECRET}}).judge(_driver(look), tmp_path, {}).passed
 
 
 @pytest.mark.parametrize(
@@ -264,14 +270,14 @@ def test_a_printed_state_is_compared(tmp_path: Path, printed: str, code: int, re
         context.stdout.write(printed)
         return code
 
-    result = Job(hidden={"expected_state": {"n": 1}}).judge(_driver(check), tmp_path, {})
+    result = WorkspaceJob(hidden={"expected_state": {"n": 1}}).judge(_driver(check), tmp_path, {})
     assert result.reason is reason
     assert printed not in repr(result) or not printed
 
 
 def test_null_is_a_state(tmp_path: Path) -> None:
     """An expected state of null is not the absence of one."""
-    result = Job(hidden={"expected_state": None}).judge(_driver(), tmp_path, {})
+    result = WorkspaceJob(hidden={"expected_state": None}).judge(_driver(), tmp_path, {})
     assert result.reason is FailureReason.NO_VERDICT
 
 
@@ -282,7 +288,7 @@ def test_a_check_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
         context.sleep(60)
         return 0
 
-    job = Job(checker={"command": ["python3"], "timeout_seconds": 0.2})
+    job = WorkspaceJob(checker={"command": ["python3"], "timeout_seconds": 0.2})
     result = job.judge(_driver(hang), tmp_path, {})
     assert result.reason is FailureReason.CANDIDATE_TIMEOUT
     assert "0.2" in result.message
@@ -296,16 +302,16 @@ def test_a_check_that_floods_is_ended(tmp_path: Path) -> None:
             context.stdout.write(b"x" * 65536)
         return 0
 
-    assert Job().judge(_driver(flood), tmp_path, {}).reason is FailureReason.CANDIDATE_OUTPUT_LIMIT
+    assert WorkspaceJob().judge(_driver(flood), tmp_path, {}).reason is FailureReason.CANDIDATE_OUTPUT_LIMIT
 
 
 _PLACES: dict[str, Tree] = {
     "a checker of its own": {CHECK: "raise SystemExit(0)"},
     "an empty directory": {"securebench/evaluation_inputs": None},
     "a file in the directory's place": {"securebench/evaluation_inputs": "x"},
-    "a link in the directory's place": {"here/check.py": "", "securebench/evaluation_inputs": Link("../here")},
+    "a link in the directory's place": {"here/check.py": "", "securebench/evaluation_inputs": TreeLink("../here")},
     "a file above": {"securebench": "x"},
-    "a link above": {"here/evaluation_inputs/check.py": "", "securebench": Link("here")},
+    "a link above": {"here/evaluation_inputs/check.py": "", "securebench": TreeLink("here")},
     "another case": {"SecureBench/EVALUATION_INPUTS/check.py": ""},
     "another case above": {"SECUREBENCH": "x"},
     "another spelling": {"\N{LATIN SMALL LETTER LONG S}ecurebench/evaluation_inputs/x": ""},
@@ -318,7 +324,7 @@ _PLACES: dict[str, Tree] = {
 def test_a_candidate_where_evaluation_inputs_go_is_tampering(tmp_path: Path, name: str) -> None:
     """A13: whatever lies where evaluation inputs go, in whichever case or spelling, fails before anything runs."""
     driver = _driver()
-    result = Job(files={"check.py": ""}).judge(driver, tmp_path, {"out.txt": "done", **_PLACES[name]})
+    result = WorkspaceJob(files={"check.py": ""}).judge(driver, tmp_path, {"out.txt": "done", **_PLACES[name]})
     assert result.reason is FailureReason.TAMPERED
     assert result.metadata["phase"] == "workspace"
     assert not driver.commands
@@ -326,15 +332,19 @@ def test_a_candidate_where_evaluation_inputs_go_is_tampering(tmp_path: Path, nam
 
 _INPUTS = "securebench/evaluation_inputs"
 _LINKS: dict[str, Tree] = {
-    "straight": {"out.txt": Link(CHECK)},
-    "to the directory": {"out": Link(_INPUTS)},
-    "absolute": {"out.txt": Link(f"/workspace/{CHECK}")},
-    "odd spelling": {"out.txt": Link(f"/./workspace//../workspace/./{CHECK}")},
-    "through a link": {"a": Link("securebench"), "b": Link("a/evaluation_inputs"), "out.txt": Link("b/check.py")},
-    "through the root": {"sub/top": Link(".."), "out.txt": Link(f"sub/top/{CHECK}")},
-    "to what is missing": {"out.txt": Link(f"{_INPUTS}/nothing")},
-    "to the evaluator's place": {"out.txt": Link("securebench/evaluator")},
-    "another case": {"out.txt": Link("SecureBench/Evaluation_Inputs/check.py")},
+    "straight": {"out.txt": TreeLink(CHECK)},
+    "to the directory": {"out": TreeLink(_INPUTS)},
+    "absolute": {"out.txt": TreeLink(f"/workspace/{CHECK}")},
+    "odd spelling": {"out.txt": TreeLink(f"/./workspace//../workspace/./{CHECK}")},
+    "through a link": {
+        "a": TreeLink("securebench"),
+        "b": TreeLink("a/evaluation_inputs"),
+        "out.txt": TreeLink("b/check.py"),
+    },
+    "through the root": {"sub/top": TreeLink(".."), "out.txt": TreeLink(f"sub/top/{CHECK}")},
+    "to what is missing": {"out.txt": TreeLink(f"{_INPUTS}/nothing")},
+    "to the evaluator's place": {"out.txt": TreeLink("securebench/evaluator")},
+    "another case": {"out.txt": TreeLink("SecureBench/Evaluation_Inputs/check.py")},
 }
 
 
@@ -342,7 +352,7 @@ _LINKS: dict[str, Tree] = {
 def test_a_link_to_evaluation_inputs_is_tampering(tmp_path: Path, name: str) -> None:
     """A13, C12: a checker that compares a file with an evaluation input would compare it with itself."""
     driver = _driver()
-    result = Job(files={"check.py": ""}).judge(driver, tmp_path, _LINKS[name])
+    result = WorkspaceJob(files={"check.py": ""}).judge(driver, tmp_path, _LINKS[name])
     assert result.reason is FailureReason.TAMPERED
     assert not driver.commands
 
@@ -386,12 +396,12 @@ def test_a_link_that_may_lead_to_evaluation_inputs_is_refused(tmp_path: Path, ta
     """A13: links of the kernel and of the image lead to inputs, and to files that a checker has open, as well."""
     first, _, rest = target.rpartition("/")
     tree: dict[str, Tree] = {
-        "straight": {"out.txt": Link(target)},
-        "in two parts": {"a": Link(first or "/"), "out.txt": Link(f"a/{rest}")},
-        "chain": {"l38": Link(target), **{f"l{number}": Link(f"l{number + 1}") for number in range(38)}},
+        "straight": {"out.txt": TreeLink(target)},
+        "in two parts": {"a": TreeLink(first or "/"), "out.txt": TreeLink(f"a/{rest}")},
+        "chain": {"l38": TreeLink(target), **{f"l{number}": TreeLink(f"l{number + 1}") for number in range(38)}},
     }
     driver = _driver()
-    result = Job(files={"check.py": ""}).judge(driver, tmp_path, tree[way])
+    result = WorkspaceJob(files={"check.py": ""}).judge(driver, tmp_path, tree[way])
     assert result.reason is FailureReason.UNSAFE_WORKSPACE
     assert not driver.commands
 
@@ -400,15 +410,15 @@ def test_parts_of_a_way_to_evaluation_inputs_are_refused(tmp_path: Path) -> None
     """A13: what one link has as ``..`` behind a name of the image, another may continue."""
     for number, tree in enumerate(
         (
-            {"q": Link("/dev/fd/.."), "out.txt": Link(f"q/cwd/{CHECK}")},
-            {"d/a": Link("/dev/fd"), "b": Link("d/a/../cwd"), "out.txt": Link(f"b/{CHECK}")},
-            {"bin": Link("/bin"), "out.txt": Link(f"bin/../../workspace/{CHECK}")},
-            {"top": Link("/"), "out.txt": Link("top/proc/self/fd/3")},
-            {"top": Link(".."), "out.txt": Link("top/dev/fd/3")},
-            {"missing": Link("/nowhere"), "out.txt": Link("missing/../x")},
+            {"q": TreeLink("/dev/fd/.."), "out.txt": TreeLink(f"q/cwd/{CHECK}")},
+            {"d/a": TreeLink("/dev/fd"), "b": TreeLink("d/a/../cwd"), "out.txt": TreeLink(f"b/{CHECK}")},
+            {"bin": TreeLink("/bin"), "out.txt": TreeLink(f"bin/../../workspace/{CHECK}")},
+            {"top": TreeLink("/"), "out.txt": TreeLink("top/proc/self/fd/3")},
+            {"top": TreeLink(".."), "out.txt": TreeLink("top/dev/fd/3")},
+            {"missing": TreeLink("/nowhere"), "out.txt": TreeLink("missing/../x")},
         )
     ):
-        result = Job(files={"check.py": ""}).judge(_driver(), tmp_path / str(number), dict(tree))
+        result = WorkspaceJob(files={"check.py": ""}).judge(_driver(), tmp_path / str(number), dict(tree))
         assert result.reason is FailureReason.UNSAFE_WORKSPACE, tree
 
 
@@ -423,15 +433,15 @@ def test_parts_of_a_way_to_evaluation_inputs_are_refused(tmp_path: Path) -> None
 )  # fmt: skip
 def test_usual_links_are_kept(tmp_path: Path, target: str) -> None:
     """Links to files of the image and of the workspace, and plain devices, are no reason to refuse a workspace."""
-    tree: Tree = {"sub/x": "", "data": "", "link": Link(target), "loop": Link("loop")}
-    assert Job(files={"check.py": ""}).judge(_driver(), tmp_path, tree).passed
+    tree: Tree = {"sub/x": "", "data": "", "link": TreeLink(target), "loop": TreeLink("loop")}
+    assert WorkspaceJob(files={"check.py": ""}).judge(_driver(), tmp_path, tree).passed
 
 
 def test_links_that_cannot_be_followed_in_bounded_time_fail(tmp_path: Path) -> None:
     """H08: thousands of links of thousands of names each cost the host seconds at most."""
-    tree: Tree = {f"l{number}": Link("a/../" * 600 + f"l{number + 1}") for number in range(3000)}
+    tree: Tree = {f"l{number}": TreeLink("a/../" * 600 + f"l{number + 1}") for number in range(3000)}
     with processor_seconds(30):
-        assert Job().judge(_driver(), tmp_path, tree).reason is FailureReason.UNSAFE_WORKSPACE
+        assert WorkspaceJob().judge(_driver(), tmp_path, tree).reason is FailureReason.UNSAFE_WORKSPACE
 
 
 def test_modes_and_links_reach_the_checker(tmp_path: Path) -> None:
@@ -461,7 +471,7 @@ def test_modes_and_links_reach_the_checker(tmp_path: Path) -> None:
         seen.update({name: str((workspace / name).readlink()) for name in links})
         return 0
 
-    assert Job().judge_sealed(_driver(look), tmp_path, candidate).passed
+    assert WorkspaceJob().judge_sealed(_driver(look), tmp_path, candidate).passed
     assert seen == {**modes, **links}
 
 
@@ -474,7 +484,7 @@ def test_an_archive_of_an_earlier_version_can_still_be_judged(tmp_path: Path) ->
             member.mode = mode
             archive.addfile(member)
     candidate = CandidateStore(tmp_path / "store").seal_bytes(CandidateKind.WORKSPACE, data.getvalue(), None)
-    assert Job().judge_sealed(_driver(), tmp_path, candidate).passed
+    assert WorkspaceJob().judge_sealed(_driver(), tmp_path, candidate).passed
 
 
 def test_what_the_agent_was_given_is_no_tampering(tmp_path: Path) -> None:
@@ -486,15 +496,15 @@ def test_what_the_agent_was_given_is_no_tampering(tmp_path: Path) -> None:
         return 0
 
     edited: Tree = {"task.json": "{}", "securebench/public/instructions.json": "edited", "securebenchmark": "x"}
-    assert Job().judge(_driver(look), tmp_path / "edited", edited).passed
-    assert Job().judge(_driver(look), tmp_path / "gone", {}).passed
+    assert WorkspaceJob().judge(_driver(look), tmp_path / "edited", edited).passed
+    assert WorkspaceJob().judge(_driver(look), tmp_path / "gone", {}).passed
     assert seen == [b'"Do it."\n'] * 2
 
 
 def test_read_only_assets_are_the_tasks_own(tmp_path: Path) -> None:
     """A12, D10: a read-only asset lies over the candidate's copy from elsewhere, read-only."""
     driver = _driver()
-    job = Job(public={"data/in.csv": "1,2\n"}, environment=Environment(workdir="/app"))
+    job = WorkspaceJob(public={"data/in.csv": "1,2\n"}, environment=Environment(workdir="/app"))
     assert job.judge(driver, tmp_path, {"data/in.csv": "1,2\n", "data/mine": ""}).passed
     mount = _ran(driver)[0].mounts[2]
     assert (mount.target, mount.read_only, mount.source.read_text()) == ("/app/data/in.csv", True, "1,2\n")
@@ -503,13 +513,13 @@ def test_read_only_assets_are_the_tasks_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "left",
-    [{"data/in.csv": "9,9\n"}, {"data": None}, {}, {"x": "1,2\n", "data/in.csv": Link("../x")}],
+    [{"data/in.csv": "9,9\n"}, {"data": None}, {}, {"x": "1,2\n", "data/in.csv": TreeLink("../x")}],
     ids=["edited", "removed", "with its directory", "a link"],
 )
 def test_a_replaced_read_only_asset_is_tampering(tmp_path: Path, left: Tree) -> None:
     """D10: a candidate without a read-only asset as it was given fails before anything runs."""
     driver = _driver()
-    result = Job(public={"data/in.csv": "1,2\n"}).judge(driver, tmp_path, left)
+    result = WorkspaceJob(public={"data/in.csv": "1,2\n"}).judge(driver, tmp_path, left)
     assert result.reason is FailureReason.TAMPERED
     assert "data/in.csv" in result.message
     assert not driver.commands
@@ -524,7 +534,7 @@ def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path)
         check.write_text("pass")
         return 0
 
-    result = Job(files={"check.py": "original"}).judge(_driver(rewrite), tmp_path, {})
+    result = WorkspaceJob(files={"check.py": "original"}).judge(_driver(rewrite), tmp_path, {})
     assert result.reason is FailureReason.TAMPERED
 
 
@@ -536,7 +546,7 @@ def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path)
 def test_a_denied_command_fails_before_the_checker_runs(tmp_path: Path, policy: VerificationPolicy) -> None:
     """A needed command that the tester does not allow is a scored failure of its own, and an event."""
     sink, driver = Sink(), _driver()
-    job = Job(evals={"needed_commands": ["chroot"]}, policy=policy, sinks=[sink])
+    job = WorkspaceJob(evals={"needed_commands": ["chroot"]}, policy=policy, sinks=[sink])
     result = job.judge(driver, tmp_path, {})
     assert (result.reason, result.phase) == (FailureReason.DANGEROUS_COMMAND_DENIED, FailurePhase.POLICY)
     assert result.metadata["phase"] == "policy"
@@ -558,7 +568,9 @@ def test_an_allowed_command_gives_its_capability_and_nothing_else(tmp_path: Path
         return 0
 
     driver = _driver(look)
-    job = Job(evals={"needed_commands": ["chroot"]}, policy=VerificationPolicy(disallow_dangerous_commands=False))
+    job = WorkspaceJob(
+        evals={"needed_commands": ["chroot"]}, policy=VerificationPolicy(disallow_dangerous_commands=False)
+    )
     result = job.judge(driver, tmp_path, {"a/b": "", "run": "#!/bin/sh\n"})
     assert result.passed
     assert result.metadata["capabilities"] == ["SYS_CHROOT"]
@@ -571,7 +583,7 @@ def test_an_allowed_command_gives_its_capability_and_nothing_else(tmp_path: Path
 def test_a_task_without_a_checker_is_never_passed(tmp_path: Path, checker: JsonValue) -> None:
     """A17: where there is nothing to run, nothing passes."""
     driver = _driver()
-    assert Job(checker=checker).judge(driver, tmp_path, {}).reason is FailureReason.NO_VERDICT
+    assert WorkspaceJob(checker=checker).judge(driver, tmp_path, {}).reason is FailureReason.NO_VERDICT
     assert not driver.commands
 
 
@@ -581,13 +593,13 @@ def test_trouble_of_the_machine_is_no_verdict(tmp_path: Path, point: str) -> Non
     driver = _driver()
     driver.fail_next(InfrastructureError("gone"), on=point)
     with pytest.raises(InfrastructureError, match="gone"):
-        Job().judge(driver, tmp_path, {})
+        WorkspaceJob().judge(driver, tmp_path, {})
 
 
 def test_a_missing_checker_image_is_no_verdict(tmp_path: Path) -> None:
     """An image that is not there is trouble of the machine."""
     with pytest.raises(ImageError):
-        Job(checker={"command": ["python3"], "image": "missing:1"}).judge(_driver(), tmp_path, {})
+        WorkspaceJob(checker={"command": ["python3"], "image": "missing:1"}).judge(_driver(), tmp_path, {})
 
 
 def test_a_sealed_workspace_that_is_no_archive_is_no_verdict(tmp_path: Path) -> None:
@@ -596,5 +608,5 @@ def test_a_sealed_workspace_that_is_no_archive_is_no_verdict(tmp_path: Path) -> 
     candidate.path.chmod(0o644)
     candidate.path.write_bytes(b"x" * 1024)
     with pytest.raises(InfrastructureError):
-        Job().judge_sealed(driver, tmp_path, candidate)
+        WorkspaceJob().judge_sealed(driver, tmp_path, candidate)
     assert not driver.commands

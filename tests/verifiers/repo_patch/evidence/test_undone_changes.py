@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
+from securebench.testing.judging.repository import FIXED
+from securebench.testing.judging.unittests import FAIL_TO_PASS, PASS_TO_PASS, UNITTESTS
 from verifiers.repo_patch.evidence.here import Here
-from verifiers.repo_patch.judging_repo import FIXED
-from verifiers.repo_patch.runner_repos import (
-    FAIL_TO_PASS,
-    FILES,
-    PASS_TO_PASS,
-    RUNTESTS,
-    SYMPY_BROKEN,
-    SYMPY_FIXED,
-    SYMPY_TEST,
-    SYMPY_TESTS,
-    UNITTESTS,
-)
+from verifiers.repo_patch.runner_repos import FILES, RUNTESTS, SYMPY_BROKEN, SYMPY_FIXED, SYMPY_TEST, SYMPY_TESTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,14 +1,10 @@
-"""Judges changes in tests: a small repository in an image with pytest, a task, and what a candidate changed."""
+"""Judge changes to a repository like a run does: a task, a small repository, and the changed files."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from image_archives import directory, file
 from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.patches.model import FileVersion
@@ -22,8 +18,8 @@ from securebench.verifiers.repo_patch import RepoPatchVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-    from image_archives import Part
     from securebench.sandboxes.base import SandboxDriver
     from securebench.verifiers.base import VerificationResult
 
@@ -73,37 +69,12 @@ FILES = {
     ".git/refs/heads/main": f"{COMMIT}\n",
 }
 PYTEST = ["python3", "-m", "pytest", "-q", "tests/test_numbers.py"]
-_PACKAGES = "usr/local/lib/python3.11/dist-packages"
-PLAIN_PYTHON = "/usr/local/bin/plain-python"
-"""A Python of the image that has its standard library and no packages."""
 EVERYTHING = {"allow_sensitive_paths": ["**"]}
-"""The policy of an author who did not think of anything."""
-
-
-def image_parts() -> list[Part]:
-    """Return the members of a layer with the repository, and pytest as this Python has it installed."""
-    top = REPOSITORY.strip("/")
-    parts = [directory(top), *(file(f"{top}/{name}", text.encode()) for name, text in FILES.items())]
-    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
-        parts += _installed(Path(str(importlib.import_module(name).__file__)).parent)
-    for name in ("pytest", "pluggy"):
-        metadata = (importlib.metadata.distribution(name).read_text("METADATA") or "").encode()
-        parts.append(file(f"{_PACKAGES}/{name}-0.dist-info/METADATA", metadata))
-    parts.append(file(f"{_PACKAGES}/py.py", Path(str(importlib.import_module("py").__file__)).read_bytes()))
-    script = "#!/usr/bin/python3\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
-    parts.append(file("usr/local/bin/pytest", script.encode(), mode=0o755))
-    return [*parts, file(PLAIN_PYTHON.strip("/"), b'#!/bin/sh\nexec python3 -S "$@"\n', mode=0o755)]
-
-
-def _installed(package: Path) -> list[Part]:
-    files = sorted(path for path in package.rglob("*.py") if "lexers" not in path.parts or path.name < "_")
-    lexers = ["__init__.py", "_mapping.py", "python.py", "diff.py"]
-    files += [path for path in package.rglob("lexers/*.py") if path.name in lexers and path not in files]
-    return [file(f"{_PACKAGES}/{path.relative_to(package.parent)}", path.read_bytes()) for path in files]
+"""A policy that allows every path."""
 
 
 @dataclass
-class Job:
+class RepositoryJob:
     """A repo_patch task. ``files`` are what the image has in the repository."""
 
     command: Any = field(default_factory=lambda: list(PYTEST))
@@ -126,7 +97,7 @@ class Job:
         """Return the verdict on ``changes``. ``root`` is a directory of its own."""
         delta = {name.encode("utf-8", "surrogateescape"): _version(version) for name, version in changes.items()}
         store = CandidateStore(root / "candidates")
-        candidate = store.seal_patch(delta, render(delta, _Nothing()))
+        candidate = store.seal_patch(delta, render(delta, _EmptyTree()))
         scratch = root / "scratch"
         scratch.mkdir(parents=True)
         context = VerifyContext(
@@ -157,7 +128,7 @@ class Job:
         )
 
 
-class _Nothing:
+class _EmptyTree:
     """An empty tree."""
 
     def get(self, _path: bytes) -> FileVersion | None:

@@ -1,4 +1,4 @@
-"""Candidates that try to pass without solving the task. They run on a real engine and nowhere else.
+"""Candidates that try to pass without solving the task. Run them in sandboxes only.
 
 The task asks for ``solve(xs)``: the sorted copy of a list of integers. No candidate here sorts.
 """
@@ -11,7 +11,7 @@ from securebench.errors import FailureReason as Why
 
 
 @dataclass(frozen=True)
-class Cheat:
+class CodeCheat:
     """A candidate, the catalogue entry that it plays, and the reasons for which it may fail."""
 
     entry: str
@@ -71,8 +71,8 @@ class Equal:
 """
 
 
-def _cheat(entry: str, name: str, code: str, *reasons: Why, tests: str = "", timeout: float = 20.0) -> Cheat:
-    return Cheat(entry, name, code, frozenset(reasons), tests, timeout)
+def _cheat(entry: str, name: str, code: str, *reasons: Why, tests: str = "", timeout: float = 20.0) -> CodeCheat:
+    return CodeCheat(entry, name, code, frozenset(reasons), tests, timeout)
 
 
 LEAVING = [
@@ -324,7 +324,7 @@ def solve(xs): return xs
             ("an exit as type", b"A", "{'id': 2, 'value': ['type', '', 'SystemExit'], 'heap': []}", ()),
             ("a module as type", b"A", "{'id': 2, 'value': ['type', 'os', 'system'], 'heap': []}", ()),
             ("another value of a module", b"A", "{'id': 2, 'value': ['stdlib', 'os', 'system', []], 'heap': []}", ()),
-            ("an error that is none", b"A", "{'id': 2, 'value': 3, 'heap': [], 'error': True}", ()),
+            ("a value sent as an error", b"A", "{'id': 2, 'value': 3, 'heap': [], 'error': True}", ()),
             ("a read of the tests", b"Q", "{'id': 1, 'do': 'get', 'on': 0, 'value': 'x', 'heap': []}", ()),
             ("a name of the tests", b"Q", "{'id': 1, 'do': 'name', 'on': 'EXPECTED', 'value': None, 'heap': []}", ()),
         )

@@ -1,7 +1,7 @@
-"""Hostile workspaces: one function a trap, for tests on the host and, run as a program, for agents in a sandbox.
+"""Hostile workspaces: one function per trap, called on the host or run as a program by an agent in a sandbox.
 
-As a program (``python3 hostile.py NAME``) it sets the trap in the working directory. It needs nothing but the standard
-library, and does as an ordinary user what it can.
+As a program (``python3 trees.py NAME``), it sets the trap in the working directory. It needs only the standard library.
+An ordinary user can set most traps.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True)
 class Trap:
-    """A trap: the catalogue's entry, what must come of it, and how to set it in a directory."""
+    """A trap: the catalogue's entry, the expected outcome, and the function that sets it in a directory."""
 
     entry: str
     outcome: str
     build: Callable[[Path], None]
     in_repository: str
-    """What must come of it in a repository, where links are data and nothing of ``.git`` is looked at."""
+    """The outcome in a repository, where links are data and ``.git`` is ignored."""
 
 
 TRAPS: dict[str, Trap] = {}
@@ -57,7 +57,7 @@ def link_to_host_file(root: Path) -> None:
 
 @_trap("H01", SEALED)
 def link_climbing_out(root: Path) -> None:
-    """Link out of the tree by a relative way."""
+    """Link out of the tree by a relative path."""
     (root / "inner").mkdir()
     (root / "inner/out").symlink_to("../../../../../../etc/passwd")
 
@@ -72,7 +72,7 @@ def link_through_a_link(root: Path) -> None:
 
 @_trap("H01", SEALED)
 def link_to_proc(root: Path) -> None:
-    """Link to the memory of whoever reads it."""
+    """Link to the memory of the process that reads it."""
     (root / "maps").symlink_to("/proc/self/mem")
 
 
@@ -84,7 +84,7 @@ def link_to_root_directory(root: Path) -> None:
 
 @_trap("H02", SEALED)
 def link_loops(root: Path) -> None:
-    """Lead links to themselves, to each other, and to the tree they lie in."""
+    """Make links that lead to themselves, to each other, and to the tree that contains them."""
     (root / "self").symlink_to("self")
     (root / "left").symlink_to("right")
     (root / "right").symlink_to("left")
@@ -108,7 +108,7 @@ def hard_links(root: Path) -> None:
 
 @_trap("H05", UNSAFE)
 def fifo(root: Path) -> None:
-    """Block a reader for ever."""
+    """Block a reader forever."""
     os.mkfifo(root / "pipe")
 
 
@@ -124,7 +124,7 @@ def unix_socket(root: Path) -> None:
 
 @_trap("H06", SEALED, UNSAFE)
 def set_user_id_file(root: Path) -> None:
-    """Leave a program that runs with the rights of whoever owns it."""
+    """Leave a program that runs with the rights of its owner."""
     (root / "shell").write_bytes(b"#!/bin/sh\n")
     (root / "shell").chmod(0o4755)
 

@@ -1,4 +1,4 @@
-"""Runs a text verifier as a run would: on a sealed candidate and the views that the lanes allow."""
+"""Judge text like a run does: a sealed candidate, and the views that the lanes allow."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from securebench.verifiers.text.base import TextVerifier
 
 NO_CONTEXT = cast("VerifyContext", None)
-"""Text is judged without a driver, a policy or a scratch directory: touching one would raise."""
+"""Text is judged without a driver, a policy or a scratch directory. Using one would raise."""
 
 
 def verdict(
     verifier: TextVerifier, text: str | None, *, public: Mapping[str, JsonValue], hidden: Mapping[str, JsonValue]
 ) -> VerificationResult:
-    """Return what ``verifier`` says of ``text``."""
+    """Return the verdict of ``verifier`` on ``text``."""
     resources = ResourceBundle(
         tuple(Resource(name, value, Visibility.PUBLIC) for name, value in public.items())
         + tuple(Resource(name, value, Visibility.HIDDEN) for name, value in hidden.items())
@@ -40,7 +40,7 @@ def verdict(
 
 
 def sealed_text(text: str | None) -> CandidateArtifact:
-    """Return a candidate of ``text``, as the store would hand it over."""
+    """Return a candidate of ``text``, as the store would load it."""
     data = (text or "").encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(data).hexdigest()
     return CandidateArtifact(CandidateKind.TEXT, digest, len(data), Path("candidates") / digest, text)

@@ -1,4 +1,4 @@
-"""Judges workspaces in tests: a task, its hidden files and a tree that an agent left, each written as a literal."""
+"""Judge workspaces like a run does: a task, its hidden files and a tree that an agent left, each a literal."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import VerificationResult
 
 LIMITS = Limits(memory=128 * MIB, output=MIB)
-"""Small, so that a bomb goes off at once."""
+"""Small, so that a resource bomb reaches its limit at once."""
 
 CHECK = "securebench/evaluation_inputs/check.py"
-"""Where a file of ``test_files`` named ``check.py`` lies."""
+"""The path of a file of ``test_files`` named ``check.py``."""
 
 
 @dataclass(frozen=True)
-class Link:
+class TreeLink:
     """A symbolic link in a tree."""
 
     target: str
 
 
-Tree = dict[str, str | bytes | Link | None]
+Tree = dict[str, str | bytes | TreeLink | None]
 """Relative path to content; ``None`` is an empty directory; a file whose content begins with ``#!`` is executable."""
 
 
 @dataclass
-class Job:
+class WorkspaceJob:
     """A terminal task. ``files`` are hidden files, named in ``eval.test_files``; ``public`` are read-only assets."""
 
     checker: Any = field(default_factory=lambda: {"command": ["python3", CHECK]})
@@ -108,7 +108,7 @@ def sealed(root: Path, tree: Tree) -> CandidateArtifact:
     return store.load(CandidateKind.WORKSPACE, artifact.digest)
 
 
-def write_tree(root: Path, tree: Mapping[str, str | bytes | Link | None]) -> None:
+def write_tree(root: Path, tree: Mapping[str, str | bytes | TreeLink | None]) -> None:
     """Write ``tree`` below ``root``."""
     root.mkdir(parents=True, exist_ok=True)
     for name, content in tree.items():
@@ -116,7 +116,7 @@ def write_tree(root: Path, tree: Mapping[str, str | bytes | Link | None]) -> Non
         path.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
             path.mkdir()
-        elif isinstance(content, Link):
+        elif isinstance(content, TreeLink):
             path.symlink_to(content.target)
         else:
             path.write_bytes(content.encode() if isinstance(content, str) else content)
