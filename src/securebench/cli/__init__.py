@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "view": "Show runs in a browser, also while they are in progress.",
     "export": "Convert a run for other programs.",
     "bundle": "Pack a run into one file, to hand it over.",
+    "keys": "Make and show the keys that sign runs.",
     "validate": "Check a benchmark pack and report errors with locations.",
     "digest": "Print the public digests of a pack and its rows.",
     "doctor": "Check what this machine supports and how to fix the rest.",

@@ -1,0 +1,63 @@
+"""Where the passphrase of a key comes from: a file, or a terminal."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from securebench.signing.keys import Passphrase
+
+_MAX_BYTES: Final = 4096
+
+passphrase_option = click.option(
+    "--passphrase-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="SECUREBENCH_PASSPHRASE_FILE",
+    show_envvar=True,
+    help="Read the passphrase of the key from the first line of FILE.",
+)
+
+
+def passphrase_of(key: Path, file: Path | None) -> Passphrase:
+    """Return the function that reads the passphrase of ``key`` from ``file``, or else from the terminal."""
+
+    def passphrase() -> bytes:
+        if file is not None:
+            return read_passphrase(file)
+        if not on_terminal():
+            hint = "pass --passphrase-file FILE, or run the command on a terminal"
+            raise ConfigError(
+                f"{key} is encrypted, and there is no terminal to ask on", code="key-passphrase", hint=hint
+            )
+        entered: str = click.prompt(f"Passphrase of {key}", hide_input=True, err=True)
+        return entered.encode()
+
+    return passphrase
+
+
+def read_passphrase(file: Path) -> bytes:
+    """Return the first line of ``file``, which may be a pipe. Raises :class:`ConfigError` (``key-passphrase``)."""
+    try:
+        with file.open("rb") as opened:
+            line = opened.readline(_MAX_BYTES).rstrip(b"\r\n")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {file}: {error.strerror}", code="key-passphrase", hint="check the path"
+        ) from error
+    if not line:
+        raise ConfigError(
+            f"the first line of {file} is empty", code="key-passphrase", hint="write the passphrase there"
+        )
+    return line
+
+
+def on_terminal() -> bool:
+    """Return whether a user can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,0 +1,102 @@
+"""DSSE envelopes (v1.0) with exactly one Ed25519 signature.
+
+The library securesystemslib has envelopes, too. They are not used: its reader ignores unknown fields and damaged
+base64, accepts any number of signatures, and trusts the key id to select the key, which an attacker writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from securebench.limits import MIB
+from securebench.strict_input.json_text import decode_json
+
+if TYPE_CHECKING:
+    from securebench.signing.keys import PublicKey, Signer
+
+MAX_ENVELOPE: Final = 64 * MIB
+"""Bytes: enough for the names of several hundred thousand tests."""
+
+_SIGNATURE_BYTES: Final = 64
+_MAX_VALUES: Final = 16
+"""There are nine values in an envelope with one signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A payload, its media type, its signature, and the id of the key that the signer claims to have used."""
+
+    payload_type: str
+    payload: bytes
+    key_id: str
+    signature: bytes
+
+    @classmethod
+    def sign(cls, payload_type: str, payload: bytes, signer: Signer) -> Self:
+        """Return a signed envelope. Raises :class:`ConfigError` (``key-unusable``)."""
+        signature = signer.sign(signed_bytes(payload_type, payload))
+        return cls(payload_type, payload, signer.public.id, signature)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read an envelope strictly. Raises ``ValueError`` with what is wrong. The signature is not checked."""
+        if len(data) > MAX_ENVELOPE:
+            raise ValueError(f"it has more than {MAX_ENVELOPE} bytes")
+        content, _ = decode_json(data.decode("ascii"), _MAX_VALUES)
+        fields = _fields(content, "the envelope", {"payload": str, "payloadType": str, "signatures": list})
+        if len(fields["signatures"]) != 1:
+            raise ValueError(f"expected one signature, got {len(fields['signatures'])}")
+        signature = _fields(fields["signatures"][0], "the signature", {"keyid": str, "sig": str})
+        return cls(
+            payload_type=fields["payloadType"],
+            payload=_decoded(fields["payload"], "payload"),
+            key_id=signature["keyid"],
+            signature=_decoded(signature["sig"], "sig"),
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the envelope as JSON, on lines that people can read."""
+        signature = {"keyid": self.key_id, "sig": _encoded(self.signature)}
+        content = {"payloadType": self.payload_type, "payload": _encoded(self.payload), "signatures": [signature]}
+        return (json.dumps(content, indent=2) + "\n").encode("ascii")
+
+    def verify(self, key: PublicKey) -> None:
+        """Raise ``ValueError`` unless ``key`` made the signature. The key id is a claim, and must be true, too."""
+        if len(self.signature) != _SIGNATURE_BYTES:
+            raise ValueError(f"the signature has {len(self.signature)} bytes instead of {_SIGNATURE_BYTES}")
+        if not key.has_signed(signed_bytes(self.payload_type, self.payload), self.signature):
+            other = "" if self.key_id == key.id else f"; it names the key {self.key_id!r}, not {key.id!r}"
+            raise ValueError(f"it was not signed with this key, or was changed afterwards{other}")
+        if self.key_id != key.id:
+            raise ValueError(f"it was signed with the key {key.id!r}, but names the key {self.key_id!r}")
+
+
+def signed_bytes(payload_type: str, payload: bytes) -> bytes:
+    """Return what is signed: DSSE's pre-authentication encoding, which nobody can read in two ways."""
+    kind = payload_type.encode("utf-8")
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+def _fields(value: Any, what: str, kinds: dict[str, type]) -> dict[str, Any]:
+    """Return ``value`` if it is an object with exactly the keys and types of ``kinds``. Raises ``ValueError``."""
+    if not isinstance(value, dict) or value.keys() != kinds.keys():
+        raise ValueError(f"{what} must have exactly the keys {', '.join(sorted(kinds))}")
+    for name, kind in kinds.items():
+        if not isinstance(value[name], kind):
+            raise ValueError(f"{name!r} of {what} has the wrong type")  # noqa: TRY004 - the content of a file
+    return value
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _decoded(text: str, name: str) -> bytes:
+    """Return the bytes of ``text``, which must be exactly what :func:`_encoded` returns for them."""
+    data = base64.b64decode(text, validate=True)
+    if _encoded(data) != text:
+        raise ValueError(f"{name!r} is not canonical base64")
+    return data

@@ -1,0 +1,57 @@
+"""In-toto statements (v1): which files, by their digests, and what is claimed about them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import rfc8785
+
+from securebench.strict_input.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
+
+_STATEMENT: Final = "https://in-toto.io/Statement/v1"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_MAX_VALUES: Final = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A claim about the file ``name``, whose sha256 (hex) is ``digest``. The type defines what ``predicate`` says."""
+
+    name: str
+    digest: str
+    predicate_type: str
+    predicate: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """Return the statement as RFC 8785 JSON."""
+        return rfc8785.dumps(
+            {
+                "_type": _STATEMENT,
+                "subject": [{"name": self.name, "digest": {"sha256": self.digest}}],
+                "predicateType": self.predicate_type,
+                "predicate": dict(self.predicate),
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a statement. Raises ``ValueError`` unless it is exactly what :meth:`to_bytes` writes."""
+        content, _ = decode_json(data.decode("utf-8"), _MAX_VALUES)
+        match content:
+            case {
+                "subject": [{"name": str(name), "digest": {"sha256": str(digest)}}],
+                "predicateType": str(kind),
+                "predicate": dict(predicate),
+            } if _SHA256.fullmatch(digest):
+                statement = cls(name, digest, kind, predicate)
+                if statement.to_bytes() == data:
+                    return statement
+        raise ValueError("it is not an in-toto statement about one file, in canonical form")

@@ -1,0 +1,129 @@
+"""Key files: who may read them, and that none is overwritten."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.signing import key_files
+from securebench.signing.key_files import create_key, default_key_file, load_public, load_signer, public_file
+from securebench.signing.keys import PrivateKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def none() -> bytes:
+    """Fail: this key has no passphrase."""
+    raise AssertionError
+
+
+def refused(action: Callable[[], object]) -> str:
+    """Return the code with which ``action`` is refused."""
+    with pytest.raises(ConfigError) as error:
+        action()
+    return error.value.code
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """Give the file of a new key."""
+    create_key(tmp_path / "key.pem")
+    return tmp_path / "key.pem"
+
+
+def test_a_new_key_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    """Whatever the umask is. Its public key is beside it."""
+    before = os.umask(0)
+    try:
+        public = create_key(tmp_path / "key.pem")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "key.pem").stat().st_mode) == 0o600
+    assert load_signer(tmp_path / "key.pem", none).public == public
+    assert load_public(public_file(tmp_path / "key.pem"), none) == public
+    assert {path.name for path in tmp_path.iterdir()} == {"key.pem", "key.pem.pub"}
+
+
+def test_a_new_key_can_be_encrypted(tmp_path: Path) -> None:
+    """Then nothing of it can be read without the passphrase."""
+    public = create_key(tmp_path / "key.pem", b"open sesame")
+    assert load_signer(tmp_path / "key.pem", lambda: b"open sesame").public == public
+    assert refused(lambda: load_public(tmp_path / "key.pem", lambda: b"guess")) == "key-passphrase"
+
+
+@pytest.mark.parametrize("present", ["key.pem", "key.pem.pub"])
+@pytest.mark.parametrize("kind", ["file", "dangling link", "directory"])
+def test_nothing_is_overwritten(present: str, kind: str, tmp_path: Path) -> None:
+    """Neither file may exist, and the other one is not written."""
+    path = tmp_path / present
+    if kind == "file":
+        path.write_text("precious")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "elsewhere")
+    assert refused(lambda: create_key(tmp_path / "key.pem")) == "key-exists"
+    assert [path.name for path in tmp_path.iterdir()] == [present]
+    assert kind != "file" or path.read_text() == "precious"
+
+
+def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both files are removed again."""
+
+    def fail(_descriptor: int, _data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(key_files, "write_all", fail)
+    assert refused(lambda: create_key(tmp_path / "key.pem")) == "key-unusable"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_needs_a_directory(tmp_path: Path) -> None:
+    """Only that of the default key is made."""
+    assert refused(lambda: create_key(tmp_path / "none" / "key.pem")) == "key-unusable"
+
+
+def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It follows XDG_CONFIG_HOME, if that is absolute; its directory is made, private."""
+    assert default_key_file({"HOME": "/home/a"}) == Path("/home/a/.config/securebench/signing-key.pem")
+    assert default_key_file({"HOME": "/home/a", "XDG_CONFIG_HOME": "x"}).is_relative_to("/home/a/.config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    create_key(default_key_file())
+    assert stat.S_IMODE((tmp_path / "config/securebench").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644, 0o777])
+def test_a_private_key_that_others_may_use_is_refused(mode: int, key: Path) -> None:
+    """The message says how to fix it. A public key may have any mode."""
+    key.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 600") as error:
+        load_signer(key, none)
+    assert error.value.code == "key-exposed"
+    public_file(key).chmod(0o666)
+    load_public(public_file(key), none)
+
+
+def test_a_link_is_not_followed(key: Path) -> None:
+    """Its target may be changed by others."""
+    link = key.with_name("link")
+    link.symlink_to(key)
+    assert refused(lambda: load_signer(link, none)) == "file-not-regular"
+
+
+def test_what_is_not_a_key(tmp_path: Path) -> None:
+    """A missing file, a pipe, a directory, a large file and any other text are refused at once."""
+    assert refused(lambda: load_signer(tmp_path / "none", none)) == "file-missing"
+    os.mkfifo(tmp_path / "pipe")
+    assert refused(lambda: load_signer(tmp_path / "pipe", none)) == "file-not-regular"
+    assert refused(lambda: load_signer(tmp_path, none)) == "file-not-regular"
+    (tmp_path / "large").write_bytes(PrivateKey.new().pem() + b"\n" * 100_000)
+    (tmp_path / "large").chmod(0o600)
+    assert refused(lambda: load_signer(tmp_path / "large", none)) == "key-invalid"
+    (tmp_path / "text").write_text("a key, honestly")
+    assert refused(lambda: load_signer(tmp_path / "text", none)) == "key-invalid"
