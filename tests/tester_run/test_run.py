@@ -97,6 +97,7 @@ def test_the_directory_of_a_run(root: Path) -> None:
         "candidates.jsonl",
         "commitment.key",
         "run.json",
+        "source.json",
         "workspaces",
     ]
 
@@ -645,6 +646,13 @@ def test_errors_in_a_row_stop_the_run(tmp_path: Path) -> None:
     assert (summary.errors, summary.ending) == (ERRORS_IN_A_ROW, RunEnd.STOPPED)
     assert summary.total.not_run == 20 - ERRORS_IN_A_ROW
     assert "in a row" in summary.problems[0]
+
+
+def test_unusable_tasks_do_not_stop_the_run(root: Path) -> None:
+    """A task that cannot be judged says nothing about the next one: all six are tried."""
+    verifier = FakeVerifier(check=ConfigError("its rubric is prose"))
+    summary = run(root, parts=make_parts(verifier_for=lambda *_: verifier))
+    assert (summary.errors, summary.total.not_run, summary.ending) == (6, 0, RunEnd.FINISHED)
 
 
 def _raise_image_error(*_: object) -> None:

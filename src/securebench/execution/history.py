@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.errors import StorageError
 from securebench.harnesses.base import AgentResult
+from securebench.results.record import recorded_candidate
 from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
@@ -40,4 +41,5 @@ def agent_result_before(task: SecureBenchTask, store: CandidateStore, record: Ma
         if error.code not in {"candidate-not-stored", "candidate-altered"}:
             raise
         return None
-    return AgentResult(candidate=candidate, image_id=record["provenance"]["image"]["id"])
+    image = record["provenance"]["image"]["id"]
+    return AgentResult(candidate=candidate, image_id=image, recorded=recorded_candidate(record))

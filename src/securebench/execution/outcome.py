@@ -112,8 +112,8 @@ def build_record(
 
 
 def _candidate(outcome: TaskOutcome, redactor: Redactor) -> Mapping[str, JsonValue]:
-    if outcome.is_verified_again and (record := outcome.history.unverified):
-        return {name: record[name] for name in candidate_fields(None, None)}
+    if outcome.agent_result and outcome.agent_result.recorded:
+        return outcome.agent_result.recorded
     candidate = outcome.candidate
     if candidate is None or candidate.text is None:
         return candidate_fields(candidate, None)

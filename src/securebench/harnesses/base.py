@@ -74,6 +74,8 @@ class AgentResult:
     """The agent's steps as JSON lines, as the agent reported them, bounded in size. Empty if it reports none."""
     image_id: str = ""
     duration_seconds: float = 0.0
+    recorded: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The candidate fields of an earlier record of the candidate, already redacted. They are kept unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

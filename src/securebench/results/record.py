@@ -198,7 +198,7 @@ class TaskRecord:
             **{name: record[name] for name in ("run_id", "task_id", "trial", "benchmark_id", "task_type")},
             tags=tuple(record["tags"]),
             status=status,
-            candidate={name: record[name] for name in candidate_fields(None, None)},
+            candidate=recorded_candidate(record),
             producer=Output.of(record, "producer"),
             verifier=Output.of(record, "verifier") if "verifier_stdout" in record else None,
             resource_summary=record["resource_summary"],
@@ -247,6 +247,11 @@ def candidate_fields(
         case CandidateKind.WORKSPACE:
             fields["candidate_workspace"] = f"sha256:{candidate.digest}"
     return fields
+
+
+def recorded_candidate(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the candidate fields of a record."""
+    return {name: record[name] for name in candidate_fields(None, None)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,12 @@ class Breaker:
         )
 
     def _count(self, record: TaskRecord) -> int:
+        """Return how many errors came in a row, this record included; 0 if it does not count as one.
+
+        An unusable task, such as one with a rubric that cannot be judged, says nothing about the next task.
+        """
+        if record.failure is not None and record.failure.reason is FailureReason.TASK_UNUSABLE:
+            return 0
         with self._lock:
             self._errors = self._errors + 1 if record.status is VerificationStatus.ERROR else 0
             return self._errors

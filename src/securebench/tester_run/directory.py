@@ -18,6 +18,7 @@ from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
 from securebench.results.record import VerificationStatus
 from securebench.results.run_header import HEADER, read_header
+from securebench.results.source import SOURCE_FILE
 from securebench.tasks import CandidateKind
 from securebench.tester_run.agent_copy import AGENT_COPY
 
@@ -153,7 +154,8 @@ def _unusable(problem: str) -> ConfigError:
 
 def _foreign(directory: Path) -> list[str]:
     """Return up to five names in ``directory``, except files left by a run that was killed before it began."""
-    ours = {OWNER_FILE, AGENT_COPY, KEY_FILE, *(temporary_name(directory / name).name for name in (HEADER, KEY_FILE))}
+    files = (HEADER, KEY_FILE, SOURCE_FILE)
+    ours = {OWNER_FILE, AGENT_COPY, *files, *(temporary_name(directory / name).name for name in files)}
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)[:5]
 
 

@@ -16,6 +16,7 @@ from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
 from securebench.results.record import VerificationStatus
 from securebench.results.running import RunningTasks
+from securebench.results.source import PackSource
 from securebench.results.summary import RunEnd, TesterRunSummary, count, estimate, total
 from securebench.results.trace import TraceLog
 from securebench.results.usage import read_usage
@@ -73,6 +74,7 @@ def run_benchmark(
         check = None if earlier else check_provider(plan, parts, options)
         if earlier is None:
             commitment.write(plan.directory)
+        PackSource.of(config.benchmark).write(plan.directory)
         header = header.checked(check.usage) if check else header
         header.write(plan.directory)
         parts.checkpoint("header_written")
