@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.harnesses.output import (
+from securebench.harnesses.agent_session import (
     MAX_LINE_BYTES,
     MAX_RECORDED_BYTES,
     MAX_REPORTED_BYTES,

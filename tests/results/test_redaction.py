@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from bounds import processor_seconds
 from results.samples import task
-from securebench.families.content import structure_fields
-from securebench.families.registry import FAMILIES
+from securebench.families.registry import FAMILIES, structure_fields
 from securebench.limits import MIB
 from securebench.resources import REDACTED
 from securebench.results.redaction import Redactor

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from securebench.benchmark_pack.model import AssetRoots
-from securebench.families.environment import EnvironmentModel
 from securebench.families.fields import Identifier
-from securebench.families.row import FamilyName
+from securebench.families.row import EnvironmentModel, FamilyName
 from securebench.pack_paths import folded, is_at_or_below, relative_path_fault
 from securebench.strict_input.faults import Fault, Problems
 from securebench.strict_input.files import read_text

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.benchmark_pack.model import BenchmarkRow, RowSource
 from securebench.benchmark_pack.references import Referenced, eval_references, path_faults, public_references
 from securebench.errors import ConfigError, SourceLocation
-from securebench.families.environment import merge_environment
 from securebench.families.registry import FAMILIES
-from securebench.families.row import RowModel
+from securebench.families.row import RowModel, merge_environment
 from securebench.families.skeleton import fold_confusables
 from securebench.pack_paths import folded
 from securebench.resources import Visibility

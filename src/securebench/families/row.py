@@ -1,22 +1,64 @@
-"""The file format of a row, before its family validates it."""
+"""The file format of a row and of the environment of a row or manifest, before the family validates the row."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator
 
-from securebench.families.environment import EnvironmentModel
-from securebench.families.fields import FileReferenceModel, Identifier
+from securebench.families.fields import ContainerDirectory, FileReferenceModel, Identifier, Seconds
 from securebench.families.registry import FAMILIES
 from securebench.strict_input.faults import did_you_mean
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
+from securebench.tasks import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+MAX_IMAGE_LENGTH: Final = 512
+"""Characters of an image reference: a registry's limit is 255 for the name and 128 for the tag."""
 
 MAX_ASSETS: Final = 1000
 """Asset objects of one row."""
 
+_IMAGE = re.compile(
+    r"""(?xa) (?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?          # registry
+    [a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)* # name
+    (?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?                                            # tag
+    (?:@sha256:[0-9a-f]{64})?                                                          # digest
+    """
+)
 
-def _family(name: str) -> str:
+
+def _image(reference: str) -> str:
+    if len(reference) > MAX_IMAGE_LENGTH or not _IMAGE.fullmatch(reference):
+        raise refusal(
+            "image-invalid", "is not an image reference", "expected NAME[:TAG][@sha256:DIGEST], in lower case"
+        )
+    return reference
+
+
+ImageName: TypeAlias = Annotated[str, AfterValidator(_image)]
+"""A reference to an image."""
+
+
+class EnvironmentModel(WireModel):
+    """Where a task runs."""
+
+    image: ImageName = OPTIONAL
+    workdir: ContainerDirectory = OPTIONAL
+    timeout_seconds: Seconds = OPTIONAL
+    materialize_workdir_from_image: bool = OPTIONAL
+
+
+def merge_environment(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Environment:
+    """Merge a row's environment: each key comes from the row, else from the manifest, else it has its default."""
+    return Environment(**{**defaults, **own})
+
+
+def _known_family(name: str) -> str:
     if name not in FAMILIES:
         raise refusal("family-unknown", "is an unknown family", did_you_mean(name, FAMILIES))
     return name
@@ -28,7 +70,7 @@ def _few(assets: list[FileReferenceModel]) -> list[FileReferenceModel]:
     return assets
 
 
-FamilyName: TypeAlias = Annotated[str, AfterValidator(_family)]
+FamilyName: TypeAlias = Annotated[str, AfterValidator(_known_family)]
 
 
 class RowModel(WireModel):

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from securebench.families.content import structure_fields
-from securebench.families.registry import FAMILIES
+from securebench.families.registry import FAMILIES, structure_fields
 from securebench.families.row import RowModel
 from securebench.strict_input.models import OPTIONAL
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from securebench.families.base import COMMAND, STRUCTURE, TAKES_A_MOUNTED_FILE, TAKES_FILES, Family
-from securebench.families.environment import ImageName
 from securebench.families.fields import ContainerDirectory, DangerousCommands, Seconds, ShellOrArgv, Text, TextOrObject
+from securebench.families.row import ImageName
 from securebench.resources import Visibility
 from securebench.strict_input.models import OPTIONAL, WireModel
 from securebench.tasks import CandidateKind

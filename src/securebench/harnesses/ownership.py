@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import StorageError
 from securebench.fs.safe_open import TreeRefusedError
 from securebench.fs.walk import STATUS, TreeLimits, walk
-from securebench.harnesses.place import ROOT
-from securebench.sandboxes.base import Command, Mount, SandboxSpec
+from securebench.sandboxes.base import ROOT_USER, Command, Mount, SandboxSpec
 from securebench.tasks import WORKSPACE_TARGET
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def chown_workspace(context: ProduceContext, image: ResolvedImage) -> None:
         image=image,
         limits=context.limits,
         mounts=(Mount(workspace, WORKSPACE_TARGET, read_only=False),),
-        user=ROOT,
+        user=ROOT_USER,
         cap_add=("CHOWN", "DAC_OVERRIDE"),
         labels=context.labels,
     )

@@ -27,19 +27,25 @@ from securebench.candidates.extraction import (
     seal_patch_file,
     seal_workspace,
 )
-from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, StorageError
+from securebench.errors import (
+    CandidateError,
+    FailurePhase,
+    FailureReason,
+    InfrastructureError,
+    MaterializationError,
+    StorageError,
+)
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory
 from securebench.fs.safe_open import TreeRefusedError
-from securebench.harnesses.agent_session import AgentSession
+from securebench.harnesses.agent_session import AgentSession, OutputReporter, recorded
 from securebench.harnesses.base import AgentResult, HarnessProducer
-from securebench.harnesses.output import OutputReporter, recorded
 from securebench.harnesses.ownership import chown_workspace
-from securebench.harnesses.place import ROOT, image_directory, place_of
 from securebench.resources import Component
-from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
+from securebench.sandboxes.base import BASE_ENVIRONMENT, ROOT_USER, Command, Mount, SandboxSpec, workspace_user
 from securebench.sandboxes.collected import DirectoryReplacedError
-from securebench.tasks import DEFAULT_IMAGE, CandidateKind
+from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, CandidateKind
 from securebench.workspaces.filling import fill
+from securebench.workspaces.image_tree import HostTree
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
 
@@ -49,14 +55,13 @@ if TYPE_CHECKING:
 
     from securebench.harnesses.agent_session import SessionEnd
     from securebench.harnesses.base import ProduceContext
-    from securebench.harnesses.place import WorkPlace
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
-    from securebench.sandboxes.base import Chunk, CommandResult, Sandbox
-    from securebench.tasks import AgentView
+    from securebench.sandboxes.base import Chunk, CommandResult, SandboxDriver
+    from securebench.tasks import AgentView, SecureBenchTask
     from securebench.workspaces.filling import Filled
-    from securebench.workspaces.image_tree import HostTree
     from securebench.workspaces.materialization import MaterializationPlan, MaterializedAsset
+
 
 TASK_FILE_VARIABLE = "SECUREBENCH_TASK_FILE"
 """Holds the absolute path of the task file, inside the sandbox."""
@@ -103,16 +108,12 @@ class Harness(HarnessProducer):
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
         place = place_of(view, image)
         with image_directory(place, context.driver, image) as tree, self.open_session(view, context) as agent_session:
-            assets, filled = _prepare_workspace(plan, place, context, image, tree)
-            spec = _agent_spec(place, invocation, context, image, assets, agent_session)
-            work = _Work(view, invocation, context, tree)
+            work = _Work(view, invocation, context, image, place, tree)
+            work.prepare(plan)
             try:
-                result = work.run(spec, agent_session)
-                if place.is_changed and context.driver.info().foreign_files:
-                    chown_workspace(context, image)
-                with _reading(context.workspace):
-                    sealed = work.sealed or _seal(work, result)
-                    failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
+                result = work.run(agent_session)
+                sealed = work.seal(result)
+                failure = _agent_failure(result, invocation) or work.tampering()
             except StorageError:
                 raise
             except InfrastructureError as error:
@@ -126,8 +127,7 @@ class Harness(HarnessProducer):
             stderr=recorded(result.stderr),
             metadata={
                 **self._metadata(invocation, result, None if ending.failure is None else sealed.failure),
-                **({"ignored": dict(work.ignored)} if work.sealed else {}),
-                **({} if filled is None else {"from_image": {"files": filled.entries, "bytes": filled.size}}),
+                **work.metadata(),
                 **ending.metadata,
             },
             trajectory=ending.trajectory,
@@ -171,100 +171,214 @@ def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> Mater
     return _MATERIALIZER.plan(view.resources, public_assets=view.assets, task_file=task_file)
 
 
-def _prepare_workspace(
-    plan: MaterializationPlan, place: WorkPlace, context: ProduceContext, image: ResolvedImage, tree: HostTree | None
-) -> tuple[tuple[MaterializedAsset, ...], Filled | None]:
-    """Make a fresh workspace in a private directory and write its files, owned by the sandbox user.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkPlace:
+    """The agent's ``workspace``, working directory and user. Paths are absolute, inside its sandbox.
 
-    If that user is the container's root, it may be unprivileged on the host. The workspace is therefore
-    world-writable; the private parent directory keeps other host users out.
+    ``image_directory`` is the directory of the image that the task is about, if any: either a repository that the agent
+    changes in place (``is_changed``), or the directory whose files are copied into the workspace.
     """
-    workspace, is_open = context.workspace, place.user == ROOT
-    owner = workspace_user() if os.getuid() == 0 else None
-    make_private_directory(workspace.parent)
-    try:
-        make_fresh_directory(workspace, owner)
-    except StorageError as error:
-        if error.code != "workspace-stuck" or not is_open:
-            raise
-        chown_workspace(context, image)  # a killed run may have left files owned by root
-        make_fresh_directory(workspace, owner)
-    if is_open:
-        workspace.chmod(0o777)
-    filled = fill(workspace, tree, owner) if tree is not None and not place.is_changed else None
-    return _MATERIALIZER.materialize(plan, workspace, owner, everybody=is_open), filled
+
+    workspace: str = WORKSPACE_TARGET
+    workdir: str = WORKSPACE_TARGET
+    user: tuple[int, int]
+    image_directory: str | None = None
+    is_changed: bool = False
 
 
-def _agent_spec(
-    place: WorkPlace,
-    invocation: Invocation,
-    context: ProduceContext,
-    image: ResolvedImage,
-    assets: tuple[MaterializedAsset, ...],
-    agent_session: AgentSession,
-) -> SandboxSpec:
-    workspace, target = context.workspace.resolve(), place.workspace  # no symlinks in a mount's source
-    home = invocation.home or BASE_ENVIRONMENT["HOME"]
-    read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
-    return SandboxSpec(
-        image=image,
-        limits=context.limits,
-        mounts=(Mount(workspace, target, read_only=False), *read_only, *invocation.mounts),
-        environment={
-            **BASE_ENVIRONMENT,
-            **image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
-            "HOME": home,
-            **context.environment,
-            **invocation.environment,
-            **agent_session.environment,
-            TASK_FILE_VARIABLE: f"{target}/{invocation.task_file}",
-        },
-        workdir=place.workdir,
-        user=place.user,
-        read_only=not place.is_changed,
-        tmpfs=tuple(dict.fromkeys((BASE_ENVIRONMENT["HOME"], home))),
-        forwarded_ports=agent_session.forwarded_ports,
-        collect=place.image_directory if place.is_changed and invocation.artifact_path is None else None,
-        labels=context.labels,
+def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
+    """Return where the agent works on this task.
+
+    In existing images root owns the repository, so its agent runs as root, without capabilities. Raises
+    :class:`MaterializationError` (``image-workdir-missing``) if neither the task nor the image names a directory.
+    """
+    if view.candidate_kind is CandidateKind.PATCH:
+        repository = _directory(view, image)
+        return WorkPlace(workdir=repository, user=ROOT_USER, image_directory=repository, is_changed=True)
+    is_workspace = view.candidate_kind is CandidateKind.WORKSPACE
+    target = (view.environment.workdir if is_workspace else None) or WORKSPACE_TARGET
+    # A mixed pack may set this in its manifest's defaults for its terminal tasks; other families ignore it.
+    filled = is_workspace and view.environment.materialize_workdir_from_image
+    directory = _directory(view, image) if filled else None
+    return WorkPlace(workspace=target, workdir=target, user=workspace_user(), image_directory=directory)
+
+
+@contextmanager
+def image_directory(place: WorkPlace, driver: SandboxDriver, image: ResolvedImage) -> Iterator[HostTree | None]:
+    """Yield the host's tree of the image directory that the task is about, or ``None``.
+
+    Raises :class:`MaterializationError` (``image-workdir-missing``) and the driver's errors.
+    """
+    if place.image_directory is None:
+        yield None
+        return
+    with driver.image_tree(image) as lease, HostTree.of_image(lease.root, place.image_directory) as tree:
+        yield tree
+
+
+def needs_image_tree(task: SecureBenchTask) -> bool:
+    """Whether the agent of ``task`` works on files of its image, so that :func:`image_directory` reads them."""
+    is_workspace = task.candidate_kind is CandidateKind.WORKSPACE
+    is_filled = is_workspace and task.environment.materialize_workdir_from_image
+    return is_filled or task.candidate_kind is CandidateKind.PATCH
+
+
+def _directory(view: AgentView, image: ResolvedImage) -> str:
+    directory = view.environment.workdir or image.workdir
+    if directory.strip("/"):
+        return directory
+    raise MaterializationError(
+        f"neither the task nor its image {image.reference} names a working directory",
+        code="image-workdir-missing",
+        hint="set environment.workdir in the task",
     )
 
 
-@dataclass(slots=True)
 class _Work:
-    """One agent's work on one task. A patch is sealed before the stopped sandbox is removed, into ``sealed``."""
+    """One agent's work on one task: its workspace, its sandbox and its sealed candidate.
 
-    view: AgentView
-    invocation: Invocation
-    context: ProduceContext
-    tree: HostTree | None
-    sealed: Sealed | None = None
-    ignored: Mapping[str, int] = field(default_factory=dict)
+    A patch is sealed from the stopped sandbox, before that is removed.
+    """
 
-    def run(self, spec: SandboxSpec, agent_session: AgentSession) -> CommandResult:
+    def __init__(
+        self,
+        view: AgentView,
+        invocation: Invocation,
+        context: ProduceContext,
+        image: ResolvedImage,
+        place: WorkPlace,
+        tree: HostTree | None,
+    ) -> None:
+        self._view = view
+        self._invocation = invocation
+        self._context = context
+        self._image = image
+        self._place = place
+        self._tree = tree
+        self._assets: tuple[MaterializedAsset, ...] = ()
+        self._filled: Filled | None = None
+        self._changes: Sealed | None = None
+        self._ignored: Mapping[str, int] = {}
+
+    def prepare(self, plan: MaterializationPlan) -> None:
+        """Make a fresh workspace in a private directory and write its files, owned by the sandbox user.
+
+        If that user is the container's root, it may be unprivileged on the host. The workspace is therefore
+        world-writable; the private parent directory keeps other host users out.
+        """
+        workspace, is_open = self._context.workspace, self._place.user == ROOT_USER
+        owner = workspace_user() if os.getuid() == 0 else None
+        make_private_directory(workspace.parent)
+        try:
+            make_fresh_directory(workspace, owner)
+        except StorageError as error:
+            if error.code != "workspace-stuck" or not is_open:
+                raise
+            chown_workspace(self._context, self._image)  # a killed run may have left files owned by root
+            make_fresh_directory(workspace, owner)
+        if is_open:
+            workspace.chmod(0o777)
+        if self._tree is not None and not self._place.is_changed:
+            self._filled = fill(workspace, self._tree, owner)
+        self._assets = _MATERIALIZER.materialize(plan, workspace, owner, everybody=is_open)
+
+    def run(self, agent_session: AgentSession) -> CommandResult:
         """Run the agent until it exits. When this returns, none of its processes is left."""
-        invocation = self.invocation
-        command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)
-        output = OutputReporter(self.context.report)
+        command = Command(
+            argv=self._invocation.argv,
+            timeout_seconds=self._invocation.timeout_seconds,
+            capture=MAX_CANDIDATE_BYTES,
+        )
+        output = OutputReporter(self._context.report)
 
         def take(chunk: Chunk) -> None:
             output(chunk)
             agent_session.on_output(chunk)
 
-        with self.context.driver.create(spec) as sandbox:
+        spec = self._spec(agent_session)
+        with self._context.driver.create(spec) as sandbox:
             agent_session.start(sandbox)
             result = sandbox.run(command, take)
             if spec.collect is not None:
                 self._seal_changes(sandbox)
         output.finish()
+        if self._place.is_changed and self._context.driver.info().foreign_files:
+            chown_workspace(self._context, self._image)
         return result
 
+    def seal(self, result: CommandResult) -> Sealed:
+        """Seal the candidate, unless its changes are already. Raises :class:`StorageError`."""
+        if self._changes is not None:
+            return self._changes
+        kind, context, path = self._view.candidate_kind, self._context, self._invocation.artifact_path
+        with _reading(context.workspace):
+            if kind is CandidateKind.WORKSPACE:
+                return seal_workspace(context.store, kind, context.workspace)
+            if path is None:
+                return seal_output(context.store, kind, result.stdout, truncated=result.stdout_truncated)
+            if self._tree is not None:
+                return seal_patch_file(context.store, context.workspace, path, self._tree)
+            return seal_file(context.store, kind, context.workspace, path)
+
+    def tampering(self) -> CandidateError | None:
+        """Return a failure if the agent replaced a read-only asset, which it can do by renaming a parent directory."""
+        if self._view.candidate_kind is not CandidateKind.WORKSPACE:
+            return None
+        with _reading(self._context.workspace):
+            changed = [asset.target for asset in self._assets if asset.read_only and not self._is_unchanged(asset)]
+        if not changed:
+            return None
+        message = f"read-only assets were replaced: {', '.join(changed)}"
+        return CandidateError(FailureReason.TAMPERED, message, phase=FailurePhase.SEAL)
+
+    def metadata(self) -> dict[str, JsonValue]:
+        """Return what a record has about the files of the image that the task is about."""
+        filled = self._filled
+        return {
+            **({"ignored": dict(self._ignored)} if self._changes else {}),
+            **({} if filled is None else {"from_image": {"files": filled.entries, "bytes": filled.size}}),
+        }
+
+    def _spec(self, agent_session: AgentSession) -> SandboxSpec:
+        context, invocation, place = self._context, self._invocation, self._place
+        workspace, target = context.workspace.resolve(), place.workspace  # no symlinks in a mount's source
+        home = invocation.home or BASE_ENVIRONMENT["HOME"]
+        read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in self._assets if a.read_only)
+        return SandboxSpec(
+            image=self._image,
+            limits=context.limits,
+            mounts=(Mount(workspace, target, read_only=False), *read_only, *invocation.mounts),
+            environment={
+                **BASE_ENVIRONMENT,
+                **self._image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
+                "HOME": home,
+                **context.environment,
+                **invocation.environment,
+                **agent_session.environment,
+                TASK_FILE_VARIABLE: f"{target}/{invocation.task_file}",
+            },
+            workdir=place.workdir,
+            user=place.user,
+            read_only=not place.is_changed,
+            tmpfs=tuple(dict.fromkeys((BASE_ENVIRONMENT["HOME"], home))),
+            forwarded_ports=agent_session.forwarded_ports,
+            collect=place.image_directory if place.is_changed and invocation.artifact_path is None else None,
+            labels=context.labels,
+        )
+
     def _seal_changes(self, sandbox: Sandbox) -> None:
-        assert self.tree is not None
+        assert self._tree is not None
         try:
-            with _reading(self.context.workspace):
-                self.sealed, self.ignored = seal_changes(self.context.store, sandbox.collected(), self.tree)
+            with _reading(self._context.workspace):
+                self._changes, self._ignored = seal_changes(self._context.store, sandbox.collected(), self._tree)
         except DirectoryReplacedError as failure:
-            self.sealed = Sealed(None, failure)
+            self._changes = Sealed(None, failure)
+
+    def _is_unchanged(self, asset: MaterializedAsset) -> bool:
+        try:
+            return asset_digest(self._context.workspace, asset.target) == asset.digest
+        except TreeRefusedError:
+            return False
 
 
 def _agent_failure(result: CommandResult, invocation: Invocation) -> CandidateError | None:
@@ -282,35 +396,6 @@ def _agent_failure(result: CommandResult, invocation: Invocation) -> CandidateEr
 
 def _failure(reason: FailureReason, message: str) -> CandidateError:
     return CandidateError(reason, message, phase=FailurePhase.PRODUCE)
-
-
-def _tampering(view: AgentView, workspace: Path, assets: tuple[MaterializedAsset, ...]) -> CandidateError | None:
-    """Return a failure if the agent replaced a read-only asset, which it can do by renaming a parent directory."""
-    if view.candidate_kind is not CandidateKind.WORKSPACE:
-        return None
-    changed = [asset.target for asset in assets if asset.read_only and not _is_unchanged(workspace, asset)]
-    if not changed:
-        return None
-    message = f"read-only assets were replaced: {', '.join(changed)}"
-    return CandidateError(FailureReason.TAMPERED, message, phase=FailurePhase.SEAL)
-
-
-def _is_unchanged(workspace: Path, asset: MaterializedAsset) -> bool:
-    try:
-        return asset_digest(workspace, asset.target) == asset.digest
-    except TreeRefusedError:
-        return False
-
-
-def _seal(work: _Work, result: CommandResult) -> Sealed:
-    kind, context, path = work.view.candidate_kind, work.context, work.invocation.artifact_path
-    if kind is CandidateKind.WORKSPACE:
-        return seal_workspace(context.store, kind, context.workspace)
-    if path is None:
-        return seal_output(context.store, kind, result.stdout, truncated=result.stdout_truncated)
-    if work.tree is not None:
-        return seal_patch_file(context.store, context.workspace, path, work.tree)
-    return seal_file(context.store, kind, context.workspace, path)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from bisect import bisect_right
 from copy import copy
 from typing import TYPE_CHECKING, Final
 
-from securebench.families.content import is_structure, secret_strings, strings, structure_strings
+from securebench.families.registry import is_structure, secret_strings, strings, structure_strings
 from securebench.resources import REDACTED, Visibility
 from securebench.results.patch_lines import added_lines
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 TIMEOUT_EXIT_CODE = 124
 """The exit code of a command that exceeded its time limit. coreutils' ``timeout`` uses the same one."""
 
+ROOT_USER = (0, 0)
+"""Root inside a sandbox (uid, gid)."""
+
 UNPRIVILEGED_USER = (65534, 65534)
 """``nobody``, which exists in every common image and owns no files."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError
 from securebench.execution import RunControl
-from securebench.harnesses.place import needs_image_tree
+from securebench.harnesses.pipeline import needs_image_tree
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal, iterate_entries

@@ -15,8 +15,8 @@ from run_fakes import Sink
 from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import FailurePhase, FailureReason, ImageError, InfrastructureError
-from securebench.harnesses.place import ROOT, WorkPlace
-from securebench.sandboxes.base import BASE_ENVIRONMENT, workspace_user
+from securebench.harnesses.pipeline import WorkPlace
+from securebench.sandboxes.base import BASE_ENVIRONMENT, ROOT_USER, workspace_user
 from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, CandidateKind, Environment
 from securebench.testing.judging.workspace import CHECK, Tree, TreeLink, WorkspaceJob, sealed, state_of, write_tree
 from securebench.testing.scripted_sandbox import ScriptedDriver
@@ -177,7 +177,7 @@ def test_what_stands_where_the_checker_starts_is_the_candidates_doing(
 
 def test_a_workspace_lies_where_the_agent_found_it() -> None:
     """Harness and verifier agree on where a workspace lies that has no other place."""
-    assert WorkPlace(user=ROOT).workspace == WORKSPACE_TARGET == "/workspace"
+    assert WorkPlace(user=ROOT_USER).workspace == WORKSPACE_TARGET == "/workspace"
 
 
 def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:
