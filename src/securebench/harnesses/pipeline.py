@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import ProduceContext
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
-    from securebench.sandboxes.base import Chunk, CommandResult, SandboxDriver
+    from securebench.sandboxes.base import Chunk, CommandResult, Sandbox, SandboxDriver
     from securebench.tasks import AgentView, SecureBenchTask
     from securebench.workspaces.filling import Filled
     from securebench.workspaces.materialization import MaterializationPlan, MaterializedAsset
