@@ -6,13 +6,17 @@ import json
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 from securebench.candidates.store import CANDIDATES, CandidateStore
 from securebench.errors import FailurePhase, FailureReason
+from securebench.results.chain import line_hash
+from securebench.results.closing import Closing
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal
+from securebench.results.read import read_run
 from securebench.results.record import (
     Assurance,
     Failure,
@@ -22,16 +26,19 @@ from securebench.results.record import (
     candidate_fields,
 )
 from securebench.results.redaction import Redactor
+from securebench.results.run_files import JOURNAL
 from securebench.results.run_header import RunHeader
+from securebench.results.summary import RunEnd
 from securebench.results.trajectory import TRAJECTORIES, keep_trajectory, trajectory_file
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from securebench.resources import JsonValue
+    from securebench.results.record import RecordEntry
 
 RUN_ID: Final = "synthetic"
 BENCHMARK_ID: Final = "made-up"
@@ -134,18 +141,62 @@ def records(count: int, *, pass_rate: float = 0.7, seed: int = 0) -> Iterator[Ta
         yield record(number, status)
 
 
-def write_run(directory: Path, given: Iterable[TaskRecord] | int, head: RunHeader | None = None) -> Path:
+def write_run(
+    directory: Path, given: Iterable[TaskRecord] | int, head: RunHeader | None = None, *, closed: bool = True
+) -> Path:
     """Write the directory of a run with these records, or with so many. It is finished unless ``head`` plans more."""
     directory.mkdir(parents=True, exist_ok=True)
-    found = Counter[str]()
-    with mock.patch.object(os, "fsync"), Journal(directory) as journal:
-        for item in records(given) if isinstance(given, int) else given:
-            journal.append(item)
-            found[item.run_id] += 1
+    items = list(records(given) if isinstance(given, int) else given)
+    head = head or header(len(items), run_id=items[0].run_id if items else RUN_ID)
+    with mock.patch.object(os, "fsync"):
         Commitment.new().write(directory)
-        run_id = next(iter(found), RUN_ID)
-        (head or header(found.total(), run_id=run_id)).write(directory)
+        head.write(directory)
+        with SyntheticJournal(directory) as journal:
+            for item in items:
+                journal.append(item)
+        if closed:
+            close_run(directory)
     return directory
+
+
+class SyntheticJournal(Journal):
+    """The journal of a synthetic run, which is not closed any more."""
+
+    def __init__(self, directory: Path) -> None:
+        self._head = reopen(directory)
+        super().__init__(directory, self._head)
+
+    def append(self, record: TaskRecord) -> RecordEntry:
+        """Write a record as one of this run."""
+        return super().append(replace(record, provenance={**record.provenance, "run": self._head.run_digest}))
+
+
+def reopen(directory: Path) -> RunHeader:
+    """Remove the closing of a run, and return its header."""
+    head = replace(read_run(directory).header, closing=None)
+    head.write(directory)
+    return head
+
+
+def forge(directory: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the records of a run, and chain them again, as a forger does who has no key."""
+    head = reopen(directory)
+    items = [json.loads(line) for line in (directory / JOURNAL).read_bytes().splitlines()]
+    change(items)
+    previous, lines = head.genesis, []
+    for number, item in enumerate(items):
+        lines.append(json.dumps({**item, "sequence": number, "previous": previous}).encode())
+        previous = line_hash(lines[-1])
+    (directory / JOURNAL).write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def close_run(directory: Path, ending: RunEnd | None = None) -> None:
+    """Close a run as at its end: finished if every planned trial has a record, or else interrupted."""
+    run = read_run(directory)
+    summary, tally = run.counted()
+    usual = RunEnd.INTERRUPTED if summary.total.not_run else RunEnd.FINISHED
+    closing = Closing.of(tally, run.planned, (ending or usual).value, directory)
+    run.header.closed(closing).write(directory)
 
 
 def sealed_text(directory: Path, text: str, shown: str | None = None) -> dict[str, JsonValue]:

@@ -21,7 +21,6 @@ from securebench.cli.show_command import command
 from securebench.cli.summary_table import summary_lines
 from securebench.cli.task_view import TaskView
 from securebench.errors import ConfigError
-from securebench.results.journal import JOURNAL
 from securebench.results.record import Assurance, Output, VerificationStatus, candidate_fields
 
 if TYPE_CHECKING:
@@ -377,8 +376,7 @@ class TestHostileRecords:
     def test_odd_values_are_shown(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         """Values of other types than ours do not break the output, and it stays short."""
         written(tmp_path, synthetic.record())
-        line = json.loads((tmp_path / JOURNAL).read_text())
-        (tmp_path / JOURNAL).write_text(json.dumps({**line, **changes}) + "\n")
+        synthetic.forge(tmp_path, lambda records: records[0].update(changes))
         done = invoke(tmp_path, TASK)
         assert done.exit_code == 0
         assert done.stdout.count("\n") < 150

@@ -23,7 +23,6 @@ from securebench.cli import status_command
 from securebench.cli.status_command import command
 from securebench.errors import ConfigError
 from securebench.progress import RunStart, TaskDone, TaskStart, VerifierStart
-from securebench.results.journal import Journal
 from securebench.results.lock import RunLock
 from securebench.results.record import VerificationStatus
 from securebench.results.run_snapshot import run_snapshot, watch_run
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from click.testing import Result
+
+    from securebench.results.journal import Journal
 
 STATUS = VerificationStatus
 TESTS = Path(__file__).parents[1]
@@ -109,7 +110,7 @@ class TestSnapshots:
         """Give a run of six tasks that this process executes, with an old record and an error."""
         old = [synthetic.record(0), synthetic.record(1, STATUS.ERROR)]
         synthetic.write_run(tmp_path, old, synthetic.header(6, pack_tasks=10))
-        with RunLock(tmp_path), Journal(tmp_path) as journal, RunningTasks(tmp_path) as running:
+        with RunLock(tmp_path), synthetic.SyntheticJournal(tmp_path) as journal, RunningTasks(tmp_path) as running:
             running(START)
             yield tmp_path, journal, running
 
@@ -182,13 +183,14 @@ class TestWatching:
         """Snapshots come until the run's process has gone."""
         synthetic.write_run(tmp_path, [synthetic.record(0)], synthetic.header(2))
         seen = []
-        with ExitStack() as lock, Journal(tmp_path) as journal:
+        with ExitStack() as lock, synthetic.SyntheticJournal(tmp_path) as journal:
             lock.enter_context(RunLock(tmp_path))
             for snapshot in watch_run(tmp_path):
                 seen.append((snapshot.state.value, snapshot.done))
                 if len(seen) == 1:
                     journal.append(synthetic.record(1))
                 if len(seen) == 2:
+                    synthetic.close_run(tmp_path)
                     lock.close()
         assert seen == [("running", 1), ("running", 2), ("finished", 2)]
 

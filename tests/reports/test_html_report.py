@@ -21,9 +21,9 @@ from securebench.report.detail import FULL, task_detail
 from securebench.report.extras import require
 from securebench.report.html_report import report_page, report_views, write_report
 from securebench.report.pages import amount, duration, render
-from securebench.results.journal import JOURNAL
 from securebench.results.read import read_run
 from securebench.results.record import Output, VerificationStatus, candidate_fields
+from securebench.results.run_files import JOURNAL
 from securebench.results.trajectory import TRAJECTORIES
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from browser import Browser
 from reports.hostile_records import write_hostile_run
 from securebench.report.html_report import write_report
 from securebench.report.server import _listener, application
-from securebench.results.journal import Journal
 from securebench.results.record import VerificationStatus
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def test_view_shows_a_run_while_it_is_in_progress(
         page.wait_for("document.querySelector('h1') !== null")
         assert page.evaluate("location.search + document.cookie") == ""
         page.evaluate("document.querySelector('details.group').open = false; window.mine = 1")
-        with Journal(directory) as journal:
+        with synthetic_run.SyntheticJournal(directory) as journal:
             journal.append(synthetic_run.record(3, VerificationStatus.PASSED))
         page.wait_for("document.body.textContent.includes('5 of 9 not run')")
         assert page.evaluate("window.mine") == 1

@@ -19,8 +19,8 @@ import synthetic_run
 from reports.hostile_records import MARK, write_hostile_run
 from securebench.errors import ConfigError
 from securebench.report.server import application, serve
-from securebench.results.journal import JOURNAL, Journal
 from securebench.results.record import VerificationStatus
+from securebench.results.run_files import JOURNAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,10 +172,10 @@ def test_a_run_in_progress_is_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     app = application([directory], TOKEN, 8000)
     before = ask(app, "/", HOST, COOKIE)
     assert "2 of 4 not run" in before.text
-    with Journal(directory) as journal:
+    with synthetic_run.SyntheticJournal(directory) as journal:
         journal.append(synthetic_run.record(2, VerificationStatus.FAILED))
     with (directory / JOURNAL).open("ab") as file:
-        file.write(b'{"record_version": 3, "seq')
+        file.write(b'{"record_version": 4, "seq')
     after = ask(app, "/", HOST, COOKIE, ("if-none-match", before.headers["etag"]))
     assert after.status == 200
     assert "1 of 4 not run" in after.text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import Resource, ResourceBundle, Visibility
 from securebench.results.record import Assurance, Failure, Output, TaskRecord, VerificationStatus
+from securebench.results.run_header import RunHeader
 from securebench.tasks import SecureBenchTask
 
 if TYPE_CHECKING:
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     Fields = Mapping[str, JsonValue]
 
 STATUS = VerificationStatus
+
+HEAD = RunHeader(
+    decisive={
+        "run_id": "run",
+        "benchmark": {"id": "pack"},
+        "pack": {"tasks": 100},
+        "trials": 9,
+        "harness": {"type": "command"},
+    },
+    information={"planned": 900, "planned_tasks": 100},
+)
+"""The header of the run that the records belong to."""
 
 
 def record(task_id: str = "pack/one", status: VerificationStatus = STATUS.PASSED, **changes: Any) -> TaskRecord:
@@ -45,7 +58,8 @@ def record(task_id: str = "pack/one", status: VerificationStatus = STATUS.PASSED
         "assurance": Assurance.FULL if changes.get("verifier", status in {STATUS.PASSED, STATUS.FAILED}) else None,
         "provenance": {"attempt": 1, "durations": {"total": 0.5}, "pack": "ab"},
     }
-    return TaskRecord(**{**fields, **changes})
+    given = {**fields, **changes}
+    return TaskRecord(**{**given, "provenance": {"run": HEAD.run_digest, **given["provenance"]}})
 
 
 def task(

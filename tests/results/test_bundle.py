@@ -13,12 +13,11 @@ import pytest
 
 from securebench.errors import ConfigError
 from securebench.results.bundle import write_bundle
-from securebench.results.journal import Journal
 from securebench.results.lock import RunLock
 from securebench.results.read import read_run
 from securebench.results.record import VerificationStatus, candidate_fields
 from securebench.results.suite import RecordedSuite, write_suite
-from synthetic_run import header, record, sealed_text, trajectory, write_run
+from synthetic_run import SyntheticJournal, header, record, sealed_text, trajectory, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +34,7 @@ def make_run(directory: Path) -> Path:
         record(2, VerificationStatus.ERROR, candidate=candidate_fields(None, None)),
     ]
     write_run(directory, records, header(4))
-    with Journal(directory) as journal:
+    with SyntheticJournal(directory) as journal:
         journal.supersede({records[2].id})
         journal.append(record(2, candidate=answer, provenance={"attempt": 2}))
     for name in PRIVATE:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from results.samples import STATUS, record
+from results.samples import HEAD, STATUS, record
 from securebench.errors import ConfigError, StorageError
+from securebench.results.chain import line_hash
 from securebench.results.identity import RunIdentity
-from securebench.results.journal import JOURNAL, SUPERSEDED, Journal
+from securebench.results.journal import Journal
+from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ TESTS = Path(__file__).parents[1]
 
 def write(directory: Path, *task_ids: str) -> bytes:
     """Write a journal with these tasks, and return its bytes."""
-    with Journal(directory) as journal:
+    with Journal(directory, HEAD) as journal:
         for task_id in task_ids:
             journal.append(record(task_id))
     return (directory / JOURNAL).read_bytes()
@@ -63,7 +65,7 @@ def test_one_write_then_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "write", write_down)
     monkeypatch.setattr(os, "fsync", sync_down)
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         calls.clear()
         journal.append(record())
     assert [name for name, _ in calls] == ["write", "fsync"]
@@ -81,7 +83,7 @@ def test_the_directory_is_flushed_when_the_journal_is_made(tmp_path: Path, monke
         real_sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", sync)
-    with Journal(tmp_path):
+    with Journal(tmp_path, HEAD):
         assert tmp_path.stat().st_ino in synced
 
 
@@ -93,7 +95,7 @@ def test_torn_at_every_byte(tmp_path: Path) -> None:
         directory = tmp_path / f"cut-{end}"
         directory.mkdir()
         (directory / JOURNAL).write_bytes(whole[:end])
-        with Journal(directory) as journal:
+        with Journal(directory, HEAD) as journal:
             kept = [trial.task_id for trial in journal.entries]
         assert kept == _expected(end, first, len(whole))
         assert tasks(directory) == kept
@@ -114,7 +116,7 @@ def test_a_torn_tail_is_moved_aside(tmp_path: Path) -> None:
     for number, tail in enumerate((b'{"record_ver', b"\0\0\0"), start=1):
         with (tmp_path / JOURNAL).open("ab") as file:
             file.write(tail)
-        with Journal(tmp_path) as journal:
+        with Journal(tmp_path, HEAD) as journal:
             assert [trial.task_id for trial in journal.entries] == ["a"]
         assert (tmp_path / f"{JOURNAL}.torn-{number}").read_bytes() == tail
         assert (tmp_path / JOURNAL).read_bytes() == whole
@@ -126,7 +128,7 @@ def test_a_record_that_lacks_only_its_newline_gets_it(tmp_path: Path) -> None:
     """A whole record is not thrown away for a missing newline."""
     whole = write(tmp_path, "a", "b")
     (tmp_path / JOURNAL).write_bytes(whole[:-1])
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         assert [trial.task_id for trial in journal.entries] == ["a", "b"]
     assert (tmp_path / JOURNAL).read_bytes() == whole
     assert not list(tmp_path.glob("*.torn-*"))
@@ -138,18 +140,17 @@ def test_a_record_that_lacks_only_its_newline_gets_it(tmp_path: Path) -> None:
         (lambda lines: [b"{}\n", *lines], 1),
         (lambda lines: [lines[0], b"\n", lines[1]], 2),
         (lambda lines: [lines[0], lines[1][:40] + b"\n"], 2),
-        (lambda lines: [lines[0], lines[1], lines[0]], 3),
         (lambda lines: [lines[0], lines[1].replace(b'"passed": true', b'"passed": false')], 2),
         (lambda lines: [lines[0][:30] + lines[1], lines[1]], 1),
     ],
-    ids=["no record", "blank", "cut, with a newline", "twice", "contradiction", "welded"],
+    ids=["no record", "blank", "cut, with a newline", "contradiction", "welded"],
 )
 def test_damage_stops_the_run(tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]], line: int) -> None:
     """A damaged line is never mended by guessing: the error names it, and the file is as it was (L02)."""
     whole = b"".join(damage(write(tmp_path, "a", "b").splitlines(keepends=True)))
     (tmp_path / JOURNAL).write_bytes(whole)
     with pytest.raises(ConfigError) as caught:
-        Journal(tmp_path)
+        Journal(tmp_path, HEAD)
     assert caught.value.code == "journal-damaged"
     assert f"{JOURNAL}:{line}" in str(caught.value)
     assert (tmp_path / JOURNAL).read_bytes() == whole
@@ -161,13 +162,13 @@ def test_a_journal_that_is_a_link_is_refused(tmp_path: Path) -> None:
     target.write_text("")
     (tmp_path / JOURNAL).symlink_to(target)
     with pytest.raises(ConfigError):
-        Journal(tmp_path)
+        Journal(tmp_path, HEAD)
     assert target.read_text() == ""
 
 
 def test_a_task_has_one_record(tmp_path: Path) -> None:
     """A second record of a task is a defect of the caller's, and is not written (M04)."""
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a"))
         with pytest.raises(ValueError, match="already has a record"):
             journal.append(record("a"))
@@ -181,7 +182,7 @@ def test_disk_trouble_leaves_no_half_record(
 ) -> None:
     """When the disk fails, the error says so and the file holds what it held before (L07)."""
     before = write(tmp_path, "a")
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         with monkeypatch.context() as patch:
             patch.setattr(os, call, _failing(code))
             with pytest.raises(StorageError, match=os.strerror(code)):
@@ -195,7 +196,7 @@ def test_disk_trouble_leaves_no_half_record(
 def test_a_partial_write_is_cut_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that takes half a record keeps none of it (L07)."""
     real_write = os.write
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", lambda fd, data: real_write(fd, data[:20]))
             with pytest.raises(StorageError):
@@ -208,11 +209,11 @@ def test_file_size_limit(tmp_path: Path) -> None:
     script = f"""
 import resource
 from pathlib import Path
-from results.samples import record
+from results.samples import HEAD, record
 from securebench.errors import StorageError
 from securebench.results.journal import Journal
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-with Journal(Path({str(tmp_path)!r})) as journal:
+with Journal(Path({str(tmp_path)!r}), HEAD) as journal:
     try:
         for number in range(100):
             journal.append(record(f"task-{{number}}"))
@@ -238,59 +239,64 @@ def _failing(code: int) -> Callable[..., int]:
 def test_each_trial_has_its_own_record_and_history(tmp_path: Path) -> None:
     """The trials of a task are told apart in all that the journal knows; the same trial twice is damage."""
     one, two = TrialId("a", 1), TrialId("a", 2)
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a", STATUS.ERROR, trial=1))
-        journal.append(record("a", STATUS.ERROR, trial=2, provenance={"attempt": 3, "spent": {"input_tokens": 5}}))
+        journal.append(record("a", STATUS.ERROR, trial=2, provenance={"attempt": 1, "spent": {"input_tokens": 5}}))
         journal.supersede({two})
         assert list(journal.entries) == [one]
-        assert (journal.attempts(one), journal.attempts(two)) == (1, 3)
-        assert (journal.spent(one).input_tokens, journal.spent(two).input_tokens) == (0, 5)
-        journal.append(record("a", trial=2))
-    with Journal(tmp_path) as journal:
+        journal.append(record("a", STATUS.ERROR, trial=2, provenance={"attempt": 2, "spent": {"input_tokens": 7}}))
+        journal.supersede({two})
+        assert (journal.attempts(one), journal.attempts(two)) == (1, 2)
+        assert (journal.spent(one).input_tokens, journal.spent(two).input_tokens) == (0, 7)
+        last = journal.append(record("a", trial=2, provenance={"attempt": 3}))
+    with Journal(tmp_path, HEAD) as journal:
         assert list(journal.entries) == [one, two]
         with pytest.raises(ValueError, match=r"a \(trial 2\)' already has a record"):
             journal.append(record("a", trial=2))
     lines = (tmp_path / JOURNAL).read_bytes()
-    (tmp_path / JOURNAL).write_bytes(lines + record("a", trial=2).line(3))
+    previous = line_hash(lines.splitlines()[-1])
+    more = record("a", trial=2, provenance={"attempt": 4}).line(last.sequence + 1, previous)
+    (tmp_path / JOURNAL).write_bytes(lines + more)
     with pytest.raises(ConfigError, match="has more than one record"):
-        Journal(tmp_path)
+        Journal(tmp_path, HEAD)
 
 
 def test_errors_are_moved_aside(tmp_path: Path) -> None:
     """The record of a task that is to be redone leaves the journal, is kept, and its attempt is counted (L06)."""
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a"))
         journal.append(record("b", STATUS.ERROR))
         journal.append(record("c"))
         journal.supersede({TrialId("b")})
         assert [trial.task_id for trial in journal.entries] == ["a", "c"]
         assert journal.attempts(TrialId("b")) == 1
-        journal.append(record("b"))
+        journal.append(record("b", provenance={"attempt": 2}))
     assert tasks(tmp_path) == ["a", "c", "b"]
     assert [json.loads(line)["task_id"] for line in (tmp_path / SUPERSEDED).read_bytes().splitlines()] == ["b"]
-    with Journal(tmp_path) as journal:
-        assert journal.attempts(TrialId("b")) == 1
+    with Journal(tmp_path, HEAD) as journal:
+        assert journal.attempts(TrialId("b")) == 2
         assert journal.append(record("d")).sequence == 4
 
 
 def test_attempts_outlive_the_process(tmp_path: Path) -> None:
     """A run that is killed between setting a record aside and redoing it still knows the attempt."""
-    with Journal(tmp_path) as journal:
-        journal.append(record("b", STATUS.ERROR, provenance={"attempt": 4}))
-        journal.supersede({TrialId("b")})
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
+        for attempt in (1, 2):
+            journal.append(record("b", STATUS.ERROR, provenance={"attempt": attempt}))
+            journal.supersede({TrialId("b")})
+    with Journal(tmp_path, HEAD) as journal:
         assert journal.entries == {}
-        assert journal.attempts(TrialId("b")) == 4
-        assert journal.append(record("x")).sequence == 1
+        assert journal.attempts(TrialId("b")) == 2
+        assert journal.append(record("x")).sequence == 2
 
 
 def test_setting_aside_twice_keeps_one_copy(tmp_path: Path) -> None:
     """A run that is killed halfway through setting records aside does it again, and keeps each once (L01)."""
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a", STATUS.ERROR))
     (tmp_path / SUPERSEDED).write_bytes((tmp_path / JOURNAL).read_bytes())
     (tmp_path / f".{JOURNAL}.new").write_bytes(b"half a li")
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         journal.supersede({TrialId("a")})
         journal.append(record("a"))
     assert len((tmp_path / SUPERSEDED).read_bytes().splitlines()) == 1
@@ -302,7 +308,7 @@ def test_nothing_to_set_aside_changes_nothing(tmp_path: Path) -> None:
     """Without errors to redo, no file is made and none is replaced."""
     write(tmp_path, "a")
     inode = (tmp_path / JOURNAL).stat().st_ino
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         journal.supersede(set())
     assert (tmp_path / JOURNAL).stat().st_ino == inode
     assert not (tmp_path / SUPERSEDED).exists()
@@ -320,32 +326,30 @@ def test_a_record_that_is_gone_or_moved_is_noticed(tmp_path: Path, kept: tuple[i
     write(tmp_path, "a", "b", "c")
     rewrite(tmp_path, *kept)
     with pytest.raises(ConfigError) as raised:
-        Journal(tmp_path)
-    assert raised.value.code == "journal-damaged"
+        Journal(tmp_path, HEAD)
+    assert raised.value.code == "chain-broken"
     assert "remove this line" not in str(raised.value)
 
 
 def test_numbers_go_on_over_superseded_records(tmp_path: Path) -> None:
     """Records that were set aside count, and a record of the journal and of that file is one."""
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a", STATUS.ERROR))
         journal.append(record("b"))
         before = (tmp_path / JOURNAL).read_bytes()
         journal.supersede({TrialId("a")})
-        journal.append(record("a"))
-    Journal(tmp_path).__exit__(None, None, None)
+        journal.append(record("a", provenance={"attempt": 2}))
+    Journal(tmp_path, HEAD).__exit__(None, None, None)
     (tmp_path / SUPERSEDED).rename(tmp_path / "hidden")
     with pytest.raises(ConfigError, match="sequence number 0 is missing"):
-        Journal(tmp_path)
+        Journal(tmp_path, HEAD)
     (tmp_path / "hidden").rename(tmp_path / SUPERSEDED)
     (tmp_path / JOURNAL).write_bytes(before)  # as a run leaves it that was killed between the two writes
-    with Journal(tmp_path) as journal:
+    with Journal(tmp_path, HEAD) as journal:
         assert set(journal.entries) == {TrialId("a"), TrialId("b")}
 
 
 IDENTITY = RunIdentity(
-    run_id="run",
-    benchmark_id="pack",
     provenance={"pack": "ab"},
     tasks={"pack/one": ("short_answer", {"commitment": "c"})},
     verifiers={"short_answer": {"family": "short_answer", "version": "1"}},
@@ -353,6 +357,7 @@ IDENTITY = RunIdentity(
     images={"image:1": "sha256:1"},
 )
 OWN: dict[str, JsonValue] = {
+    "run": HEAD.run_digest,
     "attempt": 1,
     "pack": "ab",
     "row": {"commitment": "c"},
@@ -369,7 +374,7 @@ OWN: dict[str, JsonValue] = {
         {"benchmark_id": "other"},
         {"task_id": "pack/two"},
         {"trial": 2},
-        {"record_version": 2, "trial": "absent", "tags": "absent"},
+        {"record_version": 2, "trial": "absent", "tags": "absent", "previous": "absent"},
         {"task_type": "free_response"},
         {"provenance": {**OWN, "pack": "cd"}},
         {"provenance": {**OWN, "row": {"commitment": "d"}}},
@@ -385,14 +390,14 @@ OWN: dict[str, JsonValue] = {
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_a_record_of_another_run_is_refused(tmp_path: Path, change: dict[str, Any], end: bytes) -> None:
     """Whatever a record says of where it comes from is held to the run: two files are easily joined."""
-    (tmp_path / JOURNAL).write_bytes(record(provenance=OWN).line(0))
-    with Journal(tmp_path, IDENTITY) as journal:
+    (tmp_path / JOURNAL).write_bytes(record(provenance=OWN).line(0, HEAD.genesis))
+    with Journal(tmp_path, HEAD, IDENTITY) as journal:
         assert set(journal.entries) == {TrialId("pack/one")}
-    fields = {**record(provenance=OWN).to_json(0), **change}
+    fields = {**record(provenance=OWN).to_json(0, HEAD.genesis), **change}
     line = json.dumps({name: value for name, value in fields.items() if value != "absent"}).encode() + end
     (tmp_path / JOURNAL).write_bytes(line)
     with pytest.raises(ConfigError) as raised:
-        Journal(tmp_path, IDENTITY)
+        Journal(tmp_path, HEAD, IDENTITY)
     assert raised.value.code == "record-foreign"
     assert (tmp_path / JOURNAL).read_bytes() == line
     assert raised.value.problems[0].location is not None
@@ -401,17 +406,17 @@ def test_a_record_of_another_run_is_refused(tmp_path: Path, change: dict[str, An
 def test_an_image_that_was_never_found_is_none_of_another(tmp_path: Path) -> None:
     """The record of a task that ended before it had an image names none."""
     error = record(status=STATUS.ERROR, provenance={**OWN, "image": {"reference": "image:1", "id": ""}})
-    (tmp_path / JOURNAL).write_bytes(error.line(0))
-    with Journal(tmp_path, IDENTITY) as journal:
+    (tmp_path / JOURNAL).write_bytes(error.line(0, HEAD.genesis))
+    with Journal(tmp_path, HEAD, IDENTITY) as journal:
         assert journal.entries[TrialId("pack/one")].status is STATUS.ERROR
 
 
 def test_a_verdict_cannot_become_pending(tmp_path: Path) -> None:
     """Only a family without a verifier has pending records: a failure that is made one would leave the pass rate."""
     pending = record(status=STATUS.PENDING, verifier=None, provenance=OWN)
-    (tmp_path / JOURNAL).write_bytes(pending.line(0))
+    (tmp_path / JOURNAL).write_bytes(pending.line(0, HEAD.genesis))
     with pytest.raises(ConfigError, match="which is impossible for family"):
-        Journal(tmp_path, IDENTITY)
+        Journal(tmp_path, HEAD, IDENTITY)
 
 
 @pytest.mark.parametrize("name", [JOURNAL, SUPERSEDED])
@@ -426,5 +431,5 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str, kind: str
     else:
         path.mkdir()
     with pytest.raises(ConfigError) as caught:
-        Journal(tmp_path)
+        Journal(tmp_path, HEAD)
     assert caught.value.code == "file-not-regular"

@@ -21,10 +21,10 @@ import synthetic_run as synthetic
 from securebench.candidates.store import CANDIDATES, CandidateStore
 from securebench.errors import ConfigError, FailurePhase, FailureReason
 from securebench.patches.model import FileVersion
-from securebench.results.journal import JOURNAL, SUPERSEDED, Journal
 from securebench.results.lock import RunLock
 from securebench.results.record import Assurance, VerificationStatus, candidate_fields
 from securebench.results.recorded_task import MAX_LINE
+from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import HEADER
 from securebench.results.summary import RunEnd
 from securebench.results.trajectory import TRAJECTORIES
@@ -55,7 +55,7 @@ def change_lines(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> No
 def with_raw(directory: Path, **changes: Any) -> securebench.RecordedRun:
     """Write a run of one record, replace keys of it, and open the run."""
     run = written(directory, synthetic.record(provenance=changes.pop("provenance", {})))
-    change_lines(directory / JOURNAL, lambda lines: [json.dumps({**json.loads(lines[0]), **changes}).encode() + b"\n"])
+    synthetic.forge(directory, lambda records: records[0].update(changes))
     return run
 
 
@@ -125,7 +125,7 @@ def test_a_run_in_progress(tmp_path: Path) -> None:
     """What another process has written so far is read, without the line that it is writing."""
     synthetic.write_run(tmp_path, 0, synthetic.header(5))
     run = securebench.read_run(tmp_path)
-    with RunLock(tmp_path), Journal(tmp_path) as journal:
+    with RunLock(tmp_path), synthetic.SyntheticJournal(tmp_path) as journal:
         assert run.is_active
         journal.append(synthetic.record(0))
         records = run.records()
@@ -170,7 +170,7 @@ def test_a_killed_run_is_read(tmp_path: Path) -> None:
 def test_superseded_records(tmp_path: Path) -> None:
     """Errors that ran again are apart, and their numbers count."""
     synthetic.write_run(tmp_path, [synthetic.record(0, STATUS.ERROR), synthetic.record(1)])
-    with Journal(tmp_path) as journal:
+    with synthetic.SyntheticJournal(tmp_path) as journal:
         journal.supersede([TrialId("made-up/task-00000")])
         journal.append(synthetic.record(0, provenance={"attempt": 2}))
     run = securebench.read_run(tmp_path)
@@ -210,6 +210,21 @@ def test_a_run_that_the_version_before_wrote() -> None:
     assert (summary.ending, summary.total.planned, summary.passed, run.trials) == (RunEnd.FINISHED, 3, 2, 1)
 
 
+def test_a_run_that_version_3_wrote() -> None:
+    """A run directory of format 3, as SecureBench wrote it, is read with its trials and candidates."""
+    run = securebench.read_run(Path(__file__).parent / "version_3_run")
+    records = {record.id: record for record in run.records()}
+    assert {(name, trial): record.passed for (name, trial), record in records.items()} == {
+        (name, trial): passed
+        for name, passed in (("older/right", True), ("older/wrong", False), ("older/files", True))
+        for trial in (1, 2)
+    }
+    assert records[TrialId("older/right", 2)].tags == ("easy",)
+    assert "out.txt" in {file.path for file in run.candidate(records[TrialId("older/files", 2)]).files}
+    summary = run.summary()
+    assert (summary.ending, summary.total.planned, summary.passed, run.trials) == (RunEnd.FINISHED, 6, 4, 2)
+
+
 @pytest.mark.parametrize(
     ("surplus", "problem"),
     [
@@ -220,7 +235,7 @@ def test_a_run_that_the_version_before_wrote() -> None:
 def test_records_that_were_not_planned_are_refused(tmp_path: Path, surplus: TaskRecord, problem: str) -> None:
     """Added passes would raise the pass rate."""
     given = [synthetic.record(0), synthetic.record(1), surplus]
-    synthetic.write_run(tmp_path, given, synthetic.header(4, trials=2))
+    synthetic.write_run(tmp_path, given, synthetic.header(4, trials=2), closed=False)
     with pytest.raises(ConfigError, match=problem):
         list(securebench.read_run(tmp_path).records())
 
@@ -228,7 +243,8 @@ def test_records_that_were_not_planned_are_refused(tmp_path: Path, surplus: Task
 def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     """An edited header could hide trials that have not run."""
     head = synthetic.header(4, trials=2)
-    synthetic.write_run(tmp_path, 1, replace(head, information={**head.information, "planned": 1}))
+    synthetic.write_run(tmp_path, 1, head)
+    replace(head, information={**head.information, "planned": 1}).write(tmp_path)
     with pytest.raises(ConfigError, match="is not 'trials' times 'planned_tasks'"):
         securebench.read_run(tmp_path).summary()
 
@@ -237,19 +253,20 @@ def test_a_run_of_the_version_before(tmp_path: Path) -> None:
     """A run of format 2 is still read: every record is the first trial, without tags."""
     synthetic.write_run(tmp_path, 2, synthetic.header(2, pack_tasks=3))
     lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines()]
-    older = [{**{k: v for k, v in line.items() if k not in {"trial", "tags"}}, "record_version": 2} for line in lines]
+    newer = {"previous", "trial", "tags"}
+    older = [{**{k: v for k, v in line.items() if k not in newer}, "record_version": 2} for line in lines]
     (tmp_path / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in older))
     head = json.loads((tmp_path / HEADER).read_text())
-    del head["decisive"]["trials"], head["information"]["planned_tasks"]
+    del head["decisive"]["trials"], head["information"]["planned_tasks"], head["closing"]
     (tmp_path / HEADER).write_text(json.dumps({**head, "header_version": 2}))
     run = securebench.read_run(tmp_path)
     assert [(record.trial, record.tags) for record in run.records()] == [(1, ()), (1, ())]
     assert run.selection is not None
     assert (run.selection.planned, run.selection.tasks) == (2, 3)
     del head["information"]["planned_families"]
-    (tmp_path / HEADER).write_text(json.dumps({**head, "header_version": 2} | {"information": {"planned": 5}}))
+    (tmp_path / HEADER).write_text(json.dumps({**head, "header_version": 2} | {"information": {"planned": 3}}))
     families = securebench.read_run(tmp_path).summary().families
-    assert families["unknown"].not_run == 3
+    assert families["unknown"].not_run == 1
 
 
 def test_find_and_its_suggestions(tmp_path: Path) -> None:
@@ -277,9 +294,9 @@ def test_find_and_its_suggestions(tmp_path: Path) -> None:
     [
         (lambda lines: [lines[0], b"\n", *lines[1:]], "invalid record", 2),
         (lambda lines: [lines[0], lines[1][:-20] + b"\n", lines[2]], "invalid record", 2),
-        (lambda lines: [lines[0], lines[0], *lines[1:]], "more than one record", 2),
-        (lambda lines: [lines[1], lines[0], lines[2]], "order of their sequence", None),
-        (lambda lines: [lines[0], lines[2]], "sequence number 1 is missing", None),
+        (lambda lines: [lines[0], lines[0], *lines[1:]], "order of their sequence", 2),
+        (lambda lines: [lines[1], lines[0], lines[2]], "sequence number 0 is missing", 1),
+        (lambda lines: [lines[0], lines[2]], "sequence number 1 is missing", 2),
         (lambda lines: [lines[0].replace(b'"short_answer"', b"[" * 70 + b"]" * 70), *lines[1:]], "64 levels", 1),
         (lambda lines: [lines[0].replace(b'"short_answer"', b"[" * 5000 + b"]" * 5000), *lines[1:]], "invalid", 1),
         (lambda lines: [lines[0].replace(b"{", b'{"stranger": 1, ', 1), *lines[1:]], "unknown key 'stranger'", 1),
@@ -295,7 +312,7 @@ def test_damage_is_located(
     change_lines(tmp_path / JOURNAL, damage)
     with pytest.raises(ConfigError, match=message) as caught:
         list(run.records())
-    assert caught.value.code == "journal-damaged"
+    assert caught.value.code == ("chain-broken" if "sequence" in message else "journal-damaged")
     (problem,) = caught.value.problems
     assert problem.location is not None
     assert (problem.location.file, problem.location.line) == (str(tmp_path / JOURNAL), line)
@@ -306,7 +323,7 @@ def test_records_of_another_run_are_refused(tmp_path: Path) -> None:
     run = written(tmp_path / "one", synthetic.record(0))
     synthetic.write_run(tmp_path / "two", [synthetic.record(0, run_id="other")])
     shutil.copy(tmp_path / "two" / JOURNAL, tmp_path / "one" / JOURNAL)
-    with pytest.raises(ConfigError, match="another run: 'other'") as caught:
+    with pytest.raises(ConfigError, match="another run: expected run_id 'synthetic', got 'other'") as caught:
         list(run.records())
     assert caught.value.code == "record-foreign"
 
@@ -541,15 +558,10 @@ class TestTrajectories:
     ],
 )
 def test_a_false_header_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    """Values that are needed are checked when they are asked for."""
-    synthetic.write_run(tmp_path, 1, synthetic.header(1, **change))
-
-    def ask() -> None:
-        run = securebench.read_run(tmp_path)
-        _ = run.label, run.planned, run.selection
-
+    """Values that readers need are checked."""
+    synthetic.header(1, **change).write(tmp_path)
     with pytest.raises(ConfigError) as caught:
-        ask()
+        securebench.read_run(tmp_path)
     assert caught.value.code == "run-header-damaged"
 
 
@@ -565,8 +577,8 @@ def test_data_frames(tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPat
     assert list(frame["task_id"]) == [f"made-up/task-{number:05}" for number in range(3)]
     assert float(frame["passed"].mean()) == 0.5
     assert int(frame["input_tokens"].sum()) == 3003
-    (tmp_path / JOURNAL).write_bytes(b"")
-    empty = run.to_dataframe()
+    synthetic.forge(tmp_path, list.clear)
+    empty = securebench.read_run(tmp_path).to_dataframe()
     assert empty.shape == (0, 22)
     assert list(map(str, frame.dtypes)) == list(map(str, empty.dtypes))
 

@@ -26,6 +26,7 @@ from securebench.trials import TrialId
 ALWAYS = [
     "record_version",
     "sequence",
+    "previous",
     "run_id",
     "task_id",
     "trial",
@@ -254,12 +255,12 @@ def test_a_record_that_contradicts_itself_is_none(status: VerificationStatus, ch
 def test_a_record_of_the_version_before_is_trial_one_without_tags() -> None:
     """Version 2 is still read. It has neither field, and a record that mixes both versions is refused."""
     older = {**record().to_json(0), "record_version": 2}
-    del older["trial"], older["tags"]
+    del older["trial"], older["tags"], older["previous"]
     assert read_record(json.dumps(older).encode()) == {**older, "trial": 1, "tags": []}
     assert read_entry(json.dumps(older).encode()).id == TrialId("pack/one", 1)
 
 
-_REQUIRED = ["score", "passed", "failure_reason", "failure_phase", "record_version", "trial", "tags"]
+_REQUIRED = ["score", "passed", "failure_reason", "failure_phase", "record_version", "previous", "trial", "tags"]
 
 
 @pytest.mark.parametrize("missing", _REQUIRED)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DECISIVE: dict[str, Any] = {
     "run_id": "r",
+    "benchmark": {"id": "b"},
     "pack": {"digest": "p1", "tasks": 3},
     "harness": {"type": "command", "digest": "h1"},
     "verifiers": {"short_answer": "1"},
@@ -26,7 +27,9 @@ DECISIVE: dict[str, Any] = {
 def header(images: dict[str, str] | None = None, **changes: Any) -> RunHeader:
     """Return a header with some sections changed."""
     return RunHeader(
-        decisive={**DECISIVE, **changes}, images=images or {"base": "sha256:1"}, information={"workers": 2}
+        decisive={**DECISIVE, **changes},
+        images=images or {"base": "sha256:1"},
+        information={"workers": 2, "planned": 3},
     )
 
 
@@ -89,7 +92,7 @@ def test_a_header_of_the_version_before_is_only_read(tmp_path: Path) -> None:
     (tmp_path / HEADER).write_text(text)
     assert (found := read_header(tmp_path, older=True)) is not None
     assert found.decisive == DECISIVE
-    with pytest.raises(ConfigError, match="expected format 3, got 2"):
+    with pytest.raises(ConfigError, match="expected format 4, got 2"):
         read_header(tmp_path)
 
 

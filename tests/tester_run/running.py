@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from run_fakes import FakeProducer
-from securebench.results.journal import JOURNAL
 from securebench.results.record import comparable
+from securebench.results.run_files import JOURNAL
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, RunParts, TesterRunSummary, plan, run_benchmark
 from securebench.testing.scripted_sandbox import ScriptedDriver

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from run_fakes import FakeProducer
-from securebench.results.journal import JOURNAL
+from securebench.results.run_files import JOURNAL
 from tester_run.running import comparables, make_parts, pin_framework, records, run, write_run
 
 TESTS = Path(__file__).parents[1]

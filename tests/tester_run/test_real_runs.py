@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from securebench.results.journal import JOURNAL
+from securebench.results.run_files import JOURNAL
 from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records
 

@@ -28,8 +28,8 @@ from securebench.harnesses.pipeline import plan_workspace
 from securebench.progress import AgentOutput, RunDone
 from securebench.resources import Component
 from securebench.results.commitment import KEY_FILE, Commitment
-from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import RunLock
+from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import HEADER
 from securebench.results.summary import RunEnd, RunStatus
 from securebench.sandboxes.base import Command, SandboxSpec
@@ -42,6 +42,7 @@ from securebench.tester_run.plan import affordable_workers
 from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.trials import TrialId
 from securebench.workspaces.materialization import VisibilityAwareMaterializer
+from synthetic_run import reopen
 from tester_run.running import add_row, comparables, make_parts, records, row, run, write_run
 
 if TYPE_CHECKING:
@@ -382,6 +383,9 @@ def test_a_dropped_record_is_noticed(root: Path) -> None:
     run(root)
     journal = root / "results" / JOURNAL
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ConfigError, match="was closed with 6 records, but there are 5"):
+        run(root, resume=True)
+    reopen(root / "results")  # as if the run had been killed after its last record but one
     header = json.loads((root / "results" / HEADER).read_text())
     assert (header["decisive"]["pack"]["tasks"], header["information"]["planned"]) == (6, 6)
     assert run(root, resume=True).passed == 6
@@ -596,7 +600,8 @@ def test_records_of_another_run_are_not_counted(root: Path) -> None:
     with (root / "results" / JOURNAL).open("ab") as journal:
         journal.write(lines[2])
     with pytest.raises(
-        ConfigError, match=r"candidates.jsonl:3: the record belongs to another run: it comes from another pack"
+        ConfigError,
+        match=r"candidates.jsonl:3: the record belongs to another run: its 'provenance.run'",
     ):
         run(root, resume=True)
 

@@ -19,10 +19,9 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.streams import chunks
 from securebench.fs.tar_writer import TarWriter
 from securebench.results.egress_log import EGRESS_LOG
-from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import reading
 from securebench.results.read import read_run
-from securebench.results.run_files import opened_run_file
+from securebench.results.run_files import JOURNAL, SUPERSEDED, opened_run_file
 from securebench.results.run_header import HEADER
 from securebench.results.suite import SUITE, read_suite, started_runs
 from securebench.results.trajectory import TRAJECTORIES

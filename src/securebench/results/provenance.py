@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ from securebench.errors import ConfigError
 from securebench.families.registry import FAMILIES
 from securebench.fs.digest import source_digest, tree_digest
 from securebench.fs.safe_open import TreeRefusedError
+from securebench.results.chain import expressible, value_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
 
 
 def json_digest(value: JsonValue) -> str:
-    """Return the sha256 (hex) of ``value`` as JSON with sorted keys and no spaces."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    """Return the sha256 (hex) of ``value`` in its canonical form."""
+    return value_digest(expressible(value))
 
 
 def agent_digest(directory: Path) -> str:

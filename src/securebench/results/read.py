@@ -8,36 +8,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import ExitStack
-from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.printable import printable_line
-from securebench.results.journal import JOURNAL, SUPERSEDED, damaged, next_sequence
 from securebench.results.lock import is_locked
 from securebench.results.part_of_pack import PartOfPack
 from securebench.results.record import require_shallow
-from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
-from securebench.results.run_files import numbered_lines, opened_run_file
-from securebench.results.run_header import HEADER, read_header
+from securebench.results.record_files import RecordFiles
+from securebench.results.run_files import opened_run_file
+from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
 from securebench.results.running import read_running
 from securebench.results.sealed import read_sealed
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, estimate, total
 from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
 from securebench.results.usage import read_usage
 from securebench.strict_input.faults import shown, similar
-from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from securebench.resources import JsonValue
+    from securebench.results.closing import Tally
     from securebench.results.record import RecordEntry
+    from securebench.results.recorded_task import RecordedTask
     from securebench.results.run_header import RunHeader
     from securebench.results.running import RunningSession
     from securebench.results.sealed import SealedCandidate
+    from securebench.results.usage import Usage
     from securebench.trials import TrialId
 
 _SHOWN: Final = 200
@@ -72,37 +71,36 @@ class RecordedRun:
         self.directory = directory
         self.header = header
         self._root = directory.resolve()
-        self.run_id = self._text("run_id")
-        self.benchmark_id = self._text("benchmark", "id")
+        self.run_id = header.run_id
+        self.benchmark_id = header.benchmark_id
 
     @property
     def label(self) -> str:
         """The name of the agent: ``harness.name`` of the tester YAML, or else the type of its harness."""
-        harness = self._section("harness")
-        return harness["name"] if isinstance(harness.get("name"), str) else self._text("harness", "type")
+        return self.header.label
 
     @property
     def models(self) -> tuple[str, ...]:
         """The models that the run was configured for. Those that answered are in the records."""
-        model = self._section("agent").get("model")
+        agent = self.header.decisive.get("agent")
+        model = agent.get("model") if isinstance(agent, dict) else None
         return (model,) if isinstance(model, str) else ()
 
     @property
     def planned(self) -> int:
         """The number of planned trials: one record each, once the run is complete."""
-        return self._number(self.header.information, "information", "planned")
+        return self.header.planned
 
     @property
     def trials(self) -> int:
         """The number of trials of each task."""
-        return self._number(self.header.decisive, "trials") if "trials" in self.header.decisive else 1
+        return self.header.trials
 
     @property
     def selection(self) -> PartOfPack | None:
         """The selected part of the pack, or ``None`` if it is the whole."""
-        tasks = self._number(self._section("pack"), "pack", "tasks")
-        planned = self._planned_tasks
-        return None if planned >= tasks else PartOfPack(planned, tasks, self._section("selection"))
+        tasks, planned = self.header.pack_tasks, self.header.planned_tasks
+        return None if planned >= tasks else PartOfPack(planned, tasks, self.header.selection)
 
     @property
     def is_active(self) -> bool:
@@ -112,38 +110,17 @@ class RecordedRun:
     def records(self) -> Iterator[RecordedTask]:
         """Yield the current record of each trial, in the order in which they finished.
 
-        Memory is constant but for the ids. A line that is still being written is left out. At the end, the sequence
-        numbers must show that no record was removed.
+        Memory is constant but for ids and digests. A line that is still being written is left out. At the end, the
+        chain of records must show that none was changed or removed.
         """
-        with ExitStack() as stack:
-            # The journal first: a resumed run adds records to superseded.jsonl before it takes them out of the journal.
-            journal = self._opened(JOURNAL, stack)
-            superseded = self._opened(SUPERSEDED, stack)
-            numbers: list[int] = []
-            seen: set[TrialId] = set()
-            tasks: set[str] = set()
-            trials, planned_tasks = self.trials, self._planned_tasks
-            for line, record in self._parsed(JOURNAL, journal):
-                tasks.add(record.task_id)
-                is_planned = record.trial <= trials and len(tasks) <= planned_tasks
-                if record.id in seen or not is_planned:
-                    no_trial = f"has no trial {shown(str(record.trial))} in this run"
-                    location = SourceLocation(str(self.directory / JOURNAL), line)
-                    problem = "has more than one record" if is_planned else no_trial
-                    raise damaged(f"task {shown(record.task_id)} {problem}", location)
-                seen.add(record.id)
-                numbers.append(record.sequence)
-                yield record
-            next_sequence(self.directory, numbers, [item.sequence for _, item in self._parsed(SUPERSEDED, superseded)])
+        return (line.record for line in self._files() if line.is_current)
 
     def superseded(self) -> Iterator[RecordedTask]:
         """Yield the records of infrastructure errors whose tasks ran again, in their order.
 
         If a run was killed while it moved such records, they are among :meth:`records`, too, with the same sequence.
         """
-        with ExitStack() as stack:
-            for _, record in self._parsed(SUPERSEDED, self._opened(SUPERSEDED, stack)):
-                yield record
+        return (line.record for line in self._files() if not line.is_current)
 
     def running(self) -> RunningSession | None:
         """Return what the process that writes to this run is executing; ``None`` if there is none, or it is unknown."""
@@ -154,17 +131,21 @@ class RecordedRun:
 
         ``each`` is called with every record.
         """
-        seen: set[TrialId] = set()
+        return self.counted(each)[0]
+
+    def counted(self, each: Callable[[RecordedTask], None] | None = None) -> tuple[TesterRunSummary, Tally]:
+        """Return the :meth:`summary`, and what a closing would say about the records."""
         is_active = self.is_active  # before the records are read: the last one may be written meanwhile
-        families, failures, usage, results = count({}, self._entries(seen, each), self.trials, self._planned_families())
-        unknown = self.planned // max(1, self.trials) - total(families.values()).tasks
+        files, header = self._files(), self.header
+        aside: dict[TrialId, Usage | None] = {}
+        entries = self._entries(files, aside, each)
+        families, failures, usage, results = count({}, entries, header.trials, header.planned_families)
+        unknown = header.planned // max(1, header.trials) - total(families.values()).tasks
         if unknown > 0:  # version 2 has no number of planned tasks by family
-            families["unknown"] = Counts(unknown, trials=self.trials)
+            families["unknown"] = Counts(unknown, trials=header.trials)
         counts = total(families.values())
-        aside = {record.id: record.spent for record in self.superseded() if record.id not in seen}
-        checks = map(read_usage, self.header.provider_checks)
-        left = RunEnd.INTERRUPTED if counts.not_run else RunEnd.FINISHED
-        return TesterRunSummary(
+        checks = map(read_usage, header.provider_checks)
+        summary = TesterRunSummary(
             run_id=self.run_id,
             benchmark_id=self.benchmark_id,
             agent=self.label,
@@ -174,10 +155,11 @@ class RecordedRun:
             failures=failures,
             usage=sum(filter(None, [*checks, *aside.values()]), usage),
             part=self.selection,
-            estimates=estimate(results, self.trials),
-            ending=RunEnd.RUNNING if is_active else left,
-            problems=self.header.problems,
+            estimates=estimate(results, header.trials),
+            ending=RunEnd.RUNNING if is_active else self._ending(counts),
+            problems=header.problems,
         )
+        return summary, files.tally
 
     def find(self, task_id: str, trial: int = 1) -> RecordedTask:
         """Return the record of a trial. Raises :class:`ConfigError` (``task-unknown``) with similar ids."""
@@ -235,60 +217,32 @@ class RecordedRun:
             if line:
                 yield self._step(path, number, line)
 
-    @property
-    def _planned_tasks(self) -> int:
-        information = self.header.information
-        if "planned_tasks" not in information:  # version 2 has one trial of each task
-            return self.planned
-        tasks = self._number(information, "information", "planned_tasks")
-        if tasks * self.trials != self.planned:
-            raise self._header_damaged("'information.planned' is not 'trials' times 'planned_tasks'")
-        return tasks
+    def _files(self) -> RecordFiles:
+        return RecordFiles(self._root, self.header, shown_as=self.directory)
 
-    def _entries(self, seen: set[TrialId], each: Callable[[RecordedTask], None] | None) -> Iterator[RecordEntry]:
-        for record in self.records():
-            seen.add(record.id)
+    def _entries(
+        self,
+        files: RecordFiles,
+        aside: dict[TrialId, Usage | None],
+        each: Callable[[RecordedTask], None] | None,
+    ) -> Iterator[RecordEntry]:
+        """Yield the entries of the current records. ``aside`` gets what other trials with superseded ones spent."""
+        for line in files:
+            record = line.record
+            if not line.is_current:
+                aside[record.id] = record.spent
+                continue
+            aside.pop(record.id, None)
             if each:
                 each(record)
             yield record.entry
 
-    def _planned_families(self) -> dict[str, int]:
-        sizes = self.header.information.get("planned_families", {})
-        if not isinstance(sizes, dict):
-            raise self._header_damaged("'information.planned_families' is not an object")
-        return {name: self._number(sizes, "information", "planned_families", name) for name in sizes}
-
-    @cached_property
-    def _identity(self) -> tuple[str, str]:
-        return self.run_id, self.benchmark_id
-
-    def _opened(self, name: str, stack: ExitStack) -> IO[bytes] | None:
-        """Open a file of records; ``None`` if it does not exist, as before the first record."""
-        try:
-            return stack.enter_context(open_regular(self._root / name, "file of records"))
-        except ConfigError as error:
-            if error.code != "file-missing":
-                raise
-            return None
-
-    def _parsed(self, name: str, file: IO[bytes] | None) -> Iterator[tuple[int, RecordedTask]]:
-        """Yield the records with their line numbers. A last line without a newline counts only if it is whole."""
-        for number, line in numbered_lines(file, MAX_LINE) if file else ():
-            location = SourceLocation(str(self.directory / name), number)
-            try:
-                record = parse_recorded_task(line)
-            except (ValueError, TypeError, RecursionError) as error:
-                if not line.endswith(b"\n") and len(line) <= MAX_LINE:
-                    return
-                raise damaged(f"invalid record: {error}", location) from None
-            if (record.run_id, record.benchmark_id) != self._identity:
-                raise ConfigError(
-                    f"the record belongs to another run: {shown(record.run_id)} of {shown(record.benchmark_id)}",
-                    code="record-foreign",
-                    hint="records of two runs are never mixed: ask for an unchanged copy",
-                    location=location,
-                )
-            yield number, record
+    def _ending(self, counts: Counts) -> RunEnd:
+        """Return how a run ended that is not active: a killed one was never closed."""
+        if self.header.version < HEADER_VERSION:
+            return RunEnd.INTERRUPTED if counts.not_run else RunEnd.FINISHED
+        header = self.header if self.header.closing else read_header(self._root)  # it may have ended just now
+        return RunEnd(header.closing.ending) if header and header.closing else RunEnd.INTERRUPTED
 
     def _step(self, path: PurePosixPath, number: int, line: bytes) -> JsonValue:
         try:
@@ -305,29 +259,6 @@ class RecordedRun:
             hint="do not use this run directory as evidence",
             location=SourceLocation(str(self.directory / TRAJECTORIES / path.name), line),
         )
-
-    def _section(self, name: str) -> Mapping[str, Any]:
-        section = self.header.decisive.get(name, {})
-        if not isinstance(section, dict):
-            raise self._header_damaged(f"{name!r} is not an object")
-        return section
-
-    def _text(self, *path: str) -> str:
-        section = self._section(path[0]) if len(path) > 1 else self.header.decisive
-        value = section.get(path[-1])
-        if not isinstance(value, str):
-            raise self._header_damaged(f"'{'.'.join(path)}' is not a string")
-        return value
-
-    def _number(self, section: Mapping[str, Any], *path: str) -> int:
-        value = section.get(path[-1])
-        if type(value) is not int or value < 0:
-            raise self._header_damaged(f"'{'.'.join(path)}' is not a number of tasks")
-        return value
-
-    def _header_damaged(self, problem: str) -> ConfigError:
-        location = SourceLocation(str(self.directory / HEADER))
-        return ConfigError(f"the run header is damaged: {problem}", code="run-header-damaged", location=location)
 
 
 def _near(task_id: str, ids: set[str]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import INFRASTRUCTURE_REASONS, FailurePhase, FailureReason
 from securebench.resources import REDACTED
+from securebench.results.chain import UNCHAINED
 from securebench.results.usage import read_usage
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
@@ -25,15 +26,25 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.usage import Usage
 
-RECORD_VERSION: Final = 3
+RECORD_VERSION: Final = 4
 """Incremented when the meaning or the shape of a field changes. ``records.md`` lists the changes of each version."""
 
-READABLE_VERSIONS: Final = (2, RECORD_VERSION)
-"""The versions that :func:`read_record` accepts. Version 2 has neither ``trial`` nor ``tags``."""
+READABLE_VERSIONS: Final = (2, 3, RECORD_VERSION)
+"""The versions that :func:`read_record` accepts."""
 
 VOLATILE: Final = frozenset(
     {
-        *("sequence", "attempt", "tries", "failed_tries", "durations", "duration_seconds", "started_at"),
+        *(
+            "sequence",
+            "previous",
+            "run",
+            "attempt",
+            "tries",
+            "failed_tries",
+            "durations",
+            "duration_seconds",
+            "started_at",
+        ),
         *("usage", "spent", "trajectory", "commitment"),
         *("controls", "controls_failed", "control_bits", "styles"),
     }
@@ -162,11 +173,15 @@ class TaskRecord:
         """The task and the number of its trial."""
         return TrialId(self.task_id, self.trial)
 
-    def to_json(self, sequence: int) -> dict[str, JsonValue]:
-        """Return the record as JSON, its keys in the documented order. ``sequence`` is its number in the journal."""
+    def to_json(self, sequence: int = 0, previous: str = UNCHAINED) -> dict[str, JsonValue]:
+        """Return the record as JSON, its keys in the documented order.
+
+        ``sequence`` is its number in the journal, ``previous`` the hash of the line before it.
+        """
         return {
             "record_version": RECORD_VERSION,
             "sequence": sequence,
+            "previous": previous,
             "run_id": self.run_id,
             "task_id": self.task_id,
             "trial": self.trial,
@@ -185,9 +200,10 @@ class TaskRecord:
             "provenance": dict(self.provenance),
         }
 
-    def line(self, sequence: int) -> bytes:
+    def line(self, sequence: int = 0, previous: str = UNCHAINED) -> bytes:
         """Return the record as one line of ASCII JSON, so that control characters from an agent are escaped."""
-        return json.dumps(self.to_json(sequence), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+        content = self.to_json(sequence, previous)
+        return json.dumps(content, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
@@ -284,19 +300,22 @@ class RecordEntry:
 
 _CANDIDATES: Final = ("candidate_text", "candidate_patch", "candidate_workspace")
 _FIELDS_TEXT: Final = """
-record_version sequence run_id task_id trial benchmark_id task_type tags verification_status passed score assurance
+record_version sequence previous run_id task_id trial benchmark_id task_type tags
+verification_status passed score assurance
 candidate_text candidate_patch candidate_workspace candidate_digest candidate_redacted
 producer_stdout producer_stderr producer_metadata verifier_stdout verifier_stderr verifier_metadata
 resource_summary hidden_values failure_reason failure_phase failure_message provenance
 """
 FIELDS: Final = frozenset(_FIELDS_TEXT.split())
 """The keys that a record may have."""
-_NEW_FIELDS: Final = {"trial": 1, "tags": []}
-"""Fields that version 2 does not have, with the values that they have there."""
+_SINCE: Final = {"trial": 3, "tags": 3, "previous": 4}
+"""The versions that introduced fields."""
 
 
 def read_record(line: bytes) -> dict[str, Any]:
     """Parse a line of the journal. A record of version 2 is returned as trial 1 without tags.
+
+    What a record says about others, such as ``previous``, is not checked here.
 
     Raises ``ValueError``, ``TypeError`` or ``RecursionError`` if the record is incomplete or contradicts itself.
     Duplicate keys are refused, because two readers could use different ones.
@@ -314,7 +333,7 @@ def read_record(line: bytes) -> dict[str, Any]:
         raise ValueError("more than one candidate field has a value")
     if (sequence := _field(record, "sequence", int)) < 0:
         raise ValueError(f"'sequence' is negative: {sequence}")
-    _require_trial(record, version)
+    _require_fields_of(record, version)
     status = VerificationStatus(_field(record, "verification_status", str))
     _require_score(record, status)
     _require_failure(record, status)
@@ -361,16 +380,21 @@ def last_line(text: str) -> str:
     return lines[-1].strip()[:_ENTRY_MESSAGE] if lines else ""
 
 
-def _require_trial(record: dict[str, Any], version: int) -> None:
-    """Raise ``ValueError`` or ``TypeError`` if ``trial`` or ``tags`` is invalid. Add them to a record of version 2."""
-    if version < RECORD_VERSION:
-        if found := sorted(record.keys() & _NEW_FIELDS.keys()):
-            raise ValueError(f"unknown key {found[0]!r} in a record of version {version}")
-        record |= _NEW_FIELDS
+def _require_fields_of(record: dict[str, Any], version: int) -> None:
+    """Raise ``ValueError`` or ``TypeError`` if a field that not all versions have is invalid.
+
+    Add the fields of version 3 to a record of version 2.
+    """
+    if found := [name for name, since in _SINCE.items() if version < since and name in record]:
+        raise ValueError(f"unknown key {found[0]!r} in a record of version {version}")
+    if version < _SINCE["trial"]:
+        record |= {"trial": 1, "tags": []}
     if (trial := _field(record, "trial", int)) < 1:
         raise ValueError(f"'trial' must be at least 1, got {trial}")
     if not all(isinstance(tag, str) for tag in _field(record, "tags", list)):
         raise TypeError("'tags' must contain only strings")
+    if version >= _SINCE["previous"] and not _DIGEST.fullmatch(_field(record, "previous", str)):
+        raise ValueError("'previous' is not a SHA-256 in hex")
 
 
 def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> None:

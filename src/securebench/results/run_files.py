@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from itertools import count
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.safe_open import (
@@ -21,6 +21,10 @@ from securebench.fs.safe_open import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+JOURNAL: Final = "candidates.jsonl"
+SUPERSEDED: Final = "superseded.jsonl"
+"""The file for the ``error`` records of trials that were run again."""
 
 
 @contextmanager

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import secrets
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import ConfigError, Problem
+from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.durable import write_durably
 from securebench.limits import MIB
+from securebench.results.chain import expressible, genesis, value_digest
+from securebench.results.closing import Closing
 from securebench.results.record import READABLE_VERSIONS, require_shallow, unique_keys
+from securebench.results.same_run import constant, grown, require_same
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from securebench.resources import JsonValue
 
 HEADER: Final = "run.json"
-HEADER_VERSION: Final = 3
+HEADER_VERSION: Final = 4
 """Incremented when another version of SecureBench would misread the header or the records."""
 
 _MAX_BYTES: Final = 16 * MIB
@@ -37,13 +39,10 @@ _KEYS: Final = {
     "information": dict,
     "problems": list,
     "provider_checks": list,
+    "closing": dict,
 }
-_MAY_LACK: Final = ("problems", "provider_checks")
+_MAY_LACK: Final = ("problems", "provider_checks", "closing")
 _NAMES: Final[Mapping[type, str]] = {str: "a string", dict: "an object", list: "a list"}
-
-_HINT: Final = (
-    "records of two different runs are never mixed: undo the change, or start a new run with another --output-dir"
-)
 
 
 def _now() -> str:
@@ -69,18 +68,84 @@ class RunHeader:
     provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
     """The usage of each check of key and model: one for each start or resumption that had tasks to run."""
 
+    closing: Closing | None = None
+    """What the run wrote, once it has ended."""
+    version: int = HEADER_VERSION
+    """The format of the header and the records."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return _text(self.decisive, "run_id")
+
+    @property
+    def benchmark_id(self) -> str:
+        """The id of the pack."""
+        return _text(_section(self.decisive, "benchmark"), "id")
+
+    @property
+    def label(self) -> str:
+        """The name of the agent: ``harness.name`` of the tester YAML, or else the type of its harness."""
+        harness = _section(self.decisive, "harness")
+        return _text(harness, "name" if isinstance(harness.get("name"), str) else "type")
+
+    @property
+    def selection(self) -> Mapping[str, JsonValue]:
+        """How the planned tasks were selected; empty for all tasks."""
+        return _section(self.decisive, "selection")
+
+    @property
+    def trials(self) -> int:
+        """The number of trials of each task."""
+        return _number(self.decisive, "trials") if "trials" in self.decisive else 1
+
+    @property
+    def planned(self) -> int:
+        """The number of planned trials: one record each, once the run is complete."""
+        return _number(self.information, "planned")
+
+    @property
+    def planned_tasks(self) -> int:
+        """The number of planned tasks."""
+        if "planned_tasks" not in self.information:  # version 2 has one trial of each task
+            return self.planned
+        tasks = _number(self.information, "planned_tasks")
+        if tasks * self.trials != self.planned:
+            raise ValueError("'information.planned' is not 'trials' times 'planned_tasks'")
+        return tasks
+
+    @property
+    def planned_families(self) -> dict[str, int]:
+        """The number of planned tasks of each family; empty in a run of version 2."""
+        sizes = _section(self.information, "planned_families")
+        return {name: _number(sizes, name) for name in sizes}
+
+    @property
+    def pack_tasks(self) -> int:
+        """The number of tasks of the whole pack."""
+        tasks = _number(_section(self.decisive, "pack"), "tasks")
+        if tasks < self.planned_tasks:
+            raise ValueError(f"{self.planned_tasks} tasks are planned, but the pack has {tasks}")
+        return tasks
+
+    @property
+    def genesis(self) -> str:
+        """The hash that the chain of records begins with."""
+        return genesis(self.run_id, self.created_at, self.nonce)
+
+    @property
+    def run_digest(self) -> str:
+        """The digest of everything that must be the same for all records of the run: ``provenance.run``."""
+        return value_digest(expressible(constant(self.decisive)))
+
     def resumed_by(self, now: RunHeader) -> RunHeader:
-        """Return the header of this run after it is resumed as ``now``.
+        """Return the header of this run after it is resumed as ``now``: it is not closed.
 
         Raises :class:`ConfigError` (``resume-mismatch``) with every difference.
         """
-        before, after = _shared(self.images, now.images)
-        then, today = _without_growth(self.decisive, now.decisive)
-        problems = [*_differences(then, today), *_differences(before, after, "images.")]
-        if problems:
-            raise ConfigError(code="resume-mismatch", problems=problems)
-        images = {**self.images, **now.images}
-        return replace(self, decisive=_grown(self.decisive, now.decisive), images=images, information=now.information)
+        require_same(self.decisive, now.decisive, (self.images, now.images))
+        decisive, images = grown(self.decisive, now.decisive), {**self.images, **now.images}
+        return replace(self, decisive=decisive, images=images, information=now.information, closing=None)
 
     def checked(self, usage: Mapping[str, JsonValue]) -> RunHeader:
         """Return the header with the usage of another provider check, unless ``usage`` is empty."""
@@ -90,19 +155,39 @@ class RunHeader:
         """Return the header with ``problem`` added, unless it is already listed."""
         return self if problem in self.problems else replace(self, problems=(*self.problems, problem))
 
+    def closed(self, closing: Closing) -> RunHeader:
+        """Return the header with ``closing`` and its root."""
+        return replace(self, closing=replace(closing, root=replace(self, closing=closing).root))
+
+    @property
+    def root(self) -> str:
+        """The digest of the header without the root of its closing."""
+        open_end = replace(self, closing=replace(self.closing, root="")) if self.closing else self
+        return value_digest(open_end.to_json())
+
+    def to_json(self) -> JsonValue:
+        """Return the content of ``run.json``."""
+        return expressible(
+            {
+                "header_version": self.version,
+                "created_at": self.created_at,
+                "nonce": self.nonce,
+                "decisive": self.decisive,
+                "images": self.images,
+                "information": self.information,
+                **({"problems": self.problems} if self.problems else {}),
+                **({"provider_checks": self.provider_checks} if self.provider_checks else {}),
+                **({"closing": self.closing.to_json()} if self.closing else {}),
+            }
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of ``run.json``."""
+        return (json.dumps(self.to_json(), indent=2) + "\n").encode("ascii")
+
     def write(self, directory: Path) -> None:
         """Write ``run.json``. Raises :class:`StorageError`."""
-        content = {
-            "header_version": HEADER_VERSION,
-            "created_at": self.created_at,
-            "nonce": self.nonce,
-            "decisive": dict(self.decisive),
-            "images": dict(self.images),
-            "information": dict(self.information),
-            **({"problems": list(self.problems)} if self.problems else {}),
-            **({"provider_checks": [dict(usage) for usage in self.provider_checks]} if self.provider_checks else {}),
-        }
-        write_durably(directory / HEADER, (json.dumps(content, indent=2) + "\n").encode("ascii"))
+        write_durably(directory / HEADER, self.to_bytes())
 
 
 def read_header(directory: Path, *, older: bool = False) -> RunHeader | None:
@@ -111,7 +196,7 @@ def read_header(directory: Path, *, older: bool = False) -> RunHeader | None:
     ``older``: also accept versions whose runs can be read but not resumed.
 
     Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
-    ``file-not-regular``.
+    ``closing-mismatch``, ``file-not-regular``.
     """
     path = directory / HEADER
     if not os.path.lexists(path):
@@ -124,7 +209,9 @@ def read_header(directory: Path, *, older: bool = False) -> RunHeader | None:
         content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
         require_shallow(content)
         _require_version(path, content, READABLE_VERSIONS if older else (HEADER_VERSION,))
-        return _from_json(content)
+        header = _from_json(content)
+        if header.version == HEADER_VERSION and data != header.to_bytes():
+            raise ValueError("it is not written in the way in which SecureBench writes it")  # noqa: TRY301
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
@@ -132,6 +219,14 @@ def read_header(directory: Path, *, older: bool = False) -> RunHeader | None:
             code="run-header-damaged",
             hint="restore it, or start a new run with another --output-dir",
         ) from error
+    if header.closing and header.root != header.closing.root:
+        raise ConfigError(
+            "the run header was changed after the run was closed: 'closing.root' is not its digest",
+            code="closing-mismatch",
+            hint="do not use this run directory as evidence: ask for an unchanged copy",
+            location=SourceLocation(str(path)),
+        )
+    return header
 
 
 def _require_version(path: Path, content: Any, accepted: Collection[int]) -> None:
@@ -163,7 +258,7 @@ def _from_json(content: Any) -> RunHeader:
         raise TypeError("'provider_checks' must contain only objects")
     if any(isinstance(value, int | float) and value < 0 for usage in checks for value in usage.values()):
         raise ValueError("'provider_checks' contains a negative number")
-    return RunHeader(
+    header = RunHeader(
         decisive=content["decisive"],
         images=content["images"],
         information=content["information"],
@@ -171,73 +266,35 @@ def _from_json(content: Any) -> RunHeader:
         nonce=content["nonce"],
         problems=tuple(problems),
         provider_checks=tuple(checks),
+        closing=Closing.from_json(content["closing"]) if "closing" in content else None,
+        version=version,
     )
+    _require_consistent(header)
+    return header
 
 
-def _shared(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both mappings restricted to their common keys.
-
-    An image or program build that only one of two runs needed is not a difference.
-    """
-    names = then.keys() & now.keys()
-    return {name: then[name] for name in names}, {name: now[name] for name in names}
-
-
-def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the integrity values of the agent's program by platform: each image platform needs its own build."""
-    agent = decisive.get("agent")
-    builds = agent.get("integrity") if isinstance(agent, dict) else None
-    return builds if isinstance(builds, dict) else None
+def _require_consistent(header: RunHeader) -> None:
+    """Raise ``KeyError``, ``TypeError`` or ``ValueError`` if parts of the header contradict each other."""
+    _ = header.run_id, header.benchmark_id, header.label
+    _ = header.pack_tasks, header.planned_families, header.selection
+    if header.closing and header.version < HEADER_VERSION:
+        raise ValueError(f"a run of version {header.version} has no 'closing'")
 
 
-def _trials(decisive: Mapping[str, Any]) -> int:
-    """Return how often each task is tried. A damaged value counts as none, and is then reported as a difference."""
-    trials = decisive.get("trials")
-    return trials if type(trials) is int else 0
+def _text(section: Mapping[str, JsonValue], name: str) -> str:
+    if not isinstance(value := section[name], str):
+        raise TypeError(f"{name!r} is not a string")
+    return value
 
 
-def _limit(decisive: Mapping[str, Any]) -> float:
-    """Return how many of the selected tasks are planned at most. A damaged value counts as all of them."""
-    selection = decisive.get("selection")
-    limit = selection.get("limit") if isinstance(selection, dict) else None
-    return limit if type(limit) is int else math.inf
+def _number(section: Mapping[str, JsonValue], name: str) -> int:
+    value = section[name]
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{name!r} is not a number of tasks")
+    return value
 
 
-def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both headers restricted to their common builds, and with the same sizes if these are larger now."""
-    if _trials(now) > _trials(then):
-        then = {**then, "trials": now["trials"]}
-    if _limit(now) > _limit(then):
-        unlimited = {name: value for name, value in then["selection"].items() if name != "limit"}
-        limit = {"limit": now["selection"]["limit"]} if "limit" in now["selection"] else {}
-        then = {**then, "selection": {**unlimited, **limit}}
-    before, after = _builds(then), _builds(now)
-    if before is None or after is None:
-        return then, now
-    shared = _shared(before, after)
-    return _with_builds(then, shared[0]), _with_builds(now, shared[1])
-
-
-def _grown(then: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``then`` with the builds of ``now`` added, and with its sizes."""
-    builds = _builds(now)
-    grown = {**then, **{name: now[name] for name in ("trials", "selection") if name in now}}
-    return grown if builds is None else _with_builds(grown, {**(_builds(then) or {}), **builds})
-
-
-def _with_builds(decisive: Mapping[str, Any], builds: Mapping[str, Any]) -> dict[str, Any]:
-    return {**decisive, "agent": {**decisive["agent"], "integrity": dict(builds)}}
-
-
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Problem]:
-    """Yield a problem for every leaf that differs."""
-    for name in sorted({*then, *now}):
-        before, after = then.get(name), now.get(name)
-        if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(before, after, f"{prefix}{name}.")
-        elif before != after:
-            yield Problem(
-                "resume-mismatch",
-                f"cannot resume: {prefix}{name} was {before!r} when the run began, and is {after!r} now",
-                hint=_HINT,
-            )
+def _section(section: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue]:
+    if not isinstance(value := section.get(name, {}), dict):
+        raise TypeError(f"{name!r} is not an object")
+    return value

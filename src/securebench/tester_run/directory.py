@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from securebench.candidates.store import CANDIDATES, CandidateStore
-from securebench.errors import ConfigError, Problem, StorageError
+from securebench.errors import ConfigError, Problem, SourceLocation, StorageError
 from securebench.fs.durable import storage_errors, temporary_name
 from securebench.fs.rmtree import MARKER, make_private_directory, remove_tree
+from securebench.results.closing import file_digests
 from securebench.results.commitment import KEY_FILE
-from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
 from securebench.results.record import VerificationStatus
+from securebench.results.run_files import JOURNAL
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.source import SOURCE_FILE
 from securebench.tasks import CandidateKind
@@ -135,6 +136,21 @@ def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
             problems.append(Problem(error.code, f"task {entry.task_id!r}: {error.message}", hint=hint))
     if problems:
         raise ConfigError(problems=problems)
+
+
+def require_logs(directory: Path, header: RunHeader) -> None:
+    """Raise :class:`ConfigError` (``closing-mismatch``) if a log of a closed run was changed or removed."""
+    if header.closing is None:
+        return
+    found = file_digests(directory)
+    for name in sorted({*header.closing.files, *found}):
+        if header.closing.files.get(name) != found.get(name):
+            raise ConfigError(
+                f"{name} is not as it was when the run was closed",
+                code="closing-mismatch",
+                hint="restore the directory from a copy, or start a new run in another --output-dir",
+                location=SourceLocation(str(directory / name)),
+            )
 
 
 def clear_scratch(directory: Path) -> None:

@@ -156,8 +156,6 @@ class Plan:
     def identity(self, commitment: Commitment, info: DriverInfo, images: Mapping[str, str]) -> RunIdentity:
         """Return the values that every record of this run must have."""
         return RunIdentity(
-            run_id=self.config.run.id,
-            benchmark_id=self.pack.id,
             provenance={"pack": self.pack_provenance(commitment), "harness": dict(self.harness)},
             tasks={task.id: (task.task_type, row_provenance(task, commitment)) for task in self.tasks},
             verifiers={name: verifier_provenance(verifier) for name, verifier in self.verifiers.items()},

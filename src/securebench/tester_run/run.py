@@ -7,19 +7,20 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securebench.errors import ConfigError, ImageError
+from securebench.errors import ConfigError, ImageError, InfrastructureError
 from securebench.execution import RunControl
 from securebench.harnesses.pipeline import needs_image_tree
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
+from securebench.results.closing import Closing
 from securebench.results.commitment import Commitment
-from securebench.results.journal import Journal, iterate_entries
+from securebench.results.journal import Journal
 from securebench.results.lock import RunLock
+from securebench.results.read import RecordedRun
 from securebench.results.record import VerificationStatus
 from securebench.results.running import RunningTasks
 from securebench.results.source import PackSource
-from securebench.results.summary import RunEnd, TesterRunSummary, count, estimate, total
+from securebench.results.summary import RunEnd, TesterRunSummary
 from securebench.results.trace import TraceLog
-from securebench.results.usage import read_usage
 from securebench.sandboxes.base import image_tree_unavailable
 from securebench.sandboxes.copying import adapted
 from securebench.sandboxes.enforcement import DriverFeature
@@ -74,13 +75,18 @@ def run_benchmark(
         check = None if earlier else check_provider(plan, parts, options)
         if earlier is None:
             commitment.write(plan.directory)
-        PackSource.of(config.benchmark).write(plan.directory)
-        header = header.checked(check.usage) if check else header
-        header.write(plan.directory)
-        parts.checkpoint("header_written")
-        journal = Journal(plan.directory, plan.identity(commitment, info, header.images))
+            PackSource.of(config.benchmark).write(plan.directory)
+            header = header.checked(check.usage) if check else header
+            header.write(plan.directory)
+            parts.checkpoint("header_written")
+        journal = Journal(plan.directory, earlier or header, plan.identity(commitment, info, header.images))
         kept = _Kept(stack.enter_context(journal), commitment, header)
-        places.require_candidates(plan.directory, journal.entries.values())
+        if earlier:
+            # Nothing was written so far. From here on the run is not closed any more.
+            places.require_candidates(plan.directory, journal.entries.values())
+            places.require_logs(plan.directory, earlier)
+            PackSource.of(config.benchmark).write(plan.directory)
+            header.write(plan.directory)
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
 
 
@@ -158,49 +164,51 @@ class _Run:
     def go(
         self, info: DriverInfo, check: ProviderCheck | None, sinks: Iterable[Callable[[Event], None]]
     ) -> TesterRunSummary:
+        plan = self._plan
         with ExitStack() as stack:
-            all_sinks: list[Callable[[Event], None]] = [*sinks, stack.enter_context(RunningTasks(self._plan.directory))]
+            all_sinks: list[Callable[[Event], None]] = [*sinks, stack.enter_context(RunningTasks(plan.directory))]
             if self._options.show_agent_output:
-                all_sinks.append(stack.enter_context(TraceLog(self._plan.directory / places.TRACE)))
+                all_sinks.append(stack.enter_context(TraceLog(plan.directory / places.TRACE)))
             muted = () if self._options.show_agent_output else (EventKind.AGENT_OUTPUT,)
             report = Reporter(all_sinks, muted=muted)
-            stack.callback(places.clear_scratch, self._plan.directory)
+            stack.callback(places.clear_scratch, plan.directory)
             redone = self._set_errors_aside()
-            planned = self._plan.planned()
+            planned = plan.planned()
             to_do = [trial for trial in planned if trial.id not in self._journal.entries]
             if check is None and to_do:
-                check = check_provider(self._plan, self._parts, self._options)
+                check = check_provider(plan, self._parts, self._options)
                 self._header = self._header.checked(check.usage)
-                self._header.write(self._plan.directory)
-            outward = stack.enter_context(run_egress(self._plan, self._parts))
-            if check and outward.log:
-                for line in check.lines:
-                    outward.log(line)
-            places.make_room(self._plan.directory)
-            run = PreparedRun(
-                plan=self._plan,
-                options=self._options,
-                parts=self._parts,
-                driver=self._driver,
-                info=info,
-                header=self._header,
-                commitment=self._commitment,
+                self._header.write(plan.directory)
+            places.make_room(plan.directory)
+            watch = Watch(
+                self._control,
+                self._driver,
+                handle_signals=self._options.handle_signals,
+                notify=self._options.notify,
             )
-            context = run.context(
-                report=report, gateway=outward.gateway, control=self._control, note_problem=self._note_problem
-            )
-            coordinator = Coordinator(run, context, self._journal)
-            watch = stack.enter_context(
-                Watch(
-                    self._control,
-                    self._driver,
-                    handle_signals=self._options.handle_signals,
-                    notify=self._options.notify,
+            with run_egress(plan, self._parts) as outward:
+                if check and outward.log:
+                    for line in check.lines:
+                        outward.log(line)
+                run = PreparedRun(
+                    plan=plan,
+                    options=self._options,
+                    parts=self._parts,
+                    driver=self._driver,
+                    info=info,
+                    header=self._header,
+                    commitment=self._commitment,
                 )
-            )
-            self._announce(report, len(planned), len(to_do), redone)
-            coordinator.work_through(to_do)
-            summary = self._summary(coordinator.trouble, outward.trouble, interrupted=watch.interrupted)
+                context = run.context(
+                    report=report, gateway=outward.gateway, control=self._control, note_problem=self._note_problem
+                )
+                coordinator = Coordinator(run, context, self._journal)
+                stack.enter_context(watch)
+                self._announce(report, len(planned), len(to_do), redone)
+                coordinator.work_through(to_do)
+            troubles = (coordinator.trouble, outward.trouble)
+            ending = RunEnd.INTERRUPTED if watch.interrupted else RunEnd.STOPPED if troubles[0] else RunEnd.FINISHED
+            summary = self._close(ending, troubles)
             report.emit(RunDone(summary=summary.to_json()))
             self._parts.checkpoint("run_done")
             return summary
@@ -228,27 +236,19 @@ class _Run:
         if self._options.resume:
             report.emit(Resume(kept=planned - to_do, redone=redone, planned=planned))
 
-    def _summary(self, trouble: str, egress_trouble: str, *, interrupted: bool) -> TesterRunSummary:
-        """Count the records on disk, not what this process remembers."""
+    def _close(self, ending: RunEnd, troubles: Iterable[str]) -> TesterRunSummary:
+        """Close the run, and return its summary: from the records on disk, not from what this process remembers."""
         self._check_pack()
-        planned = {task.id: task.task_type for task in self._plan.tasks}
-        families, failures, usage, results = count(planned, iterate_entries(self._journal.path), self._plan.trials)
-        checks = map(read_usage, self._header.provider_checks)
-        ending = RunEnd.INTERRUPTED if interrupted else RunEnd.STOPPED if trouble else RunEnd.FINISHED
-        return TesterRunSummary(
-            run_id=self._plan.config.run.id,
-            benchmark_id=self._plan.pack.id,
-            agent=self._plan.config.harness.label,
-            output_dir=self._plan.directory,
-            total=total(families.values()),
-            families=families,
-            failures=failures,
-            usage=sum(filter(None, [*checks, *(entry.usage for entry in self._journal.set_aside())]), usage),
-            part=self._plan.part,
-            estimates=estimate(results, self._plan.trials),
-            ending=ending,
-            problems=tuple(filter(None, (trouble, egress_trouble, *self._header.problems))),
-        )
+        directory = self._plan.directory
+        summary, tally = RecordedRun(directory, self._header).counted()
+        problems = [*troubles, *self._header.problems]
+        try:
+            closing = Closing.of(tally, self._header.planned, ending.value, directory)
+            self._header = self._header.closed(closing)
+            self._header.write(directory)
+        except InfrastructureError as error:
+            problems.append(f"the run could not be closed: {error}")
+        return replace(summary, ending=ending, problems=tuple(filter(None, problems)))
 
     def _note_problem(self, problem: str) -> None:
         """Store a problem of the whole run at once. No later part of the run can remove it."""

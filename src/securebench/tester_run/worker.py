@@ -77,6 +77,7 @@ class PreparedRun:
         """Return what the tasks of this run share."""
         plan, directory = self.plan, self.plan.directory
         provenance: dict[str, JsonValue] = {
+            "run": self.header.run_digest,
             "pack": plan.pack_provenance(self.commitment),
             "harness": dict(plan.harness),
             "framework": dict(plan.framework),
@@ -139,7 +140,7 @@ class TrialWorker(Worker):
         except RunStoppedError:
             return b""
         self._on_record(record)
-        return record.line(0)  # the journal numbers it
+        return record.line()  # the journal numbers it
 
 
 _preparing: Final = threading.Lock()

@@ -1,0 +1,225 @@
+"""Read the records of a run strictly: the one reader for resuming, showing, comparing and checking runs.
+
+A run directory may come from a stranger, and another process may be writing to it. Lines, sizes and nesting are
+bounded, and no link is followed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+from securebench.errors import ConfigError, SourceLocation
+from securebench.results.chain import line_hash
+from securebench.results.closing import Tally
+from securebench.results.record import VerificationStatus
+from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
+from securebench.results.run_files import JOURNAL, SUPERSEDED, numbered_lines
+from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
+from securebench.strict_input.faults import shown
+from securebench.strict_input.files import open_regular
+from securebench.trials import TrialId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.results.identity import RunIdentity
+    from securebench.results.run_header import RunHeader
+
+_RESTORE: Final = "restore the file from a backup, or start a new run with another --output-dir"
+
+
+class RecordLine(NamedTuple):
+    """A line of a file of records, whose ``number`` counts from 1."""
+
+    name: str
+    number: int
+    hash: str
+    record: RecordedTask
+
+    @property
+    def sequence(self) -> int:
+        """The number of the record among all records of the run."""
+        return self.record.sequence
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this record counts: it was not superseded."""
+        return self.name == JOURNAL
+
+
+class RecordFiles:
+    """The two files of records of a run. Iterating reads them once, and memory is constant but for ids and digests.
+
+    Lines come in the order of their sequence numbers. If a run was killed while it superseded records, such a record is
+    in both files; its line in the journal comes first. A line that is still being written is left out. At the end,
+    ``tally`` has counted all records, and is checked against the closing of the run.
+
+    Iterating raises :class:`ConfigError` with the file and the line: ``journal-damaged``, ``chain-broken``,
+    ``record-foreign``, ``closing-mismatch``, ``file-not-regular``.
+    """
+
+    def __init__(
+        self, directory: Path, header: RunHeader, identity: RunIdentity | None = None, shown_as: Path | None = None
+    ) -> None:
+        """``identity`` has what all records must have in common, if the pack is known.
+
+        ``shown_as`` is the directory as the user named it, for error messages.
+        """
+        self._directory = directory
+        self._header = header
+        self._identity = identity
+        self._shown = shown_as or directory
+        self._is_chained = header.version >= HEADER_VERSION
+        self._run_digest = header.run_digest
+        self._own = {
+            "record_version": header.version,
+            "run_id": header.run_id,
+            "benchmark_id": header.benchmark_id,
+        }
+        self._trials, self._planned_tasks = header.trials, header.planned_tasks
+        self._torn: ConfigError | None = None
+        """What is wrong with a last line that is not whole."""
+        self.tally = Tally(header.genesis)
+
+    def __iter__(self) -> Iterator[RecordLine]:
+        """Yield the lines of both files. Call it once."""
+        tally, attempts = self.tally, Counter[TrialId]()
+        current: set[TrialId] = set()
+        tasks: set[str] = set()
+        before: RecordLine | None = None
+        with ExitStack() as stack:
+            # The journal first: a resumed run adds records to superseded.jsonl before it takes them out of the journal.
+            files = [(name, self._opened(name, stack)) for name in (JOURNAL, SUPERSEDED)]
+            lines = (self._lines(name, file) for name, file in files if file)
+            for line in heapq.merge(*lines, key=lambda line: line.sequence):
+                record = line.record
+                is_copy = before is not None and before.sequence == line.sequence
+                if is_copy:
+                    self._require_copy(line, before)
+                else:
+                    self._require_next(line, attempts)
+                    tally.number, tally.last = tally.number + 1, line.hash
+                if record.candidate_digest:
+                    tally.candidates.add(record.candidate_digest)
+                if line.is_current:
+                    tasks.add(record.task_id)
+                    self._require_planned(line, len(tasks), record.id in current)
+                    current.add(record.id)
+                    tally.statuses[record.status.value] += 1
+                else:
+                    tally.superseded += 1
+                before = line
+                yield line
+        self._require_closing()
+
+    def _opened(self, name: str, stack: ExitStack) -> IO[bytes] | None:
+        """Open a file of records; ``None`` if it does not exist, as before the first record."""
+        try:
+            return stack.enter_context(open_regular(self._directory / name, "file of records"))
+        except ConfigError as error:
+            if error.code != "file-missing":
+                raise
+            return None
+
+    def _lines(self, name: str, file: IO[bytes]) -> Iterator[RecordLine]:
+        """Yield the lines of one file. A last line without a newline counts only if it is whole."""
+        last = -1
+        for number, data in numbered_lines(file, MAX_LINE):
+            location = SourceLocation(str(self._shown / name), number)
+            try:
+                record = parse_recorded_task(data)
+            except (ValueError, TypeError, RecursionError) as error:
+                invalid = damaged(f"invalid record: {error}", location)
+                if not data.endswith(b"\n") and len(data) <= MAX_LINE:
+                    self._torn = invalid
+                    return
+                raise invalid from None
+            if why := self._foreign(record):
+                raise ConfigError(
+                    f"the record belongs to another run: {why}",
+                    code="record-foreign",
+                    hint=f"records of two runs are never mixed: {_RESTORE}",
+                    location=location,
+                )
+            if record.sequence <= last:
+                raise broken("its records are not in the order of their sequence numbers", location)
+            last = record.sequence
+            yield RecordLine(name, number, line_hash(data), record)
+
+    def _foreign(self, record: RecordedTask) -> str:
+        """Return a description of the first value that differs from this run; empty if there is none."""
+        for name, value in self._own.items():
+            if record.raw[name] != value:
+                return f"expected {name} {shown(str(value))}, got {shown(str(record.raw[name]))}"
+        if self._is_chained and record.provenance.get("run") != self._run_digest:
+            return "its 'provenance.run' is not the digest of this run's settings"
+        return self._identity.foreign(record.raw) if self._identity else ""
+
+    def _require_next(self, line: RecordLine, attempts: Counter[TrialId]) -> None:
+        """Raise :class:`ConfigError` unless the record continues the chain, and its trial's attempts."""
+        record, number = line.record, self.tally.number
+        if record.sequence != number:
+            raise broken(f"the record with the sequence number {number} is missing", self._location(line))
+        if not self._is_chained:
+            return
+        if record.raw["previous"] != self.tally.last:
+            what = f"the record with the sequence number {number - 1}" if number else "the beginning of this run"
+            raise broken(f"'previous' is not the hash of {what}: one of the two was changed", self._location(line))
+        attempts[record.id] += 1
+        if record.attempt != attempts[record.id]:
+            raise broken(
+                f"this is attempt {attempts[record.id]} at task '{shown(str(record.id))}', not {record.attempt}",
+                self._location(line),
+            )
+        if not line.is_current and record.status is not VerificationStatus.ERROR:
+            raise broken("only records of errors are superseded", self._location(line))
+
+    def _require_copy(self, line: RecordLine, other: RecordLine | None) -> None:
+        if other is None or line.hash != other.hash or line.name == other.name:
+            raise broken(f"two records have the sequence number {line.sequence}", self._location(line))
+
+    def _require_planned(self, line: RecordLine, tasks: int, is_known: bool) -> None:  # noqa: FBT001
+        record = line.record
+        if is_known:
+            raise damaged(f"task {shown(record.task_id)} has more than one record", self._location(line))
+        if record.trial > self._trials or tasks > self._planned_tasks:
+            no_trial = f"has no trial {shown(str(record.trial))} in this run"
+            raise damaged(f"task {shown(record.task_id)} {no_trial}", self._location(line))
+
+    def _require_closing(self) -> None:
+        """Raise :class:`ConfigError` if the run was closed with other records."""
+        closing = self._header.closing
+        problems = closing.differences(self.tally, self._header.planned) if closing else []
+        # A run that was resumed after its header was read has more records than it was closed with.
+        is_changed = closing and (problems or self._torn) and read_header(self._directory) == self._header
+        if is_changed and self._torn:
+            raise self._torn
+        if is_changed:
+            raise ConfigError(
+                f"the records are not those that the run was closed with: {problems[0]}",
+                code="closing-mismatch",
+                hint="do not use this run directory as evidence: ask for an unchanged copy",
+                location=SourceLocation(str(self._shown / HEADER)),
+            )
+
+    def _location(self, line: RecordLine) -> SourceLocation:
+        return SourceLocation(str(self._shown / line.name), line.number)
+
+
+def damaged(what: str, location: SourceLocation) -> ConfigError:
+    """Return the error for a record that is invalid in itself, or was not planned."""
+    return _refused(what, "journal-damaged", location)
+
+
+def broken(what: str, location: SourceLocation) -> ConfigError:
+    """Return the error for records of which one was changed, removed, added or moved."""
+    return _refused(what, "chain-broken", location)
+
+
+def _refused(what: str, code: str, location: SourceLocation) -> ConfigError:
+    hint = f"nothing was changed: {_RESTORE}"
+    return ConfigError(f"the journal is damaged: {what}", code=code, hint=hint, location=location)

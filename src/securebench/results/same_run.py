@@ -1,0 +1,110 @@
+"""Whether a resumed run is still the run that began: which values may grow, and which may not differ."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.resources import JsonValue
+
+_HINT: Final = (
+    "records of two different runs are never mixed: undo the change, or start a new run with another --output-dir"
+)
+
+_GROWING: Final = ("trials", "selection")
+"""Sections of ``decisive`` that say how much of a run is planned. They affect no verdict."""
+
+
+def constant(decisive: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return ``decisive`` without the values that may grow when the run is resumed."""
+    kept = {name: value for name, value in decisive.items() if name not in _GROWING}
+    return kept if _builds(decisive) is None else _with_builds(kept, {})
+
+
+def require_same(
+    then: Mapping[str, JsonValue],
+    now: Mapping[str, JsonValue],
+    images: tuple[Mapping[str, str], Mapping[str, str]],
+) -> None:
+    """Raise :class:`ConfigError` (``resume-mismatch``) with every difference between two ``decisive`` parts.
+
+    ``images`` are those of then and now. They may differ in images that only one of them resolved.
+    """
+    before, after = _shared(*images)
+    old, new = _without_growth(then, now)
+    if problems := [*_differences(old, new), *_differences(before, after, "images.")]:
+        raise ConfigError(code="resume-mismatch", problems=problems)
+
+
+def _shared(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return both mappings restricted to their common keys.
+
+    An image or program build that only one of two runs needed is not a difference.
+    """
+    names = then.keys() & now.keys()
+    return {name: then[name] for name in names}, {name: now[name] for name in names}
+
+
+def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the integrity values of the agent's program by platform: each image platform needs its own build."""
+    agent = decisive.get("agent")
+    builds = agent.get("integrity") if isinstance(agent, dict) else None
+    return builds if isinstance(builds, dict) else None
+
+
+def _trials(decisive: Mapping[str, Any]) -> int:
+    """Return how often each task is tried. A damaged value counts as none, and is then reported as a difference."""
+    trials = decisive.get("trials")
+    return trials if type(trials) is int else 0
+
+
+def _limit(decisive: Mapping[str, Any]) -> float:
+    """Return how many of the selected tasks are planned at most. A damaged value counts as all of them."""
+    selection = decisive.get("selection")
+    limit = selection.get("limit") if isinstance(selection, dict) else None
+    return limit if type(limit) is int else math.inf
+
+
+def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return both headers restricted to their common builds, and with the same sizes if these are larger now."""
+    if _trials(now) > _trials(then):
+        then = {**then, "trials": now["trials"]}
+    if _limit(now) > _limit(then):
+        unlimited = {name: value for name, value in then["selection"].items() if name != "limit"}
+        limit = {"limit": now["selection"]["limit"]} if "limit" in now["selection"] else {}
+        then = {**then, "selection": {**unlimited, **limit}}
+    before, after = _builds(then), _builds(now)
+    if before is None or after is None:
+        return then, now
+    shared = _shared(before, after)
+    return _with_builds(then, shared[0]), _with_builds(now, shared[1])
+
+
+def grown(then: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return ``then`` with the builds of ``now`` added, and with its sizes."""
+    builds = _builds(now)
+    grown = {**then, **{name: now[name] for name in _GROWING if name in now}}
+    return grown if builds is None else _with_builds(grown, {**(_builds(then) or {}), **builds})
+
+
+def _with_builds(decisive: Mapping[str, Any], builds: Mapping[str, Any]) -> dict[str, Any]:
+    return {**decisive, "agent": {**decisive["agent"], "integrity": dict(builds)}}
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Problem]:
+    """Yield a problem for every leaf that differs."""
+    for name in sorted({*then, *now}):
+        before, after = then.get(name), now.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after, f"{prefix}{name}.")
+        elif before != after:
+            yield Problem(
+                "resume-mismatch",
+                f"cannot resume: {prefix}{name} was {before!r} when the run began, and is {after!r} now",
+                hint=_HINT,
+            )
