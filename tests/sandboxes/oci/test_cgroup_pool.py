@@ -13,6 +13,7 @@ from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.supervisor import cgroup_pool as module
 from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool
 from securebench.sandboxes.oci.supervisor.cgroups import Group, Hierarchy
+from securebench.sandboxes.oci.wire import SupervisorSettings
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -48,9 +49,8 @@ def group(*, as_new: bool = True) -> Group:
 class Around:
     """A context in which groups can be made."""
 
-    pooled = True
+    settings = SupervisorSettings(run="/run", group="run")
     hierarchies = (object(),)
-    inner_groups = False
     group = "run"
 
 

@@ -19,6 +19,7 @@ from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 from securebench.sandboxes.oci.supervisor.processes import OomKills, RuntimeCall, RuntimeProcess, is_exiting
+from securebench.sandboxes.oci.wire import SupervisorSettings
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -57,7 +58,7 @@ def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None
     """What a container's first process says may be heard before its runtime has written down that it runs."""
     pid = tmp_path / "pid"
     with socket.socket() as first, socket.socket() as second:
-        container = SupervisedContainer("s1", SupervisorContext(str(tmp_path), "none", inner_groups=False))
+        container = SupervisedContainer("s1", SupervisorContext(SupervisorSettings(run=str(tmp_path), group="none")))
         container.main = RuntimeProcess(first, str(tmp_path / "log"), str(pid), 60)
         command = RuntimeProcess(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
         (tmp_path / "s1").mkdir()

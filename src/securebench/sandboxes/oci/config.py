@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, NotRequired, TypeAlias, TypedDict
 
 from securebench.errors import ConfigError, EngineError
 from securebench.images.store.ids import COUNT, SHIFT
-from securebench.sandboxes.oci.supervisor.mounts import tmpfs_bounds
+from securebench.sandboxes.oci.wire import tmpfs_bounds
 from securebench.sandboxes.seccomp_profile import profile_of_gvisor
 from securebench.sandboxes.spec_rules import (
     HOSTNAME,

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ from securebench.sandboxes.oci.wire import (
     LIMIT,
     REPORT_DESCRIPTORS,
     ProcessReport,
+    SupervisorSettings,
     write_request,
 )
 
@@ -75,19 +76,21 @@ class SupervisorConnection:
         """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) if the process cannot be started."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
-        context = {
-            "run": str(run),
-            "group": group,
-            "inner_groups": runtime.owns_cgroups,
-            "unreadable": tree_shift() if runtime.can_run_unreadable else None,
-            "sealed": runtime.path if runtime.copies_itself and optimisations.sealed_runtime else None,
-            "pooled": optimisations.cgroup_pool,
-        }
+        settings = SupervisorSettings(
+            run=str(run),
+            group=group,
+            inner_groups=runtime.owns_cgroups,
+            owner=tree_shift(),
+            unreadable=runtime.can_run_unreadable,
+            locks_root=runtime.locks_root,
+            sealed=runtime.path if runtime.copies_itself and optimisations.sealed_runtime else None,
+            pooled=optimisations.cgroup_pool,
+        )
         owner = os.pidfd_open(os.getpid())
         try:
             self._child = SupervisedChild(
                 "securebench.sandboxes.oci.supervisor.main",
-                {"context": context, "files": dict(files)},
+                {"context": asdict(settings), "files": dict(files)},
                 (owner,),
                 launcher=_unshare(),
                 environment={"PATH": os.defpath},  # where unshare finds newuidmap

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import InfrastructureError
-from securebench.images.store.ids import tree_shift
 from securebench.sandboxes.lifecycle import KILL_GRACE, DriverSandbox, OpenSandboxes
 from securebench.sandboxes.oci.config import (
     DEVICES_TARGET,
@@ -90,6 +89,11 @@ class OciContext:
         return self.connection.hello()
 
     @cached_property
+    def has_cgroups(self) -> bool:
+        """Whether cgroups enforce the limits of sandboxes. Raises :class:`EngineError`."""
+        return {"memory", "pids"} <= set(self.hello.controllers)
+
+    @cached_property
     def ids(self) -> HostIds:
         """The host's ids that sandboxes can use. Raises :class:`EngineError`."""
         return HostIds.of_namespace(self.hello.uid_map, self.hello.gid_map) if os.geteuid() else HostIds.of_root()
@@ -117,9 +121,7 @@ class OciContainer:
         limits, runtime, detached = self._spec.limits, self._context.runtime, self._is_detached()
         request = {
             "tree": str(self._tree),
-            "owner": tree_shift(),
             "size": limits.memory,
-            "locked": runtime.locks_root,
             "mounts": staged,
             "forwarded_ports": [forwarded_port.port for forwarded_port in self._spec.forwarded_ports],
             "enter": bool(self._spec.forwarded_ports) and not runtime.enters_networks,
@@ -171,7 +173,7 @@ class OciContainer:
 
     def _needs_process_counter(self) -> bool:
         """Whether its runtime needs its own user namespace, so that its processes are counted separately."""
-        return self._context.runtime.limits_itself and not self._has_cgroups()
+        return self._context.runtime.limits_itself and not self._context.has_cgroups
 
     def _is_detached(self) -> bool:
         """Whether the runtime detaches, so that the supervisor waits for the first process and learns if it was killed.
@@ -181,10 +183,7 @@ class OciContainer:
         that a killed runtime left. Not done if a capability lets root in the sandbox trace the first process.
         """
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
-        return self._context.runtime.detaches_containers and self._has_cgroups() and not may_trace
-
-    def _has_cgroups(self) -> bool:
-        return {"memory", "pids"} <= set(self._context.hello.controllers)
+        return self._context.runtime.detaches_containers and self._context.has_cgroups and not may_trace
 
     def _layout(self, sources: dict[str, str]) -> HostLayout:
         uid_map, gid_map = identity_map(self._spec.user, self._context.ids)
@@ -196,7 +195,7 @@ class OciContainer:
             seccomp=seccomp_for(self._spec, keep=self._context.optimisations.compiled_filters),
             runtime=self._context.runtime,
             network=f"{self._directory}/{NETWORK}" if self._spec.forwarded_ports else None,
-            cgroup=f"/securebench/{self._context.group}/{self._name}" if self._has_cgroups() else None,
+            cgroup=f"/securebench/{self._context.group}/{self._name}" if self._context.has_cgroups else None,
         )
 
     def _chown(self, pipes: Pipes) -> None:
@@ -279,7 +278,8 @@ class OciSandbox(DriverSandbox[OciProcess]):
 
     def _take(self, command: Command) -> Started | None:
         """Return a warm container for this kind of command, if there is one."""
-        kind = ContainerKind.of(self._spec, command) if self._context.optimisations.warm_pool else None
+        may_wait = command.waits and self._context.optimisations.warm_pool
+        kind = ContainerKind.of(self._spec, command) if may_wait else None
         if kind is None:
             return None
         started = self._context.warm_pool.take(kind)

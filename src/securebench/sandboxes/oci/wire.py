@@ -33,8 +33,35 @@ FORWARDED_PORTS: Final = "forwarded_ports"
 REPORT_DESCRIPTORS: Final = 8
 """The most descriptors that come with one report."""
 
+_BYTES_PER_INODE: Final = 4096
+_LEAST_INODES: Final = 1024
+
 START_DESCRIPTORS: Final = 5
 """How many descriptors start a process: its channel, the request and three streams."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorSettings:
+    """The settings of a supervisor, which it receives once.
+
+    ``run`` is its directory, ``group`` the name of its cgroups.
+
+    * ``inner_groups``: the runtime creates its own groups within those of a container, in every hierarchy.
+    * ``owner`` is the host's id of a sandbox's root.
+    * ``unreadable``: the programs mounted in sandboxes belong to ``owner``, and can be executed there but not read.
+    * ``locks_root``: root file systems are mounted without devices and set-id programs.
+    * ``sealed`` is the path of a runtime that should be run from a copy.
+    * ``pooled``: cgroups are created before they are needed.
+    """
+
+    run: str
+    group: str
+    inner_groups: bool = False
+    owner: int = 0
+    unreadable: bool = False
+    locks_root: bool = False
+    sealed: str | None = None
+    pooled: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +106,12 @@ def read_request(descriptor: int) -> tuple[dict[str, Any], bytes]:
         file.seek(0)  # the position is shared with the writer
         request, _, document = file.read().partition(b"\0")
     return json.loads(request), document
+
+
+def tmpfs_bounds(size: int) -> tuple[str, str]:
+    """Return the options that limit a tmpfs to ``size`` bytes of content, and its number of files.
+
+    The maximum number of empty files needs about a quarter of ``size`` in kernel memory, which nothing else limits
+    without a cgroup.
+    """
+    return f"size={size}", f"nr_inodes={max(_LEAST_INODES, size // _BYTES_PER_INODE)}"

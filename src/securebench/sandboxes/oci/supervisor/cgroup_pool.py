@@ -74,8 +74,8 @@ class CgroupPool:
 
     def refill(self) -> None:
         """Create cgroups until there are enough. If the runtime creates its own, or none can be created, do nothing."""
-        context = self._context
-        while context.pooled and context.hierarchies and not context.inner_groups and len(self._ready) < _COUNT:
+        context, settings = self._context, self._context.settings
+        while settings.pooled and context.hierarchies and not settings.inner_groups and len(self._ready) < _COUNT:
             self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))
 
     def keep(self, group: Group) -> bool:

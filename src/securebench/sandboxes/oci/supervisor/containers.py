@@ -191,7 +191,7 @@ class SupervisedContainer:
 
     def _make_group(self, limits: dict[str, float]) -> Group:
         context = self._context
-        group = Group(context.hierarchies, f"{context.group}/{self.name}", inner=context.inner_groups)
+        group = Group(context.hierarchies, f"{context.group}/{self.name}", inner=context.settings.inner_groups)
         try:
             group.limit(limits)
         except OSError:
@@ -209,10 +209,11 @@ class SupervisedContainer:
     def _mount_root(self, request: dict[str, Any]) -> None:
         for name in ("work", "root", "upper", "upper/dev"):  # gVisor creates files in /dev before it mounts there
             os.mkdir(f"{self.directory}/{name}")
+        settings = self._context.settings
         for name in ("upper", "upper/dev"):
-            os.chown(f"{self.directory}/{name}", request["owner"], request["owner"])
+            os.chown(f"{self.directory}/{name}", settings.owner, settings.owner)
         nested = self._context.nested
-        mounts.mount_overlay(self.directory, request["tree"], locked=request["locked"], user_attributes=nested)
+        mounts.mount_overlay(self.directory, request["tree"], locked=settings.locks_root, user_attributes=nested)
 
 
 def _remove_directory(directory: str) -> None:

@@ -5,43 +5,32 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.oci.supervisor import cgroups, mounts
 from securebench.sandboxes.oci.supervisor.processes import sealed_copy
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.oci.wire import SupervisorSettings
 
 _REMOVAL_SECONDS = 2.0
 _RETRY_SECONDS = 0.01
 
 
 class SupervisorContext:
-    """What all containers of a supervisor share. ``run`` is its directory, ``group`` the name of its cgroups.
+    """What all containers of a supervisor share.
 
-    ``inner_groups``: the runtime creates its own groups within those of a container, in every hierarchy.
     ``program`` is a descriptor of a copy of the runtime, if it should be run from a copy.
-    ``pooled``: cgroups are created before they are needed.
-    ``unreadable`` is the owner of the programs mounted in sandboxes, which can be executed there but not read.
     """
 
-    def __init__(
-        self,
-        run: str,
-        group: str,
-        *,
-        inner_groups: bool,
-        unreadable: int | None = None,
-        sealed: str | None = None,
-        pooled: bool = True,
-    ) -> None:
-        """Inspect the machine; nothing is created yet. ``sealed`` is the path of a runtime to be run from a copy."""
-        self.run = run
-        self.group = group
-        self.inner_groups = inner_groups
-        self.unreadable = unreadable
-        self.pooled = pooled
-        self.program = None if sealed is None else _sealed_copy(sealed)
+    def __init__(self, settings: SupervisorSettings) -> None:
+        """Inspect the machine; nothing is created yet."""
+        self.settings = settings
+        self.run = settings.run
+        self.group = settings.group
+        self.program = None if settings.sealed is None else _sealed_copy(settings.sealed)
         self.nested = _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]
-        self.hierarchies = cgroups.find_hierarchies(other_controllers=inner_groups)
+        self.hierarchies = cgroups.find_hierarchies(other_controllers=settings.inner_groups)
 
     def prepare(self, files: dict[str, str]) -> dict[str, Any]:
         """Set up everything, with copies of ``files`` (name: source) in :data:`SHOWN`.
@@ -86,10 +75,10 @@ class SupervisorContext:
                 copy.write(original.read())
                 if not os.access(source, os.X_OK):
                     os.fchmod(copy.fileno(), 0o644)
-                elif self.unreadable is None:
+                elif not self.settings.unreadable:
                     os.fchmod(copy.fileno(), 0o755)
                 else:
-                    os.fchown(copy.fileno(), self.unreadable, self.unreadable)
+                    os.fchown(copy.fileno(), self.settings.owner, self.settings.owner)
                     os.fchmod(copy.fileno(), 0o111)
         mounts.make_read_only(directory)
 

@@ -8,6 +8,7 @@ import signal
 from securebench.ipc.frames import inherited_channel, pack, send
 from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 from securebench.sandboxes.oci.supervisor.loop import Supervisor
+from securebench.sandboxes.oci.wire import SupervisorSettings
 
 
 def main(descriptor: int) -> None:
@@ -15,7 +16,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o022)
     control, (settings, (owner,)) = inherited_channel(descriptor, 1)
-    context = SupervisorContext(**settings["context"])
+    context = SupervisorContext(SupervisorSettings(**settings["context"]))
     try:
         send(control, pack(context.prepare(settings["files"])))
         Supervisor(control, context).serve(owner)

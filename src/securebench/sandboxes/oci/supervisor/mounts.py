@@ -5,15 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 
+from securebench.sandboxes.oci.wire import tmpfs_bounds
+
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND = 32, 4096
 MNT_DETACH = 2
 
 _KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
 """Flags of a source that a bind mount keeps. In a user namespace the kernel does not allow removing them."""
-
-_BYTES_PER_INODE = 4096
-_LEAST_INODES = 1024
 
 _PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"
 
@@ -30,15 +29,6 @@ def mount_tmpfs(target: str, mode: str, size: int | None = None) -> None:
     """Mount an empty tmpfs of at most ``size`` bytes."""
     bounds = () if size is None else tmpfs_bounds(size)
     _mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, ",".join((f"mode={mode}", *bounds)))
-
-
-def tmpfs_bounds(size: int) -> tuple[str, str]:
-    """Return the options that limit a tmpfs to ``size`` bytes of content, and its number of files.
-
-    The maximum number of empty files needs about a quarter of ``size`` in kernel memory, which nothing else limits
-    without a cgroup.
-    """
-    return f"size={size}", f"nr_inodes={max(_LEAST_INODES, size // _BYTES_PER_INODE)}"
 
 
 def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: bool) -> None:
