@@ -1,0 +1,79 @@
+"""What signs a statement: a key, or an identity that Sigstore certifies. Each has a form of file of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from securebench.errors import ConfigError
+from securebench.signing.dsse import Envelope
+from securebench.signing.statement import PAYLOAD_TYPE
+
+if TYPE_CHECKING:
+    from securebench.signing.keys import PublicKey, Signer
+
+ENVELOPE_FILE: Final = "run.dsse.json"
+BUNDLE_FILE: Final = "run.sigstore.json"
+
+_TRIAL_TYPE: Final = "application/vnd.securebench.key-trial"
+
+
+class StatementSigner(Protocol):
+    """Signs statements, and recognizes its own signatures."""
+
+    file: str
+    """The name of the file that has the signature."""
+
+    @property
+    def name(self) -> str:
+        """What messages call the signer."""
+
+    def try_out(self) -> None:
+        """Check that it can sign. Raises :class:`ConfigError`."""
+
+    def sign(self, payload: bytes) -> bytes:
+        """Return the content of the file for a statement. Raises :class:`ConfigError`."""
+
+    def open(self, data: bytes) -> bytes:
+        """Return the statement in a file of this signer. Raises ``ValueError`` if another one has signed it."""
+
+
+class KeySigner:
+    """Signs with an Ed25519 key."""
+
+    file = ENVELOPE_FILE
+
+    def __init__(self, key: Signer) -> None:
+        self._key = key
+
+    @property
+    def name(self) -> str:
+        """See :class:`StatementSigner`."""
+        return f"key {self._key.public.fingerprint}"
+
+    def try_out(self) -> None:
+        """See :class:`StatementSigner`."""
+        try:
+            Envelope.sign(_TRIAL_TYPE, b"", self._key).verify(self._key.public)
+        except ValueError as error:
+            hint = "use another key, or repair the ssh-agent"
+            raise ConfigError(
+                f"the {self.name} makes wrong signatures: {error}", code="key-unusable", hint=hint
+            ) from None
+
+    def sign(self, payload: bytes) -> bytes:
+        """See :class:`StatementSigner`."""
+        return Envelope.sign(PAYLOAD_TYPE, payload, self._key).to_bytes()
+
+    def open(self, data: bytes) -> bytes:
+        """See :class:`StatementSigner`."""
+        return open_envelope(data, self._key.public).payload
+
+
+def open_envelope(data: bytes, key: PublicKey | None) -> Envelope:
+    """Return the envelope of a statement. Without ``key``, the signature is not checked. Raises ``ValueError``."""
+    envelope = Envelope.from_bytes(data)
+    if key is not None:
+        envelope.verify(key)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise ValueError(f"it signs {envelope.payload_type[:80]!r}, not a statement about a run")
+    return envelope

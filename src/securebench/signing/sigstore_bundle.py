@@ -1,0 +1,123 @@
+"""Sigstore bundles: signed by an identity, such as a workflow of a CI service, instead of a key that a user keeps.
+
+Signing needs a network: the certificate authority certifies the identity for ten minutes, and a public log records the
+signature. Checking needs none: the bundle contains the proofs. The library is the extra ``securebench[sigstore]``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError, SecureBenchError
+from securebench.signing.dsse import MAX_ENVELOPE
+from securebench.signing.signers import BUNDLE_FILE
+from securebench.signing.statement import PAYLOAD_TYPE
+
+if TYPE_CHECKING:
+    from sigstore.models import ClientTrustConfig
+
+TRUST_VARIABLE: Final = "SECUREBENCH_SIGSTORE_TRUST_CONFIG"
+"""The file of a client trust configuration, for a Sigstore that is not the public one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SigstoreIdentity:
+    """Who signed: the subject of the certificate, such as the URL of a workflow, and who identified it."""
+
+    identity: str
+    issuer: str
+
+
+class SigstoreSigner:
+    """Signs with the identity that the CI service gives to this job."""
+
+    file = BUNDLE_FILE
+    name = "Sigstore identity of this job"
+
+    def try_out(self) -> None:
+        """Check that the library and an identity are available. Nothing is signed: the log would keep it forever."""
+        _token()
+        trust_config()
+
+    def sign(self, payload: bytes) -> bytes:
+        """Return a bundle. Raises :class:`ConfigError` (``sigstore-failed``)."""
+        from sigstore.dsse import Statement
+        from sigstore.sign import SigningContext
+
+        try:
+            context = SigningContext.from_trust_config(trust_config(offline=False))
+            with context.signer(_token()) as signer:
+                return signer.sign_dsse(Statement(payload)).to_json().encode()
+        except SecureBenchError:
+            raise
+        except Exception as error:  # of HTTP, JSON, certificates and tokens: the library does not wrap them
+            raise _failed(f"Sigstore did not sign: {type(error).__name__}: {error}") from error
+
+    def open(self, data: bytes) -> bytes:
+        """Return the statement of a bundle of the same identity. Raises ``ValueError``."""
+        token = _token()
+        return verify_sigstore_bundle(data, SigstoreIdentity(token.identity, token.federated_issuer))
+
+
+def verify_sigstore_bundle(data: bytes, signer: SigstoreIdentity) -> bytes:
+    """Return the statement that ``signer`` signed. Nothing is requested from a network.
+
+    Raises ``ValueError`` if the bundle is invalid or from another identity, and :class:`ConfigError` if it cannot be
+    checked here: ``extra-missing``, ``sigstore-failed``.
+    """
+    if len(data) > MAX_ENVELOPE:
+        raise ValueError(f"it has more than {MAX_ENVELOPE} bytes")
+    trusted_root = trust_config().trusted_root
+    from sigstore.models import Bundle
+    from sigstore.verify import Verifier
+    from sigstore.verify.policy import Identity
+
+    policy = Identity(identity=signer.identity, issuer=signer.issuer or "(none)")  # without an issuer, any would do
+    try:
+        kind, payload = Verifier(trusted_root=trusted_root).verify_dsse(Bundle.from_json(data), policy)
+    except Exception as error:  # a hostile bundle may fail anywhere in the library, and is invalid wherever it does
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if kind != PAYLOAD_TYPE:
+        raise ValueError(f"it signs {kind[:80]!r}, not a statement about a run")
+    return payload
+
+
+def trust_config(*, offline: bool = True) -> ClientTrustConfig:
+    """Return whom to trust: the public Sigstore, or what ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` names.
+
+    With ``offline``, the keys of the public Sigstore are those of the last use, or of the library's release.
+    """
+    try:
+        from sigstore.models import ClientTrustConfig
+    except ImportError:
+        hint = "run: pip install 'securebench[sigstore]' (in a clone: pip install '.[sigstore]')"
+        raise ConfigError("Sigstore needs a library that is not installed", code="extra-missing", hint=hint) from None
+    file = os.environ.get(TRUST_VARIABLE)
+    try:
+        if file:
+            return ClientTrustConfig.from_json(Path(file).read_text(encoding="utf-8"))
+        return ClientTrustConfig.production(offline=offline)
+    except Exception as error:  # of files, JSON, and of the update that is not offline
+        raise _failed(f"cannot tell whom to trust: {file or 'the public Sigstore'}: {error}") from error
+
+
+def _token() -> Any:
+    """Return an identity token of this CI job. It is valid for minutes, so each use asks for another one."""
+    trust_config()  # the library is installed
+    from sigstore.oidc import IdentityError, IdentityToken, detect_credential
+
+    try:
+        raw = detect_credential()
+        if raw is not None:
+            return IdentityToken(raw)
+    except IdentityError as error:
+        raise _failed(f"this job has no identity that Sigstore accepts: {error}") from error
+    raise _failed("there is no identity: this is not a job of a CI service that Sigstore knows")
+
+
+def _failed(problem: str) -> ConfigError:
+    hint = "in GitHub Actions, give the job 'permissions: id-token: write'; elsewhere, sign with a key: --sign KEY"
+    return ConfigError(problem, code="sigstore-failed", hint=hint)
