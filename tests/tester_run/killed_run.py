@@ -1,6 +1,6 @@
 """A run on fakes that kills itself: ``killed_run.py ROOT POINT NUMBER [--resume] [--trials]``.
 
-``POINT`` is a checkpoint of the run, or ``write``, ``half-write``, ``fsync``, ``replace``: the ``NUMBER``-th such call
+``POINT`` is a fault point, or ``write``, ``half-write``, ``fsync``, ``replace``: the ``NUMBER``-th such call
 of the process. Killed means SIGKILL: nothing is flushed, nothing is tidied.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from run_fakes import FakeProducer
+from securebench import faults
 from securebench.errors import ImageError
 from securebench.execution import retry
 from securebench.tester_run import RunOptions, run_benchmark
@@ -29,7 +30,7 @@ class Killer:
         self.point = point
         self.left = number
 
-    def __call__(self, point: str) -> None:
+    def __call__(self, point: str, _subject: str = "") -> None:
         """Count a point."""
         if point == self.point:
             self.left -= 1
@@ -42,7 +43,8 @@ class Killer:
 
 
 def install(killer: Killer) -> None:
-    """Put the killer into every call that writes."""
+    """Put the killer into every call that writes, and into the fault points."""
+    faults.install(killer)
     real_write, real_fsync, real_replace = os.write, os.fsync, Path.replace
 
     def write(descriptor: int, data: bytes) -> int:
@@ -77,7 +79,7 @@ def main() -> None:
         if view.task_id.endswith(("1", "2")) and not resume:
             raise ImageError("gone")
 
-    parts = make_parts(FakeProducer(hook=first_run_has_errors, trajectory="{}"), checkpoint=killer)
+    parts = make_parts(FakeProducer(hook=first_run_has_errors, trajectory="{}"))
     run_benchmark(
         configuration(root),
         RunOptions(workers=1, resume=resume, trials=2 if "--trials" in sys.argv else None),

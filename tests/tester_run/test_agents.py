@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fault_hooks import hooked
 from run_fakes import FakeProducer, FakeVerifier, Sink, seal
 from securebench.egress.gateway import Gateway
 from securebench.errors import (
@@ -20,6 +21,7 @@ from securebench.errors import (
     StorageError,
 )
 from securebench.execution import retry
+from securebench.faults import FaultPoint
 from securebench.harnesses.base import AgentResult
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.run_header import HEADER
@@ -257,12 +259,12 @@ def test_a_gateway_is_closed_also_when_the_run_breaks(root: Path) -> None:
     """A sink that ends the run, or any defect, leaves no gateway behind."""
     gateways = FakeGateways()
 
-    def interrupt(point: str) -> None:
-        if point == "task_started":
+    def interrupt(point: FaultPoint, _subject: str) -> None:
+        if point is FaultPoint.TASK_STARTED:
             raise KeyboardInterrupt
 
-    parts = make_parts(reaching("x"), make_gateway=gateways, checkpoint=interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    parts = make_parts(reaching("x"), make_gateway=gateways)
+    with hooked(interrupt), pytest.raises(KeyboardInterrupt):
         run(root, parts=parts)
     assert gateways.made[0].closed == 1
 

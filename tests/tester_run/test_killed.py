@@ -19,14 +19,14 @@ TASKS = 4
 
 # Each point, and how often it is reached in a run of four tasks: at least so often.
 POINTS = {
-    "prepared": 1,
-    "header_written": 1,
-    "task_started": TASKS,
-    "produced": 2,
-    "verified": 2,
-    "record_ready": TASKS,
-    "record_written": TASKS,
-    "run_done": 1,
+    "run.prepared": 1,
+    "run.header-written": 1,
+    "run.task-started": TASKS,
+    "run.agent-done": 2,
+    "run.verdict-done": 2,
+    "run.record-ready": TASKS,
+    "run.record-written": TASKS,
+    "run.done": 1,
     "write": TASKS,
     "half-write": TASKS,
     "fsync": 15,
@@ -94,7 +94,8 @@ def test_killed_and_resumed(tmp_path: Path, clean: list[dict[str, object]], poin
 
 
 @pytest.mark.parametrize(
-    ("point", "number"), [("task_started", 6), ("produced", 3), ("half-write", 5), ("record_written", 4), ("fsync", 9)]
+    ("point", "number"),
+    [("run.task-started", 6), ("run.agent-done", 3), ("half-write", 5), ("run.record-written", 4), ("fsync", 9)],
 )
 def test_killed_with_several_trials(tmp_path: Path, point: str, number: int) -> None:
     """A run of several trials, killed and resumed, has the records of one that nothing happened to."""
@@ -117,7 +118,7 @@ def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], p
     root = tmp_path / "killed"
     root.mkdir()
     write_run(root, TASKS)
-    killed(root, "run_done", 1)
+    killed(root, "run.done", 1)
     assert [record["verification_status"] for record in records(root)].count("error") == 2
     killed(root, point, number, "--resume")
     assert run(root, resume=True).passed == TASKS

@@ -18,6 +18,7 @@ from securebench.candidates.artifact import CandidateArtifact
 from securebench.candidates.patch_archive import read_patch, write_patch
 from securebench.candidates.sealed_form import TREES, altered, require_sealed_form
 from securebench.errors import StorageError
+from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import sync_directory
 from securebench.fs.safe_open import OPEN_FILE
 from securebench.fs.streams import Digester, chunks
@@ -134,6 +135,7 @@ class CandidateStore:
 
     @contextmanager
     def _opened(self, digest: str) -> Iterator[IO[bytes]]:
+        reached(FaultPoint.CANDIDATE_READ, self.root)
         try:
             descriptor = os.open(self._path(digest), OPEN_FILE)
         except FileNotFoundError:
@@ -149,8 +151,10 @@ class CandidateStore:
     def _temporary(self) -> Iterator[IO[bytes]]:
         """Open a temporary file in the store. It is removed afterwards unless it was published."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reached(FaultPoint.FILE_OPEN, self.root)
         with tempfile.NamedTemporaryFile(dir=self.root, prefix=_UNFINISHED, delete=False) as file:
             try:
+                reached(FaultPoint.FILE_WRITE, self.root)
                 yield file
             finally:
                 Path(file.name).unlink(missing_ok=True)
@@ -159,7 +163,9 @@ class CandidateStore:
         """Sync the temporary ``file`` and rename it to its digest. It may replace an existing file of equal content."""
         file.flush()
         os.fchmod(file.fileno(), 0o444)
+        reached(FaultPoint.FILE_SYNC, self.root)
         os.fsync(file.fileno())
+        reached(FaultPoint.FILE_RENAME, self.root)
         Path(file.name).replace(self._path(digest))
         sync_directory(self.root)
 

@@ -24,6 +24,7 @@ from securebench.egress.codec import (
     settings_to_json,
 )
 from securebench.errors import EgressError, InfrastructureError
+from securebench.faults import FaultPoint, reached
 from securebench.ipc.child import ChildError, SupervisedChild
 from securebench.ipc.frames import FrameError, pack, receive, send
 
@@ -187,6 +188,7 @@ class GatewayConnection:
     def _send(self, frame: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
         try:
             packet = pack(frame)
+            reached(FaultPoint.GATEWAY_REQUEST, frame["do"])
             with self._sending:
                 if self._dead.is_set() or self._child is None:
                     raise self.error()

@@ -24,6 +24,7 @@ from securebench.egress.hardening import harden
 from securebench.egress.relay.probe import ask_provider
 from securebench.egress.sessions import ServedSession
 from securebench.errors import EgressError
+from securebench.faults import FaultPoint, reached
 from securebench.ipc.frames import Frame, FrameError, inherited_channel, pack, receive, send
 from securebench.trials import TrialId
 
@@ -94,6 +95,7 @@ class Service:
             self._frames.put_nowait(None)
 
     async def _do(self, frame: dict[str, Any], descriptors: list[int]) -> None:
+        reached(FaultPoint.GATEWAY_SERVE, frame["do"])
         match frame["do"]:
             case "open":
                 self._open(frame)

@@ -21,6 +21,7 @@ import urllib3.exceptions
 
 from securebench.engine.endpoint import current_candidates
 from securebench.errors import DiskFullError, EngineError, InfrastructureError
+from securebench.faults import FaultPoint, reached
 
 if TYPE_CHECKING:
     import socket
@@ -56,6 +57,7 @@ class Engine:
         A 404 raises ``missing`` with ``hint``, because only the caller knows what is missing.
         """
         try:
+            reached(FaultPoint.ENGINE_REQUEST, what)
             yield
         except docker.errors.NotFound as error:
             raise missing(f"the engine could not {what}: {_explanation(error)}", hint=hint) from error

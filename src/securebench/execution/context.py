@@ -64,8 +64,8 @@ class RunControl:
         self.pause(0)
 
 
-def _ignore(_point: str) -> None:
-    """Do nothing: the default checkpoint."""
+def _ignore(_problem: str) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,7 @@ class TaskContext:
     """What all tasks of a run share. Used by all threads.
 
     ``provenance`` goes into every record of the run; ``commitment`` makes the commitments to hidden content in them.
-    ``credentials`` are the harness's secrets; ``gateway`` is set if its agents need egress. ``checkpoint`` is called
-    with a name at each point where tests kill the run.
+    ``credentials`` are the harness's secrets; ``gateway`` is set if its agents need egress.
     """
 
     run_id: str
@@ -94,7 +93,6 @@ class TaskContext:
     credentials: tuple[str, ...] = ()
     gateway: Gateway | None = None
     control: RunControl = field(default_factory=RunControl)
-    checkpoint: Callable[[str], None] = _ignore
     note_problem: Callable[[str], None] = _ignore
     """Reports a problem that concerns the whole run. Called from any thread."""
     verifier_output: Path | None = None

@@ -26,6 +26,7 @@ from securebench.execution.outcome import TaskOutcome, build_record
 from securebench.execution.task_files import file_texts
 from securebench.execution.trail import Trail
 from securebench.execution.verifier_output import VerifierOutput, keep_output, output_file
+from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import discard
 from securebench.fs.rmtree import make_fresh_directory, remove_tree
 from securebench.harnesses.base import ProduceContext, Spent
@@ -122,9 +123,9 @@ class _TaskExecution:
         if not outcome.is_verified_again:
             self._check_task()
             self._produce()
-        context.checkpoint("produced")
+        reached(FaultPoint.AGENT_DONE, self.task.id)
         self._verify()
-        context.checkpoint("verified")
+        reached(FaultPoint.VERDICT_DONE, self.task.id)
 
     def _check_task(self) -> None:
         """Let the verifier reject a task that cannot be judged, before its agent runs and costs money."""

@@ -11,6 +11,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Final, Self
 
+from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import storage_errors, sync_directory, temporary_name
 from securebench.limits import MIB
 
@@ -44,6 +45,7 @@ class AppendLog:
         self._sync = sync
         self._limit = limit
         with storage_errors(path):
+            reached(FaultPoint.FILE_OPEN, path)
             self._descriptor = os.open(path, _OPEN, _MODE)
             try:
                 self._repair(is_whole)
@@ -79,8 +81,10 @@ class AppendLog:
             return False
         with storage_errors(self.path):
             try:
+                reached(FaultPoint.FILE_WRITE, self.path)
                 _write_at_once(self._descriptor, line)
                 if self._sync:
+                    reached(FaultPoint.FILE_SYNC, self.path)
                     os.fsync(self._descriptor)
             except OSError:
                 os.ftruncate(self._descriptor, self.size)
@@ -93,11 +97,15 @@ class AppendLog:
         beside = temporary_name(self.path)
         with storage_errors(self.path):
             beside.unlink(missing_ok=True)
+            reached(FaultPoint.FILE_OPEN, self.path)
             descriptor = os.open(beside, _OPEN | os.O_EXCL, _MODE)
             try:
+                reached(FaultPoint.FILE_WRITE, self.path)
                 with open(descriptor, "wb", closefd=False) as file:
                     file.writelines(lines)
+                reached(FaultPoint.FILE_SYNC, self.path)
                 os.fsync(descriptor)
+                reached(FaultPoint.FILE_RENAME, self.path)
                 beside.replace(self.path)
             except BaseException:
                 os.close(descriptor)

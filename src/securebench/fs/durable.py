@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
+from securebench.faults import FaultPoint, reached
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 
 if TYPE_CHECKING:
@@ -50,11 +51,15 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     if os.path.lexists(beside):  # a killed process left it, perhaps with another mode
         beside.unlink()
     try:
+        reached(FaultPoint.FILE_OPEN, path)
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            reached(FaultPoint.FILE_WRITE, path)
             file.write(data)
             file.flush()
+            reached(FaultPoint.FILE_SYNC, path)
             os.fsync(file.fileno())
         # The content must be on disk before the name is: some file systems write a rename before the data.
+        reached(FaultPoint.FILE_RENAME, path)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
@@ -89,6 +94,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Flush the names in ``directory`` to disk: a created or renamed file is only then sure to survive a crash."""
+    reached(FaultPoint.DIRECTORY_SYNC, directory)
     with opened(directory, OPEN_DIRECTORY) as descriptor:
         os.fsync(descriptor)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
+from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import storage_errors
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 from securebench.printable import printable_name
@@ -38,6 +39,7 @@ def make_private_directory(path: Path) -> None:
     cannot be created.
     """
     with storage_errors(path):
+        reached(FaultPoint.TREE_MAKE, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
@@ -59,6 +61,7 @@ def make_fresh_directory(path: Path, owner: tuple[int, int] | None = None) -> No
     """
     remove_tree(path)
     with storage_errors(path):
+        reached(FaultPoint.TREE_MAKE, path)
         path.mkdir(mode=0o700)
         if owner is not None:
             os.chown(path, *owner, follow_symlinks=False)
@@ -73,6 +76,7 @@ def remove_tree(path: Path) -> None:
     if not os.path.lexists(path):
         return
     with storage_errors(path), opened(path.parent, OPEN_DIRECTORY) as parent:
+        reached(FaultPoint.TREE_REMOVE, path)
         status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode):
             raise _foreign(path, "is not a directory")

@@ -7,6 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Self
 
+from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import write_all
 from securebench.fs.safe_open import OPEN_DIRECTORY, open_below, opened
 
@@ -32,6 +33,7 @@ class TreeWriter:
     """
 
     def __init__(self, root: Path, owner: tuple[int, int] | None = None, *, everybody: bool = False) -> None:
+        self._name = root
         self._root = os.open(root, OPEN_DIRECTORY)
         self._here, self._parents = os.dup(self._root), b""
         self._owner = owner
@@ -53,6 +55,7 @@ class TreeWriter:
         """Create the file ``path`` with exactly this mode, whatever the umask."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
+            reached(FaultPoint.TREE_WRITE, self._name)
             for chunk in chunks:
                 write_all(descriptor, chunk)
             self._own(descriptor, mode, kept=kept)
@@ -61,6 +64,7 @@ class TreeWriter:
         """Create ``path`` with the first ``size`` bytes of the open file ``source``: a reflink if the disk can."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
+            reached(FaultPoint.TREE_WRITE, self._name)
             offset = 0
             while offset < size:
                 copied = _copy_range(source, descriptor, offset, size - offset)

@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.faults import FaultPoint, code_for_children, reached
 from securebench.ipc.frames import FrameError, channel_pair, pack, receive, send
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ class SupervisedChild:
     ) -> None:
         """Start it. Raises :class:`ChildError`."""
         self._resources = ExitStack()
-        boot = _BOOT.format(paths=[_SOURCE, *paths], module=module)
+        boot = code_for_children() + _BOOT.format(paths=[_SOURCE, *paths], module=module)
         try:
+            reached(FaultPoint.CHILD_START, module)
             self.channel, inherited = channel_pair()
             self._resources.enter_context(self.channel)
             with inherited:

@@ -24,6 +24,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from securebench.errors import EngineError, InfrastructureError
+from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.base import Sandbox, SandboxProcess
 from securebench.sandboxes.spec_rules import one_command_only
 
@@ -95,6 +96,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         self._collecting: ProcessT | None = None
         self._closed = False
         siblings.raise_if_stopped()
+        reached(FaultPoint.SANDBOX_CREATE)
         self._prepare()
         siblings.add(self)
         if siblings.is_stopped:  # the thread that stops the run may have missed it during preparation
@@ -106,6 +108,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         self._raise_if_closed()
         if self._collecting is not None:
             raise one_command_only()
+        reached(FaultPoint.SANDBOX_START)
         process = self._start_command(command)
         self._running.add(process)
         if self._spec.collect is not None:
@@ -121,6 +124,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         When this returns, no process of this sandbox can change files of the host any more.
         """
         self._closed = True
+        reached(FaultPoint.SANDBOX_CLOSE)
         self._end_commands()
         if self._siblings.claim(self):
             self._end_container()
@@ -199,6 +203,7 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
         """Kill its sandbox for exceeding the output limit. May be called repeatedly until it exits."""
 
     def _receive_bounded(self, timeout: float | None) -> Chunk | None:
+        reached(FaultPoint.SANDBOX_READ)
         remaining = self._remaining()
         if timeout is not None and timeout < remaining:
             return self._streams.receive(timeout)

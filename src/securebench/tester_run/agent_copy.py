@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
+from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import storage_errors
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_tree
 from securebench.results.provenance import harness_provenance
@@ -62,6 +63,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
 def _copy(source: Path, target: Path) -> None:
     """Copy a directory with its modes, owners and symbolic links."""
     make_fresh_directory(target)  # removes the copy of a killed run
+    reached(FaultPoint.TREE_COPY, target)
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     if os.getuid() == 0:
         for directory, names, files in os.walk(target):

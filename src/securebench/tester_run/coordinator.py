@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import InfrastructureError
 from securebench.execution import History
 from securebench.execution.assignment import Assignment
+from securebench.faults import FaultPoint, reached
 from securebench.progress import TaskDone
 from securebench.results.record import TaskRecord
 from securebench.tester_run.breaker import Breaker
@@ -96,9 +97,9 @@ class Coordinator:
         )
 
     def _write(self, record: TaskRecord) -> None:
-        self._context.checkpoint("record_ready")
+        reached(FaultPoint.RECORD_READY, record.task_id)
         entry = self._journal.append(record)
-        self._context.checkpoint("record_written")
+        reached(FaultPoint.RECORD_WRITTEN, record.task_id)
         report = self._context.report.task(entry.id)
         report.emit(
             TaskDone(

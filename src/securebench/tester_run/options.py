@@ -103,11 +103,10 @@ def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
-    """The replaceable parts of a run. ``checkpoint`` is called wherever tests may kill a run."""
+    """The replaceable parts of a run."""
 
     make_driver: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver] = make_driver
     make_producer: Callable[[HarnessConfig], HarnessProducer] = build_harness_producer
     make_gateway: Callable[[Callable[[Mapping[str, JsonValue]], None]], Gateway] = make_gateway
     verifier_for: Callable[[str, VerifierConfig | None], Verifier | None] = verifier_for
-    checkpoint: Callable[[str], None] = _ignore
     new_commitment: Callable[[], Commitment] = Commitment.new

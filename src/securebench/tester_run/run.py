@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError, InfrastructureError
 from securebench.execution import RunControl
+from securebench.faults import FaultPoint, reached
 from securebench.harnesses.pipeline import needs_image_tree
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
 from securebench.results.closing import Closing
@@ -70,7 +71,7 @@ def run_benchmark(
         driver = adapted(stack.enter_context(closing(made)))
         commitment = Commitment.read(plan.directory) if earlier else parts.new_commitment()
         info, header = _prepare(plan, driver, earlier, options, commitment)
-        parts.checkpoint("prepared")
+        reached(FaultPoint.RUN_PREPARED)
         # A new run finds a wrong key before anything is written. A resumed run checks the key only if tasks are left.
         check = None if earlier else check_provider(plan, parts, options)
         if earlier is None:
@@ -78,7 +79,7 @@ def run_benchmark(
             PackSource.of(config.benchmark).write(plan.directory)
             header = header.checked(check.usage) if check else header
             header.write(plan.directory)
-            parts.checkpoint("header_written")
+            reached(FaultPoint.HEADER_WRITTEN)
         journal = Journal(plan.directory, earlier or header, plan.identity(commitment, info, header.images))
         kept = _Kept(stack.enter_context(journal), commitment, header)
         if earlier:
@@ -210,7 +211,7 @@ class _Run:
             ending = RunEnd.INTERRUPTED if watch.interrupted else RunEnd.STOPPED if troubles[0] else RunEnd.FINISHED
             summary = self._close(ending, troubles)
             report.emit(RunDone(summary=summary.to_json()))
-            self._parts.checkpoint("run_done")
+            reached(FaultPoint.RUN_DONE)
             return summary
 
     def _set_errors_aside(self) -> int:

@@ -16,6 +16,7 @@ from securebench.errors import ConfigError
 from securebench.execution import RunControl, RunStoppedError, TaskContext, execute_task
 from securebench.execution.assignment import Assignment
 from securebench.executors.base import Worker
+from securebench.faults import FaultPoint, reached
 from securebench.progress import Reporter
 from securebench.results.commitment import Commitment
 from securebench.results.provenance import driver_provenance, extension_provenance, json_digest
@@ -105,7 +106,6 @@ class PreparedRun:
             credentials=plan.producer.credentials,
             gateway=gateway,
             control=control or RunControl(),
-            checkpoint=self.parts.checkpoint,
             note_problem=note_problem or _ignore,
         )
 
@@ -134,7 +134,7 @@ class TrialWorker(Worker):
         wanted = Assignment.from_bytes(assignment)
         if wanted.run != self._run.digest:
             raise ValueError("this assignment is of a run with other settings")
-        self._context.checkpoint("task_started")
+        reached(FaultPoint.TASK_STARTED, wanted.task_id)
         try:
             record = execute_task(self._tasks[wanted.task_id], self._context, wanted.history)
         except RunStoppedError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from securebench.engine.client import connect
 from securebench.errors import ImageError, InfrastructureError
+from securebench.faults import FaultPoint, reached
 from securebench.images.engine_images import import_from_engine
 from securebench.images.resolve import resolve
 from securebench.images.store.image_store import ImageStore
@@ -92,6 +93,7 @@ class DockerDriver(SandboxDriver):
         """Resolve ``reference``, once for each driver."""
         with self._resolving:
             if reference not in self._images:
+                reached(FaultPoint.IMAGE_RESOLVE, reference)
                 self._images[reference] = resolve(self.engine, reference, on_progress)
             return self._images[reference]
 
@@ -174,6 +176,7 @@ class EngineTrees:
 
     def lease(self, image: ResolvedImage) -> TreeLease:
         """Return the files of ``image``. Raises as :func:`import_from_engine` and :meth:`ImageStore.lease` do."""
+        reached(FaultPoint.IMAGE_LEASE, image.reference)
         with self._copying:  # once: an image may be large, and many tasks need the same one
             store = self._store = self._store or ImageStore()
             if store.find(image.id) is None:

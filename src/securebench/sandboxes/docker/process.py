@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from securebench.errors import InfrastructureError
+from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Command, ExitState
 from securebench.sandboxes.docker.container import SIGKILLED
 from securebench.sandboxes.lifecycle import BoundedProcess
@@ -60,6 +61,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
             while self.receive() is not None:
                 pass
             try:
+                reached(FaultPoint.SANDBOX_WAIT)
                 self._state = self._final_state(self._target.exit_code(self._remaining()))
                 if self._cause is not None:  # the other processes must be killed too before their files are read
                     self._kill_done.wait(self._remaining())

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.collected import CollectedArchive, DirectoryReplacedError
 from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.forwarding import port_holder
@@ -86,6 +87,7 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
     def collected(self) -> CollectedArchive:
         """Return the directory of the exited container. The container is removed when the sandbox is closed."""
         self._raise_if_closed()
+        reached(FaultPoint.SANDBOX_COLLECT)
         if self._spec.collect is None or self._kept is None or not (self._collecting and self._collecting.has_ended):
             raise nothing_to_collect()
         return left_directory(self._kept, self._spec.collect)

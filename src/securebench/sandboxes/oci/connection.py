@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError, InfrastructureError
+from securebench.faults import FaultPoint, reached
 from securebench.images.store.ids import tree_shift
 from securebench.ipc.child import ChildError, SupervisedChild
 from securebench.ipc.frames import FrameError, channel_pair, pack, receive, send
@@ -126,6 +127,7 @@ class SupervisorConnection:
         many open files.
         """
         with descriptor_errors():
+            reached(FaultPoint.SUPERVISOR_REQUEST)
             local, remote = channel_pair()
             local.setblocking(False)
             handle = ProcessHandle(local, within)

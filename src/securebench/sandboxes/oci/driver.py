@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from securebench.errors import InfrastructureError
+from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.enforcement import in_words
 from securebench.sandboxes.oci import reaper
@@ -105,11 +106,13 @@ class OciDriver(SandboxDriver):
 
         with self._resolving:
             if reference not in self._images:
+                reached(FaultPoint.IMAGE_RESOLVE, reference)
                 self._images[reference] = ensure_image(self.store, reference, on_progress)
             return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
         """Return the files of ``image`` in the store."""
+        reached(FaultPoint.IMAGE_LEASE, image.reference)
         return self.store.lease(image.id)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
@@ -164,5 +167,5 @@ class OciDriver(SandboxDriver):
         """Return the files of ``image``, and lease them until the driver is closed."""
         with self._resolving:
             if image.id not in self._leases:
-                self._leases[image.id] = self.store.lease(image.id)
+                self._leases[image.id] = self.image_tree(image)
             return self._leases[image.id].root

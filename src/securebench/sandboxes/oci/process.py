@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
+from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.base import ExitState, Stream
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.lifecycle import KILL_GRACE, BoundedProcess
@@ -270,6 +271,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         with self._waiting:
             if self._state is None:
                 try:
+                    reached(FaultPoint.SANDBOX_WAIT)
                     self._state = self._final_state(self._handle.report(self._remaining()))
                 except EngineError:
                     if self._abandoned:

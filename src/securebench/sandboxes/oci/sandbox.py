@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import InfrastructureError
+from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.lifecycle import KILL_GRACE, DriverSandbox, OpenSandboxes
 from securebench.sandboxes.oci.config import (
     DEVICES_TARGET,
@@ -247,6 +248,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
     def collected(self) -> CollectedLayer:
         """Return the overlay's directory of changes, which stays in memory until the sandbox is closed."""
         self._raise_if_closed()
+        reached(FaultPoint.SANDBOX_COLLECT)
         if self._collecting is None or self._spec.collect is None:
             raise nothing_to_collect()
         return self._collecting.changes(self._spec.collect)

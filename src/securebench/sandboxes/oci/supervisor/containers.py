@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.oci.supervisor import mounts
 from securebench.sandboxes.oci.supervisor.cgroups import Group
 from securebench.sandboxes.oci.supervisor.changes import open_changes
@@ -63,6 +64,7 @@ class SupervisedContainer:
 
     def prepare(self, request: dict[str, Any], cgroup_pool: CgroupPool) -> None:
         """Create what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
+        reached(FaultPoint.CONTAINER_PREPARE)
         self._collect = request.get("collect")
         self._enters = request["enter"]
         self._record = request["record"]
@@ -109,6 +111,7 @@ class SupervisedContainer:
 
         ``processes`` is its process limit, if neither a group nor the runtime limits them.
         """
+        reached(FaultPoint.RUNTIME_START, "exec" if self.main else "run")
         process.oom_before = self.oom_kills()
         pooled, self._pooled = self._pooled, None
         network = f"{self.directory}/{NETWORK}" if self._enters else None
@@ -178,6 +181,7 @@ class SupervisedContainer:
     def remove(self) -> bool:
         """Remove it. Return whether it is gone: the kernel keeps groups for a moment after their last process exits."""
         with suppress(OSError):
+            reached(FaultPoint.CONTAINER_REMOVE)
             mounts.detach(self.directory)
         with suppress(OSError):
             os.rmdir(self.directory)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from securebench.faults import FaultPoint, reached
 from securebench.ipc.frames import FrameError, close_all, receive
 from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
@@ -90,6 +91,7 @@ class Supervisor:
         )
         process.first = "tree" in request
         try:
+            reached(FaultPoint.SUPERVISOR_SERVE)
             self._start(request, document, process, streams)
         except UnsafeSourceError as error:
             process.report(ProcessReport(failed=str(error), unsafe=True))
@@ -213,6 +215,7 @@ class Supervisor:
 
     def _report_end(self, container: SupervisedContainer, process: RuntimeProcess, status: int) -> None:
         container.processes.discard(process)
+        reached(FaultPoint.CONTAINER_REPORT)
         report = process.outcome(status, container.oom_kills(), container.lost)
         if process is container.main:
             container.lost = report.lost

@@ -1,0 +1,102 @@
+"""Fault points: the named places at which tests make a run fail.
+
+Each call that writes to disk, starts a process or asks another one to do something passes a point. Nothing happens
+there unless a test has called :func:`install` in this process. Nothing else can install a hook: no option, variable or
+file does, so neither an agent nor a pack can reach one.
+
+``docs/reference/faults.md`` says what a run does after a fault at each point.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class FaultPoint(StrEnum):
+    """The points. What they are about, their ``subject``, is in brackets."""
+
+    # The phases of a run and of its trials.
+    RUN_PREPARED = "run.prepared"
+    HEADER_WRITTEN = "run.header-written"
+    TASK_STARTED = "run.task-started"
+    AGENT_DONE = "run.agent-done"
+    VERDICT_DONE = "run.verdict-done"
+    RECORD_READY = "run.record-ready"
+    RECORD_WRITTEN = "run.record-written"
+    RUN_DONE = "run.done"
+
+    # Files that have to survive a crash (their path).
+    FILE_OPEN = "file.open"
+    FILE_WRITE = "file.write"
+    FILE_SYNC = "file.sync"
+    FILE_RENAME = "file.rename"
+    DIRECTORY_SYNC = "directory.sync"
+    CANDIDATE_READ = "candidate.read"
+
+    # Trees of files: workspaces, scratch directories, the agent's copy (their path).
+    TREE_MAKE = "tree.make"
+    TREE_WRITE = "tree.write"
+    TREE_COPY = "tree.copy"
+    TREE_REMOVE = "tree.remove"
+
+    # Calls of a sandbox driver.
+    IMAGE_RESOLVE = "image.resolve"
+    IMAGE_LEASE = "image.lease"
+    SANDBOX_CREATE = "sandbox.create"
+    SANDBOX_START = "sandbox.start"
+    SANDBOX_READ = "sandbox.read"
+    SANDBOX_WAIT = "sandbox.wait"
+    SANDBOX_COLLECT = "sandbox.collect"
+    SANDBOX_CLOSE = "sandbox.close"
+
+    # Other processes: an engine (what it is asked to do), and children of the run (their module, or the request).
+    ENGINE_REQUEST = "engine.request"
+    CHILD_START = "child.start"
+    SUPERVISOR_REQUEST = "supervisor.request"
+    GATEWAY_REQUEST = "gateway.request"
+
+    # Inside the supervisor of the oci driver (the request, or the runtime's command).
+    SUPERVISOR_SERVE = "supervisor.serve"
+    CONTAINER_PREPARE = "container.prepare"
+    RUNTIME_START = "runtime.start"
+    CONTAINER_REPORT = "container.report"
+    CONTAINER_REMOVE = "container.remove"
+
+    # Inside the egress gateway (the request).
+    GATEWAY_SERVE = "gateway.serve"
+
+
+class _Hooks:
+    """What tests have installed in this process."""
+
+    call: Callable[[FaultPoint, str], None] | None = None
+    in_children: str = ""
+
+
+_hooks: Final = _Hooks()
+
+
+def reached(point: FaultPoint, subject: object = "") -> None:
+    """Pass ``point``. ``subject`` is what the point is about; its text is made only if there is a hook.
+
+    Raises whatever the hook of a test raises.
+    """
+    if _hooks.call is not None:
+        _hooks.call(point, str(subject))
+
+
+def install(hook: Callable[[FaultPoint, str], None] | None, in_children: str = "") -> None:
+    """For tests only: call ``hook`` at each point of this process, from any thread. ``None`` removes it.
+
+    ``in_children`` is Python code that supervised children run first, so that they can install a hook as well.
+    """
+    _hooks.call, _hooks.in_children = hook, in_children
+
+
+def code_for_children() -> str:
+    """Return the code that supervised children run first: empty unless a test has installed some."""
+    return _hooks.in_children

@@ -1,0 +1,23 @@
+"""Hooks at fault points, for tests in this process."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from securebench import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from securebench.faults import FaultPoint
+
+
+@contextmanager
+def hooked(hook: Callable[[FaultPoint, str], None]) -> Iterator[None]:
+    """Call ``hook`` at each fault point of this process."""
+    faults.install(hook)
+    try:
+        yield
+    finally:
+        faults.install(None)

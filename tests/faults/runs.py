@@ -1,0 +1,172 @@
+"""Small runs with one fault, their resumption, and what has to hold afterwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.packs import BENCHMARKS
+from faults.hook import FIRED, Fault
+from securebench.faults import FaultPoint
+from securebench.fs.rmtree import MARKER
+from securebench.results.run_files import JOURNAL, SUPERSEDED
+from tester_run.real_run import KNOCK, RealRun, anonymous
+from tester_run.running import records
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+    from faults.server import ForkServer
+    from securebench.sandboxes.base import SandboxDriver
+
+AGENT = """\
+import json, os
+task = json.load(open(os.environ["SECUREBENCH_TASK_FILE"]))
+if "repo" in task:
+    import runpy, sys
+    sys.argv = ["agent.py", "solution"]
+    runpy.run_path("/opt/securebench/agent/repository_agent.py", run_name="__main__")
+elif "starter_code" in task:
+    print("def double(n):\\n    return n * 2")
+elif "instructions" in task:
+    open("sorted.txt", "w").write("abc")
+else:
+    print("Answer: 212")
+"""
+CHECKER = "import sys; sys.exit(open('sorted.txt').read() != 'abc')"
+ROWS: list[dict[str, Any]] = [
+    {
+        "family": "short_answer",
+        "input": {"question": "Water boils at how many degrees?"},
+        "eval": {"accepted_answers": ["100"]},
+    },
+    {
+        "family": "code_completion",
+        "input": {"prompt": "Write double(n).", "starter_code": "def double(n):\n"},
+        "eval": {"tests": {"source": "inline", "code": "assert double(21) == 42\n"}},
+    },
+    {
+        "family": "terminal_task",
+        "input": {"instructions": "Sort the letters."},
+        "environment": {"workdir": "/app"},
+        "eval": {"checker": {"command": ["python3", "-I", "-c", CHECKER]}},
+    },
+]
+"""A task that the agent fails, and two that it solves."""
+
+REPOSITORY_PACK = BENCHMARKS / "repo-patch-smoke"
+SECONDS = 120.0
+LEFT_SECONDS = 20.0
+_RESUMPTIONS = 3
+_ERRORS = {"sandbox_failed", "engine_unavailable", "storage_failed", "internal_error", "egress_failed"}
+_SCRATCH = ("running.json", "owner.json", "agent", "scratch")
+"""What a run removes from its directory when it ends."""
+
+
+class FaultRun(RealRun):
+    """A run of one text, one code and one terminal task, whose agents have egress."""
+
+    def __init__(self, root: Path, driver: SandboxDriver, server: ForkServer, *, repository: bool = False) -> None:
+        super().__init__(root, driver, knock=True)
+        self._server = server
+        (root / "agent" / "agent.py").write_text(KNOCK + AGENT)
+        shutil.copy(REPOSITORY_PACK / "agents" / "agent.py", root / "agent" / "repository_agent.py")
+        rows = [{"id": f"pack/{row['family']}", **row} for row in (*ROWS, *([_repository_row()] if repository else []))]
+        (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.results = root / "results"
+        self.passed = list[tuple[str, str]]()
+        """The points that the last process and its children passed, with the labels of their subjects."""
+
+    def go(self, fault: Fault | None = None) -> subprocess.CompletedProcess[str]:
+        """Begin or resume the run, with one fault, and wait for its end."""
+        logs = self.root / "logs"
+        shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir()
+        hook = json.dumps([asdict(fault) if fault else None, str(logs)])
+        arguments = ["run", str(self.root / "tester.yaml"), "--resume"]
+        done = self._server.run(hook, arguments, self.root, SECONDS)
+        lines = [line for path in logs.iterdir() for line in path.read_text().splitlines()]
+        self.passed = [(point, subject) for point, _, subject in (line.partition("\t") for line in lines)]
+        return done
+
+    def written(self) -> int:
+        """Return how many records there are, also of attempts that were superseded."""
+        paths = (self.results / name for name in (JOURNAL, SUPERSEDED))
+        return len({line for path in paths if path.exists() for line in path.read_bytes().splitlines()})
+
+    def require_nothing_left(self) -> None:
+        """Wait for background removals, and fail if anything of the run is left on the machine or in its directory."""
+        left = self.left()
+        deadline = time.monotonic() + LEFT_SECONDS
+        while left and time.monotonic() < deadline:
+            time.sleep(0.05)
+            left = sorted({*left} & {*self.left()})  # anything new belongs to another test
+        assert not left, left
+        inside = [path for path in self.results.rglob("*") if path.name.startswith(".") and path.name != MARKER]
+        assert not [*inside, *(path for name in _SCRATCH if (path := self.results / name).exists())]
+
+
+def _repository_row() -> dict[str, Any]:
+    """Return the task of the smallest repository."""
+    rows = [json.loads(line) for line in (REPOSITORY_PACK / "tasks.jsonl").read_text().splitlines()]
+    (row,) = (row for row in rows if row["id"].endswith("/voluptuous-remove-extra"))
+    return {
+        **row,
+        "id": "pack/repo_patch",
+        "family": "repo_patch",
+        "environment": {**row["environment"], "workdir": "/testbed"},
+    }
+
+
+def try_fault(run: FaultRun, fault: Fault, clean: list[dict[str, Any]]) -> str:
+    """Let ``run`` have ``fault``, then resume it until it is complete. Return what the fault led to, for the table.
+
+    Fails unless, after the fault, each record is that of a clean run or says ``error``, at most the trial in progress
+    has no record, and nothing is left behind; and unless the resumed run has the records of a clean one.
+    """
+    before = run.written()
+    done = run.go(fault)
+    assert (FIRED, "") in run.passed, f"this point was not reached: {done.stderr}"
+    killed = done.returncode == -signal.SIGKILL
+    assert killed or done.returncode in {0, 1, 3}, (done.returncode, done.stderr)
+    assert "Traceback" not in done.stderr, done.stderr
+    judged = [record for record in _records(run) if record["verification_status"] != "error"]
+    assert [record for record in judged if record not in clean] == []
+    paid = run.passed.count((FaultPoint.AGENT_DONE, ""))
+    is_lost = killed or fault.subject == JOURNAL or fault.point == FaultPoint.RECORD_READY
+    assert paid - (run.written() - before) <= is_lost, done.stderr
+    if not killed:
+        run.require_nothing_left()
+    outcome = _outcome(run, done, clean, killed=killed)
+    last = done
+    for _ in range(_RESUMPTIONS):
+        if _records(run) == clean and last.returncode == 0:
+            break
+        last = run.go()
+    assert last.returncode == 0, last.stderr
+    assert _records(run) == clean
+    run.require_nothing_left()
+    return outcome
+
+
+def _records(run: FaultRun) -> list[dict[str, Any]]:
+    return anonymous(run.root) if (run.results / JOURNAL).exists() else []
+
+
+def _outcome(
+    run: FaultRun, done: subprocess.CompletedProcess[str], clean: list[dict[str, Any]], *, killed: bool
+) -> str:
+    """Return what a fault led to, in a few words."""
+    if killed:
+        return "killed"
+    if _records(run) == clean:
+        return "unaffected" if done.returncode == 0 else f"reported ({done.returncode})"
+    path = run.results / JOURNAL
+    reasons = {record.get("failure_reason") for record in (records(run.root) if path.exists() else ())}
+    errors = sorted(reason for reason in reasons if reason in _ERRORS)
+    return f"error: {', '.join(errors)}" if errors else f"stopped ({done.returncode})"
