@@ -83,7 +83,12 @@ def _told(root: Path, *arguments: str, module: bool = False) -> ReportedTests:
         "repository": str(root),
     }
     start = [str(GUEST / "securebench_launch.py")] if module else ["-m", "pytest", "-p", "securebench_report"]
-    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(GUEST)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(GUEST),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # some of the plugins installed here load slowly
+    }
     done = subprocess.run(
         [sys.executable, *start, *arguments],
         check=False,

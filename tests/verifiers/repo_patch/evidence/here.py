@@ -55,8 +55,9 @@ class Here:
     """Outcomes of the tests without the change."""
     test_by_test: bool = False
     packages: str = ""
-    """A directory with another pytest than this Python's: plugins are loaded then only with ``plugins``."""
+    """A directory with another pytest than this Python's."""
     plugins: bool = False
+    """Whether pytest loads the plugins of installed packages."""
     styles: Callable[[str], bool] = field(default=lambda _style: True)
     fingerprint: Callable[[str], bool] = field(default=lambda _name: True)
     """Which styles of controls, and which names in the fingerprint, are on."""
@@ -134,7 +135,7 @@ class _Process:
             environment["PYTHONPATH"] = str(GUEST_FILES)
         if self.packages:
             environment["PYTHONPATH"] = ":".join([*environment.get("PYTHONPATH", "").split(), self.packages])
-        if self.packages and not self.plugins:
+        if not self.plugins:  # of the packages installed here, the plugin of Hypothesis alone takes a second
             environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         argv = [word.replace(GUEST, str(GUEST_FILES)) for word in command.argv]
         out = bytearray()
