@@ -18,6 +18,7 @@ from securebench.candidates.store import CANDIDATES
 from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.streams import chunks
 from securebench.fs.tar_writer import TarWriter
+from securebench.results.attestation import SIGNATURES
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.lock import reading
 from securebench.results.read import read_run
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
 
     from securebench.results.read import RecordedRun
 
-SIGNATURE: Final = "run.dsse.json"
-
-_RUN_FILES: Final = (HEADER, JOURNAL, SUPERSEDED, EGRESS_LOG, SIGNATURE)
+_RUN_FILES: Final = (HEADER, JOURNAL, SUPERSEDED, EGRESS_LOG, *SIGNATURES)
 _NAME: Final = 80
 """Characters of the name of the directory in the archive."""
 

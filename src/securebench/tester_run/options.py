@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
+    from securebench.signing.signers import StatementSigner
     from securebench.tester_config import HarnessConfig, RunConfig, SandboxConfig, TesterConfig, VerifierConfig
     from securebench.trials import TrialId
     from securebench.verifiers.base import Verifier
@@ -41,7 +42,8 @@ class RunOptions:
     ``sandbox.driver`` and ``run.executor``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages
     that are not events, such as an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run
     cleanly; it works only in the main thread. ``show_verifier_output`` is called from any thread with each judged trial
-    and the output of the verifier's commands; ``keep_verifier_output`` keeps that output in the run directory.
+    and the output of the verifier's commands; ``keep_verifier_output`` keeps that output in the run directory. ``sign``
+    signs the run when it ends.
     """
 
     task: tuple[str, ...] = ()
@@ -58,6 +60,7 @@ class RunOptions:
     show_agent_output: bool = False
     keep_verifier_output: bool = False
     show_verifier_output: Callable[[TrialId, str], None] | None = None
+    sign: StatementSigner | None = None
     handle_signals: bool = False
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     notify: Callable[[str], None] = _ignore

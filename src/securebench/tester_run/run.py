@@ -7,11 +7,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securebench.errors import ConfigError, ImageError, InfrastructureError
+from securebench.errors import ConfigError, ImageError, InfrastructureError, SecureBenchError
 from securebench.execution import RunControl
 from securebench.faults import FaultPoint, reached
 from securebench.harnesses.pipeline import needs_image_tree
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
+from securebench.results.attestation import remove_signatures, require_signer, sign_run
 from securebench.results.closing import Closing
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal
@@ -60,11 +61,15 @@ def run_benchmark(
     """
     options, parts = options or RunOptions(), parts or RunParts()
     plan = make_plan(config, options, parts)
+    if options.sign:
+        options.sign.try_out()
     places.make_directory(plan.directory)
     with ExitStack() as stack:
         stack.enter_context(places.steady_umask())
         stack.enter_context(RunLock(plan.directory))
         earlier = places.earlier_header(plan.directory, resume=options.resume)
+        if earlier:
+            require_signer(RecordedRun(plan.directory, earlier), options.sign)
         plan = stack.enter_context(with_agent_copy(plan, parts))
         asked = driver_asked_for(config.sandbox, options.driver, earlier)
         made = parts.make_driver(replace(config, sandbox=asked), options.notify)
@@ -83,9 +88,10 @@ def run_benchmark(
         journal = Journal(plan.directory, earlier or header, plan.identity(commitment, info, header.images))
         kept = _Kept(stack.enter_context(journal), commitment, header)
         if earlier:
-            # Nothing was written so far. From here on the run is not closed any more.
             places.require_candidates(plan.directory, journal.entries.values())
             places.require_logs(plan.directory, earlier)
+            # Nothing was written so far. From here on the run is neither signed nor closed any more.
+            remove_signatures(plan.directory)
             PackSource.of(config.benchmark).write(plan.directory)
             header.write(plan.directory)
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
@@ -249,7 +255,21 @@ class _Run:
             self._header.write(directory)
         except InfrastructureError as error:
             problems.append(f"the run could not be closed: {error}")
+        else:
+            problems.append(self._sign())
         return replace(summary, ending=ending, problems=tuple(filter(None, problems)))
+
+    def _sign(self) -> str:
+        """Sign the closed run, if the user wants that. Return what went wrong: the run is complete without it."""
+        signer = self._options.sign
+        if signer is None:
+            return ""
+        try:
+            path = sign_run(RecordedRun(self._plan.directory, self._header), signer)
+        except SecureBenchError as error:
+            return f"the run is complete, but not signed; --resume signs it: {error}"
+        self._options.notify(f"signed with the {signer.name}: {path}")
+        return ""
 
     def _note_problem(self, problem: str) -> None:
         """Store a problem of the whole run at once. No later part of the run can remove it."""

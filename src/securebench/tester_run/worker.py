@@ -58,6 +58,7 @@ class PreparedRun:
             handle_signals=False,
             show_agent_output=False,
             show_verifier_output=None,
+            sign=None,
             notify=_ignore,
         )
         return pickle.dumps((self.plan.config, options))

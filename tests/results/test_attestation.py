@@ -1,0 +1,247 @@
+"""The signature of a run: what it states, and every way in which it can be wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.results.attestation import check_signature, remove_signatures, require_signer, sign_run, statement_of
+from securebench.results.read import read_run
+from securebench.results.record import VerificationStatus
+from securebench.results.run_header import HEADER
+from securebench.signing.dsse import Envelope
+from securebench.signing.keys import PrivateKey
+from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE, KeySigner
+from securebench.signing.statement import PAYLOAD_TYPE, Statement
+from synthetic_run import close_run, forge, header, record, reopen, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+STATUS = VerificationStatus
+KEY = PrivateKey.new()
+SIGNER = KeySigner(KEY)
+NAMES = [f"made-up/task-{number:05}" for number in range(6)]
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Path:
+    """Give a signed run: two passed, one failed, one without a verdict."""
+    statuses = (STATUS.PASSED, STATUS.FAILED, STATUS.PASSED, STATUS.PENDING)
+    directory = write_run(tmp_path / "run", [record(number, status) for number, status in enumerate(statuses)])
+    sign_run(read_run(directory), SIGNER)
+    return directory
+
+
+def refused(directory: Path, key: PrivateKey | None = KEY) -> str:
+    """Return the message with which the signature is refused."""
+    with pytest.raises(ConfigError) as error:
+        check_signature(read_run(directory), key.public if key else None)
+    assert error.value.code == "signature-invalid"
+    assert ENVELOPE_FILE in str(error.value)
+    return error.value.message
+
+
+def envelope(directory: Path) -> dict[str, Any]:
+    """Return the content of the signature."""
+    content: dict[str, Any] = json.loads((directory / ENVELOPE_FILE).read_bytes())
+    return content
+
+
+def test_a_round_trip(signed: Path) -> None:
+    """The signature names the key, which has signed the statement of the run."""
+    run = read_run(signed)
+    assert check_signature(run, KEY.public) == check_signature(run, None) == KEY.public.id
+    content = envelope(signed)
+    assert content["payloadType"] == "application/vnd.in-toto+json"
+    assert base64.b64decode(content["payload"]) == statement_of(run).to_bytes()
+
+
+def test_the_statement_is_a_test_result(signed: Path) -> None:
+    """It has the result, the digests of what was run, and each trial in one of three lists."""
+    statement = statement_of(read_run(signed))
+    assert (statement.name, statement.predicate_type) == (HEADER, "https://in-toto.io/attestation/test-result/v0.1")
+    predicate = statement.predicate
+    assert predicate["result"] == "FAILED"
+    assert predicate["passedTests"] == [NAMES[0], NAMES[2]]
+    assert predicate["failedTests"] == [NAMES[1]]
+    assert predicate["warnedTests"] == [NAMES[3]]
+    names = [part["name"] for part in predicate["configuration"]]
+    assert names == ["pack made-up", "harness command", "securebench"]
+    assert all(set(part["digest"]) == {"sha256"} for part in predicate["configuration"])
+
+
+@pytest.mark.parametrize(
+    ("statuses", "planned", "result"),
+    [
+        ([STATUS.PASSED, STATUS.PASSED], 2, "PASSED"),
+        ([STATUS.PASSED, STATUS.PASSED], 3, "WARNED"),
+        ([STATUS.PASSED, STATUS.ERROR], 2, "WARNED"),
+        ([STATUS.PASSED, STATUS.PENDING], 2, "WARNED"),
+        ([STATUS.FAILED, STATUS.ERROR], 3, "FAILED"),
+        ([], 1, "WARNED"),
+    ],
+)
+def test_only_a_complete_success_has_passed(
+    statuses: list[VerificationStatus], planned: int, result: str, tmp_path: Path
+) -> None:
+    """A trial without a verdict, or without a record, is a warning."""
+    items = [record(number, status) for number, status in enumerate(statuses)]
+    run = read_run(write_run(tmp_path / "run", items, header(planned)))
+    assert statement_of(run).predicate["result"] == result
+
+
+def test_later_trials_are_named(tmp_path: Path) -> None:
+    """The first trial has the id of its task, as if it were the only one."""
+    items = [record(0, trial=trial) for trial in (2, 1)]
+    run = read_run(write_run(tmp_path / "run", items, header(2, trials=2)))
+    assert statement_of(run).predicate["passedTests"] == [NAMES[0], f"{NAMES[0]}#trial-2"]
+
+
+def test_another_key_is_refused(signed: Path) -> None:
+    """Also if the envelope claims its id."""
+    other = PrivateKey.new()
+    assert "not signed with this key" in refused(signed, other)
+    content = envelope(signed)
+    content["signatures"][0]["keyid"] = other.public.id
+    (signed / ENVELOPE_FILE).write_text(json.dumps(content))
+    assert "not signed with this key" in refused(signed, other)
+    assert "names the key" in refused(signed)
+
+
+def test_a_changed_header_is_refused(signed: Path) -> None:
+    """Even if the run is closed again; no key is needed to find out."""
+    reopen(signed).with_problem("nothing important").write(signed)
+    close_run(signed)
+    for key in (KEY, None):
+        assert "run.json is not the file that was signed" in refused(signed, key)
+
+
+def test_rebuilt_records_are_refused(signed: Path) -> None:
+    """A forger makes a failure a pass, chains the records again and closes the run: the signature still shows it."""
+
+    def change(items: list[dict[str, Any]]) -> None:
+        failed = next(item for item in items if item["verification_status"] == "failed")
+        failed.update(verification_status="passed", passed=True, score=1.0)
+        for name in ("failure_reason", "failure_phase", "failure_message"):
+            failed.pop(name, None)
+
+    forge(signed, change)
+    close_run(signed)
+    for key in (KEY, None):
+        assert "run.json is not the file that was signed" in refused(signed, key)
+
+
+def test_the_signature_of_another_run_is_refused(signed: Path, tmp_path: Path) -> None:
+    """Of the same key, and with the same records."""
+    other = write_run(tmp_path / "other", 4)
+    shutil.copy(signed / ENVELOPE_FILE, other / ENVELOPE_FILE)
+    assert "belongs to another run" in refused(other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda predicate: predicate.update(result="PASSED"),
+        lambda predicate: predicate["passedTests"].append(predicate["failedTests"].pop()),
+        lambda predicate: predicate["configuration"].pop(),
+        lambda predicate: predicate.update(url="https://example.com"),
+    ],
+)
+def test_a_statement_that_says_something_else_is_refused(
+    change: Callable[[dict[str, Any]], object], signed: Path
+) -> None:
+    """Even one that the owner of the key has signed: it must be what the records say."""
+    honest = statement_of(read_run(signed))
+    predicate = json.loads(json.dumps(honest.predicate))
+    change(predicate)
+    payload = Statement(honest.name, honest.digest, honest.predicate_type, predicate).to_bytes()
+    (signed / ENVELOPE_FILE).write_bytes(Envelope.sign(PAYLOAD_TYPE, payload, KEY).to_bytes())
+    assert "does not agree with the records" in refused(signed)
+
+
+def test_another_payload_is_refused(signed: Path) -> None:
+    """Another type, another form of the same statement, and a repeated key."""
+    payload = statement_of(read_run(signed)).to_bytes()
+    for kind, data, message in (
+        ("text/plain", payload, "it signs 'text/plain'"),
+        (PAYLOAD_TYPE, payload + b"\n", "canonical form"),
+        (PAYLOAD_TYPE, payload.replace(b"{", b'{"_type":"x",', 1), "duplicate key"),
+        (PAYLOAD_TYPE, b"", "Expecting value"),
+    ):
+        (signed / ENVELOPE_FILE).write_bytes(Envelope.sign(kind, data, KEY).to_bytes())
+        assert message in refused(signed)
+
+
+def test_two_signatures_are_refused(signed: Path) -> None:
+    """A reader could check the wrong one."""
+    content = envelope(signed)
+    content["signatures"] *= 2
+    (signed / ENVELOPE_FILE).write_text(json.dumps(content))
+    assert "expected one signature, got 2" in refused(signed)
+
+
+@pytest.mark.parametrize("end", [0, 1, 100, -2])
+def test_a_truncated_signature_is_refused(end: int, signed: Path) -> None:
+    """A file that was not copied whole."""
+    path = signed / ENVELOPE_FILE
+    path.write_bytes(path.read_bytes()[:end])
+    refused(signed, None)
+
+
+def test_a_run_without_a_signature(tmp_path: Path) -> None:
+    """It is missing, which is not the same as wrong."""
+    directory = write_run(tmp_path / "run", 2)
+    with pytest.raises(ConfigError) as error:
+        check_signature(read_run(directory), None)
+    assert error.value.code == "signature-missing"
+
+
+def test_a_link_is_not_followed(signed: Path) -> None:
+    """A run directory may come from a stranger."""
+    path = signed / ENVELOPE_FILE
+    path.rename(signed / "elsewhere")
+    path.symlink_to("elsewhere")
+    with pytest.raises(ConfigError) as error:
+        check_signature(read_run(signed), None)
+    assert error.value.code == "file-not-regular"
+
+
+def test_a_run_that_is_not_closed_cannot_be_signed(tmp_path: Path) -> None:
+    """It may still change."""
+    directory = write_run(tmp_path / "run", 2, closed=False)
+    with pytest.raises(ConfigError) as error:
+        sign_run(read_run(directory), SIGNER)
+    assert error.value.code == "run-not-closed"
+    assert not (directory / ENVELOPE_FILE).exists()
+
+
+def test_only_its_signer_may_resume_a_signed_run(signed: Path) -> None:
+    """With the same key, and if the signature is valid."""
+    run = read_run(signed)
+    require_signer(run, SIGNER)
+    with pytest.raises(ConfigError, match="would lose its signature") as lost:
+        require_signer(run, None)
+    assert lost.value.code == "resume-signed"
+    with pytest.raises(ConfigError, match="not signed with this key"):
+        require_signer(run, KeySigner(PrivateKey.new()))
+    (signed / ENVELOPE_FILE).rename(signed / BUNDLE_FILE)
+    with pytest.raises(ConfigError, match="would lose its signature"):
+        require_signer(run, SIGNER)
+    remove_signatures(signed)
+    require_signer(run, None)
+    require_signer(run, SIGNER)
+
+
+def test_a_run_that_was_killed_when_it_was_resumed(signed: Path) -> None:
+    """The old signature may be left, and only its signer continues."""
+    reopen(signed)
+    require_signer(read_run(signed), SIGNER)
+    with pytest.raises(ConfigError, match="not signed with this key"):
+        require_signer(read_run(signed), KeySigner(PrivateKey.new()))

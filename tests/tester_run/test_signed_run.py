@@ -1,0 +1,217 @@
+"""Runs that are signed: when they end, however they end, and again when they are resumed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from run_fakes import FakeProducer
+from securebench.errors import ConfigError, EngineError
+from securebench.execution import retry
+from securebench.results.attestation import check_signature, check_sigstore_bundle
+from securebench.results.read import read_run
+from securebench.results.summary import RunEnd
+from securebench.signing.key_files import create_key, load_public
+from securebench.signing.keys import PrivateKey
+from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE, KeySigner
+from securebench.signing.sigstore_bundle import TRUST_VARIABLE, SigstoreIdentity
+from securebench.tester_config.loader import read_tester_file
+from securebench.tester_config.suite import load_suite
+from securebench.tester_run import RunOptions
+from securebench.tester_run import run as run_module
+from securebench.tester_run.suite import run_suite
+from securebench.tester_run.worker import PreparedRun
+from sigstore_authority import ISSUER, sigstore_authority, token
+from tester_run.real_run import RealRun
+from tester_run.running import make_parts, run, write_run
+from tester_run.test_suite import SUITE_YAML
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.oci import OciDriver
+
+KEY = PrivateKey.new()
+SIGNER = KeySigner(KEY)
+
+
+class BrokenKey:
+    """A key that signs so many times, like that of an agent that is stopped meanwhile."""
+
+    def __init__(self, times: int) -> None:
+        self.public = KEY.public
+        self._left = times
+
+    def sign(self, data: bytes) -> bytes:
+        """Sign, or fail."""
+        self._left -= 1
+        if self._left < 0:
+            raise ConfigError("the ssh-agent is gone", code="key-unusable")
+        return KEY.sign(data)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a pack of six tasks and a tester YAML; nothing pauses."""
+    monkeypatch.setattr(retry, "BACK_OFF", ())
+    write_run(tmp_path)
+    return tmp_path
+
+
+def is_signed(directory: Path) -> bool:
+    """Return whether the run has the signature of the key. A wrong one is an error."""
+    if not (directory / ENVELOPE_FILE).exists():
+        return False
+    return check_signature(read_run(directory), KEY.public) == KEY.public.id
+
+
+def test_a_finished_run_is_signed(root: Path) -> None:
+    """A message names the key and the file."""
+    messages: list[str] = []
+    summary = run(root, sign=SIGNER, notify=messages.append)
+    assert is_signed(root / "results")
+    assert summary.problems == ()
+    assert messages[-1] == f"signed with the key {KEY.public.fingerprint}: {root / 'results' / ENVELOPE_FILE}"
+
+
+def test_a_run_is_signed_only_if_the_user_wants_that(root: Path) -> None:
+    """Resuming an unsigned run may sign it: whoever signs answers for all of it."""
+    run(root)
+    assert not is_signed(root / "results")
+    run(root, resume=True, sign=SIGNER)
+    assert is_signed(root / "results")
+
+
+def test_a_stopped_run_is_signed(root: Path) -> None:
+    """With what it has; then it is resumed and signed again."""
+
+    def hook(number: int, *_: object) -> None:
+        if number >= 3:
+            raise EngineError("gone")
+
+    summary = run(root, parts=make_parts(FakeProducer(hook=hook)), sign=SIGNER)
+    assert summary.errors
+    assert is_signed(root / "results")
+    before = (root / "results" / ENVELOPE_FILE).read_bytes()
+    assert run(root, resume=True, sign=SIGNER).passed == 6
+    assert is_signed(root / "results")
+    assert (root / "results" / ENVELOPE_FILE).read_bytes() != before
+
+
+def test_a_resumed_run_is_not_signed_while_it_runs(root: Path) -> None:
+    """The old signature is removed before anything changes."""
+    run(root, limit=3, sign=SIGNER)
+    seen: list[bool] = []
+    hook = lambda *_: seen.append((root / "results" / ENVELOPE_FILE).exists())  # noqa: E731 - one line
+    run(root, parts=make_parts(FakeProducer(hook=hook)), resume=True, sign=SIGNER)
+    assert seen == [False] * 3
+    assert is_signed(root / "results")
+
+
+@pytest.mark.parametrize("signer", [None, KeySigner(PrivateKey.new())])
+def test_a_signed_run_is_resumed_only_by_its_signer(signer: KeySigner | None, root: Path) -> None:
+    """Nothing is written otherwise."""
+    run(root, limit=3, sign=SIGNER)
+    before = {path.name: path.read_bytes() for path in (root / "results").iterdir() if path.is_file()}
+    with pytest.raises(ConfigError) as refused:
+        run(root, resume=True, sign=signer)
+    assert refused.value.code in {"resume-signed", "signature-invalid"}
+    assert {name: (root / "results" / name).read_bytes() for name in before} == before
+
+
+def test_a_key_that_does_not_sign_is_found_before_the_run(root: Path) -> None:
+    """No task has run, and there is no directory."""
+    with pytest.raises(ConfigError, match="the ssh-agent is gone"):
+        run(root, sign=KeySigner(BrokenKey(0)))
+    assert not (root / "results").exists()
+
+
+def test_a_key_that_is_gone_at_the_end_costs_only_the_signature(root: Path) -> None:
+    """The run is complete; it says what is missing, and resuming it signs it."""
+    summary = run(root, sign=KeySigner(BrokenKey(1)))
+    assert (summary.passed, summary.ending) == (6, RunEnd.FINISHED)
+    assert "--resume signs it: the ssh-agent is gone" in summary.problems[0]
+    assert not is_signed(root / "results")
+    assert run(root, resume=True, sign=SIGNER).problems == ()
+    assert is_signed(root / "results")
+
+
+def test_a_key_stays_in_the_process_of_the_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers in other processes, even on other machines, get the options without it."""
+    sent: list[Any] = []
+
+    class Spy(PreparedRun):
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(**fields)
+            sent.append(pickle.loads(self.worker_settings)[1])
+
+    monkeypatch.setattr(run_module, "PreparedRun", Spy)
+    run(root, limit=1, sign=SIGNER, variables={}, notify=print)
+    assert [options.sign for options in sent] == [None]
+
+
+def test_every_run_of_a_suite_is_signed(root: Path) -> None:
+    """With the same key."""
+    (root / "suite.yaml").write_text(SUITE_YAML.replace("[one, two]", "[pack]").replace("trials: 2", "trials: 1"))
+    suite = load_suite(read_tester_file(root / "suite.yaml"))
+    outcomes = run_suite(suite, RunOptions(sign=SIGNER), lambda *_: nullcontext([]), make_parts())
+    assert len(outcomes) == 2
+    assert all(is_signed(outcome.directory) for outcome in outcomes)
+
+
+def test_a_run_is_signed_with_sigstore(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the identity of a CI job, and an authority of the test's own."""
+    pytest.importorskip("sigstore")
+    from securebench.signing.sigstore_bundle import SigstoreSigner
+
+    for name in ("GITHUB_ACTIONS", "BUILDKITE", "CIRCLECI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("SIGSTORE_ID_TOKEN", token("https://ci.test/job"))
+    with sigstore_authority(root) as config:
+        monkeypatch.setenv(TRUST_VARIABLE, str(config))
+        assert run(root, limit=3, sign=SigstoreSigner()).problems == ()
+        run(root, resume=True, sign=SigstoreSigner())
+        check_sigstore_bundle(read_run(root / "results"), SigstoreIdentity("https://ci.test/job", ISSUER))
+        with pytest.raises(ConfigError) as refused:
+            check_sigstore_bundle(read_run(root / "results"), SigstoreIdentity("https://ci.test/other", ISSUER))
+        assert refused.value.code == "signature-invalid"
+        assert (root / "results" / BUNDLE_FILE).exists()
+
+
+@pytest.mark.oci
+@pytest.mark.usefixtures("base_image")
+def test_the_command_signs(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """A key of the command line, an interrupted run, and one that is resumed."""
+    key = tmp_path / "key.pem"
+    (tmp_path / "passphrase").write_text("open sesame\n")
+    create_key(key, b"open sesame")
+    public = load_public(tmp_path / "key.pem.pub", lambda: b"")
+    real = RealRun(tmp_path, oci_driver, rounds=1, sleep=0.5)
+    sign = ("--sign", str(key), "--passphrase-file", str(tmp_path / "passphrase"))
+    with real.begun(*sign, after=1) as process:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert check_signature(read_run(tmp_path / "results"), public) == public.id
+    refused = real.finish("--resume")
+    assert refused.returncode == 1
+    assert "[resume-signed]" in refused.stderr
+    done = real.finish("--resume", *sign)
+    assert done.returncode == 0, done.stderr
+    assert f"signed with the key {public.fingerprint}" in done.stderr
+    assert check_signature(read_run(tmp_path / "results"), public) == public.id
+    predicate = json.loads(_payload(tmp_path / "results"))["predicate"]
+    assert (predicate["result"], len(predicate["passedTests"]), len(predicate["failedTests"])) == ("FAILED", 3, 1)
+    assert real.left() == []
+
+
+def _payload(directory: Path) -> bytes:
+    from securebench.signing.dsse import Envelope
+
+    return Envelope.from_bytes((directory / ENVELOPE_FILE).read_bytes()).payload
