@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests; `make test` installs what they need. Arguments are passed to pytest.
-# There is one more worker than processors, because many tests wait for a sandbox. With -n 0 there is only one process.
+# There are two more workers than processors, because many tests wait for a sandbox. With -n 0 there is only one process.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -27,7 +27,7 @@ if ! command -v chromium >/dev/null; then
     export SECUREBENCH_NO_BROWSER="Chromium cannot be installed here"
   fi
 fi
-workers=$(($(nproc) + 1))
+workers=$(($(nproc) + 2))
 status=0
 .venv/bin/python -m pytest -n $workers --dist loadfile --no-loadscope-reorder --durations 20 "$@" || status=$?
 if [ "$status" -eq 1 ]; then

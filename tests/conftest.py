@@ -27,7 +27,7 @@ import pytest
 
 from leftovers import container_traces, host_traces, remove_images
 from securebench.errors import EngineError
-from turns import longest_files_first, turn
+from turns import Turns, longest_files_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -101,13 +101,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside the test's time limit: waiting is no part of it
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Run a test that is marked ``alone`` while no other worker runs one."""
     place = _workers_directory(item.config)
     if place is None:
         return (yield)
-    with turn(place, alone=item.get_closest_marker("alone") is not None):
+    alone, next_alone = (each is not None and each.get_closest_marker("alone") is not None for each in (item, nextitem))
+    with _turns(place).turn(alone=alone, next_alone=next_alone):
         return (yield)
+
+
+@cache
+def _turns(place: Path) -> Turns:
+    return Turns(place)
 
 
 def _workers_directory(config: pytest.Config) -> Path | None:

@@ -21,17 +21,31 @@ _SECONDS = {"slow": 20.0, "engine": 1.5, "agents": 1.5, "oci": 0.5}
 _SECONDS_WITHOUT_A_SANDBOX = 0.03
 
 
-@contextmanager
-def turn(place: Path, *, alone: bool) -> Iterator[None]:
-    """Wait until a test may run, and let no test start that would disturb it; ``place`` is the workers' directory.
+class Turns:
+    """The turns of one worker. ``place`` is a directory that all workers of this run share."""
 
-    The gate is held while waiting, so that a test that wants to be alone is not overtaken for ever.
-    """
-    with (place / "gate.lock").open("a+") as gate, (place / "room.lock").open("a+") as room:
-        fcntl.lockf(gate, fcntl.LOCK_EX)
-        fcntl.lockf(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.lockf(gate, fcntl.LOCK_UN)
-        yield
+    def __init__(self, place: Path) -> None:
+        self._gate, self._room = (place / "gate.lock").open("a+"), (place / "room.lock").open("a+")
+        self._is_kept = False
+
+    @contextmanager
+    def turn(self, *, alone: bool, next_alone: bool) -> Iterator[None]:
+        """Wait until a test may run, and let no test start that would disturb it.
+
+        The gate is held while waiting, so that a test that wants to be alone is not overtaken for ever. Whoever waits
+        for it waits for the longest of the other tests, so a test that is ``alone`` leaves its turn to the next such
+        test of the same worker.
+        """
+        if not self._is_kept:
+            fcntl.lockf(self._gate, fcntl.LOCK_EX)
+            fcntl.lockf(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            fcntl.lockf(self._gate, fcntl.LOCK_UN)
+        self._is_kept = alone and next_alone
+        try:
+            yield
+        finally:
+            if not self._is_kept:
+                fcntl.lockf(self._room, fcntl.LOCK_UN)
 
 
 def longest_files_first(items: list[pytest.Item]) -> None:
