@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securebench.cli.passphrases import on_terminal, passphrase_of, passphrase_option, read_passphrase
+from securebench.cli.signing_options import on_terminal, passphrase_of, passphrase_option, read_passphrase
 
 if TYPE_CHECKING:
     from securebench.signing.keys import PublicKey

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from securebench.cli import EXIT_INTERRUPTED, complain
-from securebench.cli.passphrases import passphrase_of, passphrase_option
+from securebench.cli.signing_options import passphrase_option, sign_option, signer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from securebench.progress import Event
     from securebench.results.summary import TesterRunSummary
-    from securebench.signing.signers import StatementSigner
     from securebench.tester_config import TesterConfig
     from securebench.tester_run import RunOptions
 
@@ -76,7 +75,7 @@ def _known_extension(_ctx: click.Context, option: click.Parameter, name: str | N
 @click.option("--show-agent-output", is_flag=True, help="Show agents' output live, and keep it in agent-trace.log.")
 @click.option("--show-verifier-output", is_flag=True, help="Show output of checkers and tests, redacted.")
 @click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the run directory.")
-@click.option("--sign", metavar="KEY", help="Sign the run with a key ('securebench keys new'), or with 'sigstore'.")
+@sign_option
 @passphrase_option
 @click.option("--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit with 4 below this pass rate.")
 @click.option("--lower-bound", is_flag=True, help="Use the lower end of the 95 % interval for --fail-under.")
@@ -171,7 +170,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
         show_agent_output=flags["show_agent_output"],
         keep_verifier_output=flags["keep_verifier_output"],
         show_verifier_output=partial(show_verifier_output, echo) if flags["show_verifier_output"] else None,
-        sign=_signer(flags),
+        sign=signer_of(flags["sign"], flags["passphrase_file"]),
         handle_signals=True,
         variables=_variables(flags["env_file"]),
         notify=_ignore if flags["quiet"] else echo,
@@ -184,21 +183,6 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
         return _dry_run(file.config(), options, as_json=flags["as_json"])
     with ExitStack() as stack:
         return run_benchmark(file.config(), options, sinks_for(flags, console, echo, stack))
-
-
-def _signer(flags: dict[str, Any]) -> StatementSigner | None:
-    """Return what ``--sign`` names: a key, or Sigstore. Raises :class:`ConfigError` for a key that cannot be used."""
-    if flags["sign"] is None:
-        return None
-    if flags["sign"] == "sigstore":  # a file with this name is ./sigstore
-        from securebench.signing.sigstore_bundle import SigstoreSigner
-
-        return SigstoreSigner()
-    from securebench.signing.key_files import load_signer
-    from securebench.signing.signers import KeySigner
-
-    path = Path(flags["sign"])
-    return KeySigner(load_signer(path, passphrase_of(path, flags["passphrase_file"])))
 
 
 def _dry_run(config: TesterConfig, options: RunOptions, *, as_json: bool) -> int:

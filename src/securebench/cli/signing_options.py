@@ -1,4 +1,4 @@
-"""Where the passphrase of a key comes from: a file, or a terminal."""
+"""The options for keys: what signs, and where the passphrase comes from: a file, or a terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from securebench.errors import ConfigError
 
 if TYPE_CHECKING:
     from securebench.signing.keys import Passphrase
+    from securebench.signing.signers import StatementSigner
 
 _MAX_BYTES: Final = 4096
 
@@ -23,6 +24,24 @@ passphrase_option = click.option(
     show_envvar=True,
     help="Read the passphrase of the key from the first line of FILE.",
 )
+
+sign_option = click.option(
+    "--sign", metavar="KEY", help="Sign the run with a key ('securebench keys new'), or with 'sigstore'."
+)
+
+
+def signer_of(sign: str | None, passphrase_file: Path | None) -> StatementSigner | None:
+    """Return what ``--sign`` names: a key, or Sigstore. Raises :class:`ConfigError` for a key that cannot be used."""
+    if sign is None:
+        return None
+    if sign == "sigstore":  # a file with this name is ./sigstore
+        from securebench.signing.sigstore_bundle import SigstoreSigner
+
+        return SigstoreSigner()
+    from securebench.signing.key_files import load_signer
+    from securebench.signing.signers import KeySigner
+
+    return KeySigner(load_signer(Path(sign), passphrase_of(Path(sign), passphrase_file)))
 
 
 def passphrase_of(key: Path, file: Path | None) -> Passphrase:
