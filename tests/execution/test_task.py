@@ -236,10 +236,12 @@ def test_a_failed_agent_has_no_second_go(tmp_path: Path) -> None:
     [StorageError("no room"), OSError(errno.ENOSPC, "No space left"), OSError(errno.EROFS, "Read-only file system")],
     ids=["storage", "full", "read-only"],
 )
-def test_trouble_with_our_disk_ends_the_run(tmp_path: Path, error: Exception) -> None:
-    """A run directory that cannot be written is no task's fault: it is raised, not recorded (L07)."""
-    with pytest.raises(StorageError):
-        run(make_context(tmp_path, producer=FakeProducer(hook=raising(error))))
+def test_trouble_with_our_disk_is_an_error(tmp_path: Path, error: Exception) -> None:
+    """A run directory that cannot be written is no task's fault, and is not tried again (L07)."""
+    producer = FakeProducer(hook=raising(error))
+    record = run(make_context(tmp_path, producer=producer))
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "storage_failed")
+    assert len(producer.views) == 1
 
 
 def test_what_is_judged_is_what_was_sealed(tmp_path: Path) -> None:
@@ -251,9 +253,11 @@ def test_what_is_judged_is_what_was_sealed(tmp_path: Path) -> None:
         candidate.path.write_text("right")
         return AgentResult(candidate=candidate)
 
-    with pytest.raises(StorageError) as caught:
-        run(make_context(tmp_path, producer=FakeProducer(hook=tamper)))
-    assert caught.value.code == "candidate-altered"
+    verifier = FakeVerifier()
+    record = run(make_context(tmp_path, producer=FakeProducer(hook=tamper), verifier=verifier))
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "storage_failed")
+    assert "was altered" in record["failure_message"]
+    assert not verifier.views
 
 
 def test_nothing_hidden_is_recorded(tmp_path: Path) -> None:

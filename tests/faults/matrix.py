@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from faults.hook import Fault, FaultKind
-from faults.runs import FaultRun, try_fault
+from faults.runs import FaultRun, NotReachedError, try_fault
 from securebench.candidates.store import CANDIDATES
 from securebench.faults import FaultPoint
 from securebench.results.run_files import JOURNAL, SUPERSEDED
@@ -69,10 +69,18 @@ class Scenario:
         self._number = 0
 
     def try_one(self, fault: Fault) -> str:
-        """Try ``fault`` on a new run. See :func:`try_fault`."""
+        """Try ``fault`` on a new run. See :func:`try_fault`.
+
+        How often a point is passed can depend on the order of events; then the fault comes as late as it can.
+        """
         self._number += 1
         run = self._make(self._root / f"{self.name}-{self._number}")
-        outcome = try_fault(run, fault, self.clean)
+        try:
+            outcome = try_fault(run, fault, self.clean)
+        except NotReachedError:
+            if fault.number == 1:
+                raise
+            return self.try_one(replace(fault, number=fault.number - 1))
         shutil.rmtree(run.root)
         return outcome
 

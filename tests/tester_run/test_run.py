@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fault_hooks import hooked
 from run_fakes import FakeProducer, FakeVerifier, Sink, seal
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
 from securebench.execution import retry
+from securebench.faults import FaultPoint
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory
 from securebench.harnesses.base import AgentResult
 from securebench.harnesses.pipeline import plan_workspace
@@ -264,6 +266,25 @@ def test_a_full_disk_ends_what_is_in_flight(root: Path) -> None:
     assert summary.ending is RunEnd.STOPPED
     assert time.monotonic() - start < 18
     assert summary.passed == 0
+
+
+def test_a_candidate_that_cannot_be_read_is_judged_later(root: Path) -> None:
+    """The agent that was paid for it has a record; the run stops, and resumed it judges without the agent (L07)."""
+    reads = []
+
+    def fail_once(point: FaultPoint, _subject: str) -> None:
+        if point is FaultPoint.CANDIDATE_READ:
+            reads.append(point)
+            if len(reads) == 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with hooked(fail_once):
+        summary = run(root)
+    assert (summary.ending, summary.passed, summary.total.errors, summary.total.not_run) == (RunEnd.STOPPED, 1, 1, 4)
+    assert "Input/output error" in summary.problems[0]
+    producer = FakeProducer()
+    assert run(root, resume=True, parts=make_parts(producer)).passed == 6
+    assert len(producer.views) == 4
 
 
 def test_errors_are_redone_and_counted(root: Path) -> None:

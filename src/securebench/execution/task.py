@@ -17,7 +17,6 @@ from securebench.errors import (
     FailureReason,
     InfrastructureError,
     MaterializationError,
-    StorageError,
 )
 from securebench.execution.context import RunStoppedError
 from securebench.execution.history import History, agent_result_before
@@ -61,9 +60,10 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
 
     If ``history`` has a sealed candidate that is only unverified, the agent does not run again.
 
-    Failures of the agent, the candidate or the machine are in the record; only a verifier's pass is a pass. Raises
-    :class:`StorageError` if the run directory cannot be written, and :class:`RunStoppedError` if the run was stopped
-    meanwhile: an agent whose sandbox was closed would otherwise look like one that crashed.
+    Failures of the agent, the candidate or the machine are in the record; only a verifier's pass is a pass. A run
+    directory that cannot be written is such a failure too: what the agent used is then still known if the record can be
+    written. Raises :class:`RunStoppedError` if the run was stopped meanwhile: an agent whose sandbox was closed would
+    otherwise look like one that crashed.
     """
     history = history or History()
     trial = TrialId(task.id, history.trial)
@@ -83,8 +83,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
         discard(output_file(context.verifier_output, execution.directory))
     try:
         execution.run()
-    except (StorageError, RunStoppedError):
-        context.control.check()
+    except RunStoppedError:
         raise
     except CandidateError as error:
         outcome.refusal = error
@@ -191,10 +190,9 @@ class _TaskExecution:
         candidate, verifier = self.outcome.judged, self.outcome.verifier
         if candidate is None or verifier is None:
             return
-        sealed = self.context.store.load(candidate.kind, candidate.digest)  # hashed again: nothing may have changed it
         self.report.emit(VerifierStart(verifier=verifier.family, version=verifier.version))
         verdict = self.trail.try_phase(
-            FailurePhase.VERIFY, lambda: self._verify_once(verifier, sealed), self.context.control
+            FailurePhase.VERIFY, lambda: self._verify_once(verifier, candidate), self.context.control
         )
         reason = verdict.reason.value if verdict.reason else None
         self.report.emit(VerifierDone(passed=verdict.passed, reason=reason))
@@ -202,11 +200,12 @@ class _TaskExecution:
 
     def _verify_once(self, verifier: Verifier, candidate: CandidateArtifact) -> VerificationResult:
         context, view = self.context, self.task.verifier_view()
+        sealed = context.store.load(candidate.kind, candidate.digest)  # hashed again: nothing may have changed it
         wanted = context.verifier_output is not None or context.show_verifier_output is not None
         printed = VerifierOutput() if wanted else None
         try:
             with self._verify_context(printed) as verify_context:
-                return verifier.verify(view, candidate, verify_context)
+                return verifier.verify(view, sealed, verify_context)
         finally:
             text = printed.text(_with_files(self.redactor, view)) if printed is not None else ""
             if text and context.verifier_output is not None:
@@ -244,14 +243,14 @@ def _with_files(redactor: Redactor, view: VerifierView) -> Redactor:
 
 
 def _failure_of(error: Exception, phase: FailurePhase) -> Failure:
-    """Return ``error`` as a failure. Raises :class:`StorageError` for errors of the run directory's disk."""
+    """Return ``error`` as a failure."""
     match error:
         case InfrastructureError():
             return Failure(error.reason, phase, str(error))
         case MaterializationError() | ConfigError():
             return Failure(FailureReason.TASK_UNUSABLE, phase, str(error))
         case OSError(errno=code) if code in _DISK_ERRORS:
-            raise StorageError(f"cannot write to the run directory: {error.strerror}") from error
+            return Failure(FailureReason.STORAGE_FAILED, phase, f"cannot write to the run directory: {error.strerror}")
     return _internal_error(error, phase)
 
 

@@ -32,7 +32,7 @@ class Worker(ABC):
 
     @abstractmethod
     def __call__(self, assignment: bytes) -> bytes:
-        """Return the record. Empty bytes mean that the run was stopped meanwhile. Raises :class:`StorageError`."""
+        """Return the record. Empty bytes mean that the run was stopped meanwhile."""
 
 
 class Executor(Extension, ABC):

@@ -55,6 +55,8 @@ class Breaker:
         in_a_row = self._count(record)
         if record.failure is None or not in_a_row:
             return ""
+        if record.failure.reason is FailureReason.STORAGE_FAILED:  # it is the same directory for all tasks
+            return record.failure.message
         if record.failure.reason is FailureReason.ENGINE_UNAVAILABLE and (trouble := self._engine_trouble()):
             return f"the sandbox engine stopped: {trouble}"
         if in_a_row >= ERRORS_IN_A_ROW:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from securebench.errors import InfrastructureError
+from securebench.errors import FailureReason, InfrastructureError
 from securebench.execution import History
 from securebench.execution.assignment import Assignment
 from securebench.faults import FaultPoint, reached
@@ -52,7 +52,10 @@ class Coordinator:
             with closing(results):
                 for result in results:
                     if result:
-                        self._write(self._read(result))
+                        record = self._read(result)
+                        self._write(record)
+                        if record.failure and record.failure.reason is FailureReason.STORAGE_FAILED:
+                            self._control.stop()  # what agents in flight do could not be kept
             if self._expected and not self._control.stopping:
                 raise _executor_failed(f"it returned no result for {len(self._expected)} tasks")
         except InfrastructureError as error:
