@@ -38,9 +38,9 @@ class Site:
     times: int
 
     def faults(self) -> Iterator[Fault]:
-        """Yield the faults to try: killed and failed the first and the last time, delayed in between."""
+        """Yield the faults to try: an error the first and the last time, the others in between."""
         for kind in FaultKind:
-            numbers = {(self.times + 1) // 2} if kind is FaultKind.DELAY else {1, self.times}
+            numbers = {1, self.times} if kind is FaultKind.ERROR else {(self.times + 1) // 2}
             for number in sorted(numbers):
                 fault = Fault(self.point, self.subject, number, kind)
                 if fault.is_possible:

@@ -126,7 +126,10 @@ class RecordFiles:
             return None
 
     def _lines(self, name: str, file: IO[bytes]) -> Iterator[RecordLine]:
-        """Yield the lines of one file. A last line without a newline counts only if it is whole."""
+        """Yield the lines of one file. A last line of the journal without a newline counts only if it is whole.
+
+        Only the journal can have one: ``superseded.jsonl`` is replaced at once.
+        """
         last = -1
         for number, data in numbered_lines(file, MAX_LINE):
             location = SourceLocation(str(self._shown / name), number)
@@ -134,10 +137,12 @@ class RecordFiles:
                 record = parse_recorded_task(data)
             except (ValueError, TypeError, RecursionError) as error:
                 invalid = damaged(f"invalid record: {error}", location)
-                if not data.endswith(b"\n") and len(data) <= MAX_LINE:
+                if name == JOURNAL and not data.endswith(b"\n") and len(data) <= MAX_LINE:
                     self._torn = invalid
                     return
                 raise invalid from None
+            if name == SUPERSEDED and not data.endswith(b"\n"):
+                raise damaged("its last line has no newline", location)
             if why := self._foreign(record):
                 raise ConfigError(
                     f"the record belongs to another run: {why}",
