@@ -27,6 +27,9 @@ if ! command -v chromium >/dev/null; then
     export SECUREBENCH_NO_BROWSER="Chromium cannot be installed here"
   fi
 fi
+if ! command -v ssh-agent >/dev/null && ! apt_install openssh-client; then
+  say "tests of keys in an ssh-agent are skipped: openssh-client cannot be installed here"
+fi
 workers=$(($(nproc) + 2))
 status=0
 .venv/bin/python -m pytest -n $workers --dist loadfile --no-loadscope-reorder --durations 20 "$@" || status=$?

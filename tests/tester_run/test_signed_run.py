@@ -131,6 +131,18 @@ def test_a_key_that_does_not_sign_is_found_before_the_run(root: Path) -> None:
     assert not (root / "results").exists()
 
 
+@pytest.mark.parametrize("place", ["agent", "pack"])
+def test_a_key_that_an_agent_could_read_is_refused(place: str, root: Path) -> None:
+    """Its agent could sign any run; also through a link to the directory."""
+    (root / "link").symlink_to(root / place)
+    for secret in (root / place / "key.pem", root / "link" / "passphrase"):
+        with pytest.raises(ConfigError, match="which no agent may read") as refused:
+            run(root, sign=KeySigner(KEY, [secret]))
+        assert refused.value.code == "key-exposed"
+    assert not (root / "results").exists()
+    run(root, limit=1, sign=KeySigner(KEY, [root / "key.pem"]))
+
+
 def test_a_key_that_is_gone_at_the_end_costs_only_the_signature(root: Path) -> None:
     """The run is complete; it says what is missing, and resuming it signs it."""
     summary = run(root, sign=KeySigner(BrokenKey(1)))

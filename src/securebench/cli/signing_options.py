@@ -41,7 +41,8 @@ def signer_of(sign: str | None, passphrase_file: Path | None) -> StatementSigner
     from securebench.signing.key_files import load_signer
     from securebench.signing.signers import KeySigner
 
-    return KeySigner(load_signer(Path(sign), passphrase_of(Path(sign), passphrase_file)))
+    key = Path(sign)
+    return KeySigner(load_signer(key, passphrase_of(key, passphrase_file)), filter(None, (key, passphrase_file)))
 
 
 def passphrase_of(key: Path, file: Path | None) -> Passphrase:

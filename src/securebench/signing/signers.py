@@ -9,6 +9,9 @@ from securebench.signing.dsse import Envelope
 from securebench.signing.statement import PAYLOAD_TYPE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from securebench.signing.keys import PublicKey, Signer
 
 ENVELOPE_FILE: Final = "run.dsse.json"
@@ -22,6 +25,8 @@ class StatementSigner(Protocol):
 
     file: str
     """The name of the file that has the signature."""
+    secrets: tuple[Path, ...]
+    """Files that nobody else may read, such as the private key."""
 
     @property
     def name(self) -> str:
@@ -42,8 +47,9 @@ class KeySigner:
 
     file = ENVELOPE_FILE
 
-    def __init__(self, key: Signer) -> None:
+    def __init__(self, key: Signer, secrets: Iterable[Path] = ()) -> None:
         self._key = key
+        self.secrets = tuple(secrets)
 
     @property
     def name(self) -> str:

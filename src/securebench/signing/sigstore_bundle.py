@@ -35,6 +35,7 @@ class SigstoreSigner:
     """Signs with the identity that the CI service gives to this job."""
 
     file = BUNDLE_FILE
+    secrets: tuple[Path, ...] = ()
     name = "Sigstore identity of this job"
 
     def try_out(self) -> None:

@@ -52,8 +52,14 @@ def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
     place = _resolved(path)
     if place == Path(place.anchor) or place in _home_directories():
         return "is a home directory or the root of the file system"
-    inside = [file.name for file in map(_resolved, secret) if file.is_relative_to(place)]
-    return f"contains {inside[0]!r}, which the agent must not see" if inside else ""
+    inside = contained(path, secret)
+    return f"contains {inside.name!r}, which the agent must not see" if inside else ""
+
+
+def contained(directory: Path, files: Iterable[Path]) -> Path | None:
+    """Return the first of ``files`` that is in ``directory``, after resolving symlinks; ``None`` if none is."""
+    place = _resolved(directory)
+    return next((file for file in files if _resolved(file).is_relative_to(place)), None)
 
 
 def _resolved(path: Path) -> Path:

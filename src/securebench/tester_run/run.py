@@ -27,6 +27,7 @@ from securebench.sandboxes.base import image_tree_unavailable
 from securebench.sandboxes.copying import adapted
 from securebench.sandboxes.enforcement import DriverFeature
 from securebench.sandboxes.spec_rules import no_forwarded_ports
+from securebench.tester_config.places import contained
 from securebench.tester_run import directory as places
 from securebench.tester_run.agent_copy import with_agent_copy
 from securebench.tester_run.agents import check_provider, prepare_agents, run_egress
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from securebench.progress import Event
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
+    from securebench.signing.signers import StatementSigner
     from securebench.tester_config import TesterConfig
     from securebench.tester_run.agents import ProviderCheck
     from securebench.tester_run.plan import Plan
@@ -62,7 +64,7 @@ def run_benchmark(
     options, parts = options or RunOptions(), parts or RunParts()
     plan = make_plan(config, options, parts)
     if options.sign:
-        options.sign.try_out()
+        _require_signer(plan, options.sign)
     places.make_directory(plan.directory)
     with ExitStack() as stack:
         stack.enter_context(places.steady_umask())
@@ -95,6 +97,16 @@ def run_benchmark(
             PackSource.of(config.benchmark).write(plan.directory)
             header.write(plan.directory)
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
+
+
+def _require_signer(plan: Plan, signer: StatementSigner) -> None:
+    """Raise :class:`ConfigError` if the signer cannot sign, or if an agent could read its secrets."""
+    agent_dir = getattr(plan.config.harness.config, "agent_dir", None)
+    for directory, name in ((agent_dir, "agent_dir"), (plan.pack.directory, "the pack")):
+        if directory and (secret := contained(directory, signer.secrets)):
+            hint = f"move the file elsewhere; if agents have run with {name}, make another key"
+            raise ConfigError(f"{name} contains {secret}, which no agent may read", code="key-exposed", hint=hint)
+    signer.try_out()
 
 
 def _prepare(
