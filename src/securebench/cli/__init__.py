@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "compare": "Compare runs of the same benchmark task by task.",
     "show": "Show the results of a run, or one task in detail.",
     "status": "Show how far a run is, also one in another terminal.",
+    "reverify": "Judge the sealed candidates of a run again, without its agent.",
     "report": "Write an HTML report of runs.",
     "view": "Show runs in a browser, also while they are in progress.",
     "export": "Convert a run for other programs.",

@@ -13,9 +13,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.audit.run.pack_match import Match
     from securebench.benchmark_pack import BenchmarkPack
     from securebench.results.commitment import Commitment
+    from securebench.results.pack_match import Match
 
 _EXIT_DIFFERENT = 1
 
@@ -69,7 +69,7 @@ def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str
 
     ``None``: the run has no record of the row.
     """
-    from securebench.audit.run.pack_match import Match, match_pack, match_row
+    from securebench.results.pack_match import Match, match_pack, match_row
     from securebench.results.read import read_run
 
     run = read_run(directory)

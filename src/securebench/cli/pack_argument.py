@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.benchmark_pack import BenchmarkPack
+    from securebench.tester_config import BenchmarkPaths
 
 _YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -21,13 +22,18 @@ def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
     """
     from securebench.benchmark_pack import load_benchmark_pack
 
+    files = pack_files(pack, tasks)
+    return load_benchmark_pack(files.manifest, files.tasks)
+
+
+def pack_files(pack: Path, tasks: Path | None = None) -> BenchmarkPaths:
+    """Return the two files of the pack at ``pack``, which need not exist. Raises :class:`ConfigError`."""
+    from securebench.tester_config import BenchmarkPaths, load_tester_config
+
     manifest = pack / "manifest.yaml" if pack.is_dir() else pack
     if not pack.is_dir() and tasks is None and _is_tester_yaml(pack):
-        from securebench.tester_config import load_tester_config
-
-        paths = load_tester_config(pack).benchmark
-        manifest, tasks = paths.manifest, paths.tasks
-    return load_benchmark_pack(manifest, tasks or manifest.parent / "tasks.jsonl")
+        return load_tester_config(pack).benchmark
+    return BenchmarkPaths(manifest, tasks or manifest.parent / "tasks.jsonl")
 
 
 def _is_tester_yaml(path: Path) -> bool:

@@ -38,7 +38,7 @@ _DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installe
 _DEFAULT_ENV_FILE: Final = Path(".env")
 
 
-def _known_extension(_ctx: click.Context, option: click.Parameter, name: str | None) -> str | None:
+def known_extension(_ctx: click.Context, option: click.Parameter, name: str | None) -> str | None:
     """Refuse the name of a driver or executor that is not installed."""
     from securebench import plugins
     from securebench.plugins import ExtensionKind
@@ -63,11 +63,11 @@ def _known_extension(_ctx: click.Context, option: click.Parameter, name: str | N
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Continue a run: keep finished tasks, run the rest.")
 @click.option("--workers", type=click.IntRange(min=1), help="Tasks to run at once.  [default: run.max_workers]")
-@click.option("--driver", metavar="NAME", callback=_known_extension, help=f"{_DRIVERS}.  [default: sandbox.driver]")
+@click.option("--driver", metavar="NAME", callback=known_extension, help=f"{_DRIVERS}.  [default: sandbox.driver]")
 @click.option(
     "--executor",
     metavar="NAME",
-    callback=_known_extension,
+    callback=known_extension,
     help="What executes the tasks: local, or an installed executor.  [default: run.executor]",
 )
 @click.option("--quiet", is_flag=True, help="Print no progress.")
@@ -93,11 +93,11 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
     config = _only_one(config_argument, config_option)
     if flags["lower_bound"] and flags["fail_under"] is None:
         raise click.UsageError("--lower-bound needs --fail-under RATE")
-    with _signals_interrupt():
+    with signals_interrupt():
         result = _run(config, flags)
     if isinstance(result, int):
         ctx.exit(result)
-    with _terminal_may_be_gone():
+    with terminal_may_be_gone():
         _report(result, flags)
     ctx.exit(exit_code(result) or gate([result.output_dir], flags))
 
@@ -154,7 +154,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
 
     _refuse_pack(path)
     file = read_tester_file(path, flags["overrides"])
-    console = _console(stderr=True)
+    console = console_for(stderr=True)
 
     def echo(line: str) -> None:
         console.print(printable(line), markup=False, soft_wrap=True)
@@ -247,7 +247,7 @@ def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
     else:
         from securebench.cli.summary_table import print_summary
 
-        print_summary(_console(stderr=False), summary)
+        print_summary(console_for(stderr=False), summary)
     if left := summary.total.not_run + summary.errors:
         noun = "trial" if summary.total.trials > 1 else "task"
         have = f"1 {noun} has" if left == 1 else f"{left} {noun}s have"
@@ -260,7 +260,8 @@ def resume_command(arguments: list[str]) -> str:
     return shlex.join(["securebench", *again])
 
 
-def _console(*, stderr: bool) -> Console:
+def console_for(*, stderr: bool) -> Console:
+    """Return a console for standard error or standard output."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
@@ -271,7 +272,7 @@ def _ignore(_text: str) -> None:
 
 
 @contextmanager
-def _terminal_may_be_gone() -> Iterator[None]:
+def terminal_may_be_gone() -> Iterator[None]:
     """Ignore that the terminal was closed (SIGHUP says so, too): the run itself has finished."""
     try:
         yield
@@ -281,7 +282,7 @@ def _terminal_may_be_gone() -> Iterator[None]:
 
 
 @contextmanager
-def _signals_interrupt() -> Iterator[None]:
+def signals_interrupt() -> Iterator[None]:
     """Handle SIGTERM and SIGHUP like Ctrl-C, until the run installs its own handlers."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, _interrupt) for number in numbers}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.closing import Tally
     from securebench.results.record import RecordEntry
+    from securebench.results.record_files import RecordLine
     from securebench.results.recorded_task import RecordedTask
     from securebench.results.run_header import RunHeader
     from securebench.results.running import RunningSession
@@ -114,6 +115,10 @@ class RecordedRun:
         chain of records must show that none was changed or removed.
         """
         return (line.record for line in self._files() if line.is_current)
+
+    def lines(self) -> Iterator[RecordLine]:
+        """Yield the lines of both files of records, in the order of their sequence numbers."""
+        return iter(self._files())
 
     def superseded(self) -> Iterator[RecordedTask]:
         """Yield the records of infrastructure errors whose tasks ran again, in their order.

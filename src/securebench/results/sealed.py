@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from securebench.results.run_files import opened_run_file
 from securebench.tasks import CandidateKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from securebench.fs.tar_reader import Member
@@ -58,18 +60,31 @@ def read_sealed(directory: Path, record: RecordedTask) -> SealedCandidate:
     kind, digest = record.candidate_kind, record.candidate_digest
     if digest is None or kind is None:
         raise ConfigError(f"task {record.task_id!r} has no sealed candidate", code="candidate-not-stored")
-    location = SourceLocation(str(directory / CANDIDATES / digest))
-    is_tree = kind in TREES
     hashed = Digester()
     text: str | None = None
     files: tuple[SealedFile, ...] = ()
+    with sealed_bytes(directory, kind, digest) as content:
+        pieces = hashed.through(content)
+        if kind in TREES:
+            files = _files(TarReader(pieces, "the candidate", MAX_HEADERS), kind)
+        else:
+            text = _decoded(b"".join(pieces))
+        if (found := hashed.digest.removeprefix("sha256:")) != digest:
+            raise _altered(f"its content now hashes to {found}", _location(directory, digest))
+    return SealedCandidate(kind=kind, digest=digest, size=hashed.size, text=text, files=files)
+
+
+@contextmanager
+def sealed_bytes(directory: Path, kind: CandidateKind, digest: str) -> Iterator[Iterator[bytes]]:
+    """Open a sealed candidate of a run that may come from a stranger, and yield its bytes in pieces.
+
+    They are not checked against ``digest``. Raises :class:`ConfigError`: ``candidate-not-stored``,
+    ``file-not-regular``, and ``candidate-altered`` for too many bytes, or if the block raises :class:`ImageError`.
+    """
+    location = _location(directory, digest)
     try:
         with opened_run_file(directory, CANDIDATES, digest) as file:
-            pieces = hashed.through(capped(chunks(file), most_bytes(kind), "the candidate"))
-            if is_tree:
-                files = _files(TarReader(pieces, "the candidate", MAX_HEADERS), kind)
-            else:
-                text = _decoded(b"".join(pieces))
+            yield capped(chunks(file), most_bytes(kind), "the candidate")
     except ImageError as error:
         raise _altered(error.message, location) from None
     except ConfigError as error:
@@ -78,9 +93,6 @@ def read_sealed(directory: Path, record: RecordedTask) -> SealedCandidate:
         hint = "ask for a complete copy of the run directory"
         message = "the sealed candidate is missing"
         raise ConfigError(message, code="candidate-not-stored", hint=hint, location=location) from None
-    if (found := hashed.digest.removeprefix("sha256:")) != digest:
-        raise _altered(f"its content now hashes to {found}", location)
-    return SealedCandidate(kind=kind, digest=digest, size=hashed.size, text=text, files=files)
 
 
 def _files(archive: TarReader, kind: CandidateKind) -> tuple[SealedFile, ...]:
@@ -113,6 +125,10 @@ def _decoded(data: bytes) -> str | None:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return None
+
+
+def _location(directory: Path, digest: str) -> SourceLocation:
+    return SourceLocation(str(directory / CANDIDATES / digest))
 
 
 def _altered(problem: str, location: SourceLocation) -> ConfigError:

@@ -24,6 +24,7 @@ from securebench.results.provenance import (
     verifier_provenance,
 )
 from securebench.results.redaction import Redactor
+from securebench.results.reverification import reverified
 from securebench.results.run_header import RunHeader
 from securebench.tester_config import CommandConfig, require_output_dir
 from securebench.tester_run.agents import exposed_secrets
@@ -89,6 +90,8 @@ class Plan:
     """Overrides, and the agent's command and the name of its directory, as the user gave them, without secrets."""
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
+    reviewed: RunHeader | None = None
+    """The header of the run whose sealed candidates this run judges again."""
 
     @property
     def part(self) -> PartOfPack | None:
@@ -122,11 +125,7 @@ class Plan:
             "trials": self.trials,
             "selection": self.selection.given,
             "harness": {**self.harness, "env": self._environment_commitments(commitment)},
-            "verifiers": {
-                name: {"version": verifier.version, **extension_provenance(verifier), **self._settings_of(name)}
-                for name, verifier in self.verifiers.items()
-                if verifier
-            },
+            "verifiers": self.verifier_provenance(),
             "verification": _plain(asdict(self.config.verification)),
             "limits": _plain(asdict(self.config.sandbox.limits)),
             "sandbox": {
@@ -150,6 +149,7 @@ class Plan:
             "planned_digest": json_digest([[task.id, commitment.to(task.row_digest)] for task in self.tasks]),
             "workers": self.workers,
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
+            **({"reverifies": reverified(self.reviewed, decisive, images)} if self.reviewed else {}),
         }
         return RunHeader(decisive=decisive, images=images, information=information)
 
@@ -163,6 +163,14 @@ class Plan:
             images=images,
             trials=self.trials,
         )
+
+    def verifier_provenance(self) -> dict[str, JsonValue]:
+        """Return the version of each verifier by family, and its package and settings if it is an extension."""
+        return {
+            name: {"version": verifier.version, **extension_provenance(verifier), **self._settings_of(name)}
+            for name, verifier in self.verifiers.items()
+            if verifier
+        }
 
     def executor_provenance(self) -> dict[str, JsonValue]:
         """Return whose executor runs the tasks, unless SecureBench does: its own are interchangeable."""

@@ -62,7 +62,13 @@ def run_benchmark(
     run. Later problems are in the records and in the summary's ``problems``.
     """
     options, parts = options or RunOptions(), parts or RunParts()
-    plan = make_plan(config, options, parts)
+    return run_plan(make_plan(config, options, parts), options, sinks, parts)
+
+
+def run_plan(
+    plan: Plan, options: RunOptions, sinks: Iterable[Callable[[Event], None]], parts: RunParts
+) -> TesterRunSummary:
+    """Run what :func:`make_plan` planned. Raises the errors of :func:`run_benchmark`."""
     if options.sign:
         _require_signer(plan, options.sign)
     places.make_directory(plan.directory)
@@ -73,8 +79,8 @@ def run_benchmark(
         if earlier:
             require_signer(RecordedRun(plan.directory, earlier), options.sign)
         plan = stack.enter_context(with_agent_copy(plan, parts))
-        asked = driver_asked_for(config.sandbox, options.driver, earlier)
-        made = parts.make_driver(replace(config, sandbox=asked), options.notify)
+        asked = driver_asked_for(plan.config.sandbox, options.driver, earlier)
+        made = parts.make_driver(replace(plan.config, sandbox=asked), options.notify)
         driver = adapted(stack.enter_context(closing(made)))
         commitment = Commitment.read(plan.directory) if earlier else parts.new_commitment()
         info, header = _prepare(plan, driver, earlier, options, commitment)
@@ -83,7 +89,7 @@ def run_benchmark(
         check = None if earlier else check_provider(plan, parts, options)
         if earlier is None:
             commitment.write(plan.directory)
-            PackSource.of(config.benchmark).write(plan.directory)
+            PackSource.of(plan.config.benchmark).write(plan.directory)
             header = header.checked(check.usage) if check else header
             header.write(plan.directory)
             reached(FaultPoint.HEADER_WRITTEN)
@@ -94,7 +100,7 @@ def run_benchmark(
             places.require_logs(plan.directory, earlier)
             # Nothing was written so far. From here on the run is neither signed nor closed any more.
             remove_signatures(plan.directory)
-            PackSource.of(config.benchmark).write(plan.directory)
+            PackSource.of(plan.config.benchmark).write(plan.directory)
             header.write(plan.directory)
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
 

@@ -1,0 +1,73 @@
+"""Show how verdicts compare with those of judging again: tables on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
+
+from securebench.printable import printable_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from securebench.results.reverification import Reverification
+
+_SHOWN: Final = 20
+"""Trials that each table shows. ``--json`` lists all."""
+_LONGEST: Final = 200
+"""Characters of a cell."""
+
+_CHANGED: Final = ("task", "was", "is now", "reason")
+_UNJUDGED: Final = ("task", "not judged again because")
+
+
+def print_result(console: Console, result: Reverification) -> None:
+    """Print the trials with other verdicts, those without, what else differs, and one line that sums it up."""
+    verdicts = result.verdicts
+    changed = [(str(trial), str(was), str(now), message) for trial, was, now, message in verdicts.changed]
+    unjudged = [(str(trial), why) for trial, why in verdicts.unjudged]
+    for headings, rows in ((_CHANGED, changed), (_UNJUDGED, unjudged)):
+        if rows and console.is_terminal:
+            console.print(_table(headings, rows))
+        elif rows:
+            click.echo("\t".join(headings))
+        if rows and not console.is_terminal:
+            for row in rows[:_SHOWN]:
+                click.echo("\t".join(map(_cell, row)))
+        if len(rows) > _SHOWN:
+            click.echo(f"and {len(rows) - _SHOWN} more (--json lists all)")
+    for note in (*map(str, result.differences), *result.notes):
+        click.echo(f"Note: {printable_line(note)}")
+    click.echo(summary_line(result))
+    click.echo(f"Results: {printable_line(str(result.summary.output_dir))}")
+
+
+def summary_line(result: Reverification) -> str:
+    """Return the result in one line."""
+    verdicts = result.verdicts
+    judged = verdicts.same + len(verdicts.changed)
+    same = f"{verdicts.same} of {judged} verdicts are the same" if judged else "no candidate was judged again"
+    parts = [same]
+    if verdicts.changed:
+        parts.append(f"{len(verdicts.changed)} differ{'s' if len(verdicts.changed) == 1 else ''}")
+    if verdicts.unjudged:
+        trials = "1 trial was" if len(verdicts.unjudged) == 1 else f"{len(verdicts.unjudged)} trials were"
+        parts.append(f"{trials} not judged again")
+    return ", ".join(parts)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*headings, box=SIMPLE, pad_edge=False)
+    for row in rows[:_SHOWN]:
+        table.add_row(*(Text(_cell(cell), overflow="fold") for cell in row))
+    return table
+
+
+def _cell(text: str) -> str:
+    return printable_line(text.splitlines()[0] if text else "")[:_LONGEST]

@@ -1,0 +1,187 @@
+"""The comparison of a run's verdicts with those of judging its sealed candidates again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from securebench.results.record import VerificationStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+    from securebench.results.read import RecordedRun
+    from securebench.results.record import Assurance, RecordEntry
+    from securebench.results.run_header import RunHeader
+    from securebench.results.summary import TesterRunSummary
+    from securebench.trials import TrialId
+
+_COMPARED = ("sandbox", "framework", "verifiers", "families")
+"""The sections of ``decisive`` that describe what judges candidates."""
+
+
+class Verdict(NamedTuple):
+    """What a verifier decided."""
+
+    status: VerificationStatus
+    reason: str
+    assurance: Assurance
+
+    @classmethod
+    def of(cls, entry: RecordEntry | None) -> Self | None:
+        """Return the verdict in a record; ``None`` if no verifier gave one."""
+        return cls(entry.status, entry.reason, entry.assurance) if entry and entry.assurance else None
+
+    def __str__(self) -> str:
+        return f"{self.status.value} ({', '.join(filter(None, (self.reason, self.assurance.value)))})"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the verdict with the keys of a record."""
+        return {
+            "verification_status": self.status.value,
+            **({"failure_reason": self.reason} if self.reason else {}),
+            "assurance": self.assurance.value,
+        }
+
+
+class ChangedVerdict(NamedTuple):
+    """A trial with another verdict. ``message`` explains the new one."""
+
+    trial: TrialId
+    was: Verdict
+    now: Verdict
+    message: str
+
+
+class Unjudged(NamedTuple):
+    """A trial that was not judged again, and why."""
+
+    trial: TrialId
+    why: str
+
+
+class Difference(NamedTuple):
+    """Something other than the candidates that differs from the run: its name in ``run.json``, and both values."""
+
+    name: str
+    was: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.name} was {self.was}, and is {self.now} now"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictComparison:
+    """How the verdicts of a run compare: ``same`` is the number of equal ones."""
+
+    same: int
+    changed: tuple[ChangedVerdict, ...]
+    unjudged: tuple[Unjudged, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reverification:
+    """The result of judging the candidates of the run in ``directory`` again.
+
+    ``summary`` is that of the new run. ``notes`` say what was not compared.
+    """
+
+    directory: Path
+    summary: TesterRunSummary
+    verdicts: VerdictComparison
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the result as JSON."""
+        return {
+            "directory": str(self.directory),
+            "output_dir": str(self.summary.output_dir),
+            "same": self.verdicts.same,
+            "changed": [
+                {**_named(trial), "was": was.to_json(), "is": now.to_json(), "message": message}
+                for trial, was, now, message in self.verdicts.changed
+            ],
+            "unjudged": [{**_named(trial), "why": why} for trial, why in self.verdicts.unjudged],
+            "differences": [difference._asdict() for difference in self.differences],
+            "notes": list(self.notes),
+            "summary": self.summary.to_json(),
+        }
+
+
+def why_unjudged(entry: RecordEntry | None) -> str:
+    """Return why there is no verdict in a record that could be compared; empty if there is one."""
+    if entry is None:
+        return "the run has no record of it"
+    if entry.assurance is not None:
+        return ""
+    if entry.status is VerificationStatus.PENDING:
+        return "its family has no verifier"
+    if entry.status is VerificationStatus.ERROR:
+        return f"the run has no verdict: {entry.message}"
+    return f"the agent failed, so nothing was judged: {entry.message}"
+
+
+def compare_verdicts(
+    trials: Iterable[TrialId], before: Mapping[TrialId, RecordEntry], now: RecordedRun
+) -> VerdictComparison:
+    """Compare the verdicts on ``trials`` in a run with those in the run ``now``. The results are in order of the ids.
+
+    Raises :class:`ConfigError` as :meth:`RecordedRun.records` does.
+    """
+    same = 0
+    changed: list[ChangedVerdict] = []
+    left = dict.fromkeys(trials, "it has not been judged yet")
+    for record in now.records():
+        entry, trial = record.entry, record.id
+        was, found = Verdict.of(before.get(trial)), Verdict.of(entry)
+        if was is None or found is None:
+            left[trial] = why_unjudged(before.get(trial)) or entry.message
+            continue
+        del left[trial]
+        if was == found:
+            same += 1
+        else:
+            changed.append(ChangedVerdict(trial, was, found, entry.message))
+    unjudged = sorted(Unjudged(trial, why) for trial, why in left.items())
+    return VerdictComparison(same, tuple(sorted(changed)), tuple(unjudged))
+
+
+def reverified(reviewed: RunHeader, decisive: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, JsonValue]:
+    """Return what the header of a run says about the run ``reviewed``, whose candidates it judges again.
+
+    ``decisive`` and ``images`` are those of the new run. Only images that both runs resolved are compared.
+    """
+    names = [section for section in _COMPARED if section in reviewed.decisive or section in decisive]
+    shared = reviewed.images.keys() & images.keys()
+    differences = [
+        *_leaves({name: reviewed.decisive.get(name) for name in names}, {name: decisive.get(name) for name in names}),
+        *_leaves({name: reviewed.images[name] for name in shared}, {name: images[name] for name in shared}, "images."),
+    ]
+    return {
+        "run_id": reviewed.run_id,
+        "created_at": reviewed.created_at,
+        "root": reviewed.root,
+        "differences": [difference._asdict() for difference in differences],
+    }
+
+
+def _leaves(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Difference]:
+    """Yield every value that differs, with its path."""
+    for name in sorted({*then, *now}):
+        before, after = then.get(name), now.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _leaves(before, after, f"{prefix}{name}.")
+        elif before != after:
+            yield Difference(f"{prefix}{name}", _text(before), _text(after))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "nothing" if value in (None, []) else str(value)
+
+
+def _named(trial: TrialId) -> dict[str, JsonValue]:
+    return {"task_id": trial.task_id, "trial": trial.trial}

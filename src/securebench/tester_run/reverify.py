@@ -1,0 +1,270 @@
+"""Judge the sealed candidates of a finished run again, without the agent: in a run of its own, next to that run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+from securebench.dangerous_commands import VerificationPolicy
+from securebench.errors import ConfigError, InfrastructureError, SourceLocation
+from securebench.limits import Limits
+from securebench.plugins import ExtensionKind, own_names
+from securebench.printable import printable_line
+from securebench.results.commitment import KEY_FILE, Commitment
+from securebench.results.pack_match import Match, match_pack, match_row
+from securebench.results.read import read_run
+from securebench.results.reverification import Difference, Reverification, compare_verdicts
+from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
+from securebench.results.source import SOURCE_FILE, read_source
+from securebench.strict_input.models import WireModel, fit
+from securebench.tester_config import (
+    BenchmarkPaths,
+    HarnessConfig,
+    RunConfig,
+    SandboxConfig,
+    TaskSelection,
+    TesterConfig,
+)
+from securebench.tester_config.wire import LimitsModel, SandboxModel, SelectModel, VerificationModel
+from securebench.tester_run.options import RunOptions, RunParts
+from securebench.tester_run.plan import make_plan
+from securebench.tester_run.run import run_plan
+from securebench.tester_run.sealed_run import SealedProducer, SealedRun, SealedSettings
+from securebench.tester_run.selection import select_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from securebench.benchmark_pack import BenchmarkPack
+    from securebench.progress import Event
+    from securebench.results.read import RecordedRun
+    from securebench.results.run_header import RunHeader
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.tester_run.plan import Plan
+
+SUFFIX: Final = ".reverified"
+"""What is added to the name of a run directory for the default output directory, and ``-reverified`` to its id."""
+
+_Model = TypeVar("_Model", bound=WireModel)
+
+
+def reverify(
+    directory: Path,
+    options: RunOptions,
+    *,
+    pack: BenchmarkPaths | None = None,
+    tester: TesterConfig | None = None,
+    sinks: Iterable[Callable[[Event], None]] = (),
+    parts: RunParts | None = None,
+) -> Reverification:
+    """Judge the sealed candidates of the run in ``directory`` again, and compare the verdicts.
+
+    ``directory`` is only read. The result is a run directory of its own, by default next to it. Policy and limits are
+    those of the run, and so are pack and driver if ``pack`` and ``options.driver`` are not given. ``tester`` has the
+    settings of extensions: of verifiers and of the driver.
+
+    Raises :class:`ConfigError`: ``run-active``, ``run-version``, ``pack-missing``, ``pack-differs``,
+    ``verifier-differs``; and the errors of :func:`read_run` and :func:`run_benchmark`.
+    """
+    run = _ended_run(directory)
+    sealed, parts = SealedRun(run), parts or RunParts()
+    output = _output_dir(directory, options.output_dir)
+    config = _config(run, pack or _recorded_pack(directory), output, options, tester)
+    make_driver = parts.make_driver if options.driver else _with_driver_hint(parts.make_driver)
+    parts = replace(parts, make_producer=lambda _: SealedProducer(sealed), make_driver=make_driver)
+    plan = make_plan(config, replace(options, task=(), driver=None, output_dir=output), parts)
+    match = _require_pack(plan.pack, sealed)
+    _require_verifiers(plan, run.header)
+    selected = select_tasks(plan.all_tasks, TaskSelection(task=options.task))
+    tasks = tuple(task for task in selected if task.id in sealed.rows)
+    if not tasks:
+        raise ConfigError(f"{directory} has no record of these tasks", code="selection-empty")
+    plan = replace(plan, tasks=tasks, selection=_selection(run.header, options), reviewed=run.header)
+    summary = run_plan(plan, replace(options, driver=None), sinks, parts)
+    trials = [planned.id for planned in plan.planned()]
+    return Reverification(
+        directory=directory,
+        summary=summary,
+        verdicts=compare_verdicts(trials, sealed.entries, read_run(output)),
+        differences=_recorded_differences(output),
+        notes=tuple(_notes(run, sealed, match)),
+    )
+
+
+def _ended_run(directory: Path) -> RecordedRun:
+    """Return the run in ``directory``. Raises :class:`ConfigError` if it is still running, or of an older format."""
+    run = read_run(directory)
+    if run.is_active:
+        raise ConfigError(
+            f"a run is writing to {directory}",
+            code="run-active",
+            hint="wait until it has finished: 'securebench status DIR --watch' shows how far it is",
+        )
+    if run.header.version != HEADER_VERSION:
+        raise ConfigError(
+            f"{directory} was written in format {run.header.version}; only runs of format {HEADER_VERSION} can be "
+            "judged again",
+            code="run-version",
+            hint="start a new run, or use the version of SecureBench that made this one to look at it",
+        )
+    return run
+
+
+def _output_dir(directory: Path, asked: Path | None) -> Path:
+    """Return the output directory. Raises :class:`ConfigError` (``output-dir-unsafe``) for one in the run directory."""
+    reviewed = directory.resolve()
+    output = asked.resolve() if asked else reviewed.with_name(reviewed.name + SUFFIX)
+    if output.is_relative_to(reviewed):
+        raise ConfigError(
+            f"the output directory {output} is the run directory or inside it, which is only read",
+            code="output-dir-unsafe",
+            hint="choose another --output-dir",
+        )
+    return output
+
+
+def _recorded_pack(directory: Path) -> BenchmarkPaths:
+    """Return where the pack was when the run began. Raises :class:`ConfigError` (``pack-missing``)."""
+    source = read_source(directory)
+    if source is None:
+        problem = f"{directory} does not say where its pack is: it has no {SOURCE_FILE}"
+    elif not (source.manifest.is_file() and source.tasks.is_file()):
+        problem = f"the pack of the run is no longer at {printable_line(str(source.manifest))}"
+    else:
+        return BenchmarkPaths(source.manifest, source.tasks)
+    raise ConfigError(problem, code="pack-missing", hint="pass --pack PACK")
+
+
+def _config(
+    run: RecordedRun, pack: BenchmarkPaths, output: Path, options: RunOptions, tester: TesterConfig | None
+) -> TesterConfig:
+    """Return the configuration of the new run, with the policy and the limits of the run under review."""
+    header = run.header
+    policy = _section(VerificationModel, header, "verification")
+    limits = Limits(**_section(LimitsModel, header, "limits"))
+    return TesterConfig(
+        path=run.directory / HEADER,
+        digest=str(header.information.get("config_digest", "")),
+        run=RunConfig(id=f"{run.run_id}{SUFFIX.replace('.', '-')}", output_dir=output, trials=run.trials),
+        benchmark=pack,
+        harness=HarnessConfig(SealedProducer.name, (), SealedSettings(run=header.root), run.label),
+        verification=VerificationPolicy(**{**policy, "deny_commands": tuple(policy.get("deny_commands", ()))}),
+        sandbox=_sandbox(header, limits, options.driver, tester),
+        verifiers=tester.verifiers if tester else {},
+    )
+
+
+def _sandbox(header: RunHeader, limits: Limits, driver: str | None, tester: TesterConfig | None) -> SandboxConfig:
+    """Return the sandbox settings: ``driver``, or else the driver and the runtime of the run under review."""
+    begun = header.decisive.get("sandbox")
+    section: dict[str, Any] = begun if isinstance(begun, dict) else {}
+    name, runtime = driver or str(section.get("driver")), None
+    if driver is None and name in own_names(ExtensionKind.DRIVER):
+        known = get_args(SandboxModel.model_fields["runtime"].annotation)
+        runtime = section.get("runtime") if section.get("runtime") in known else None
+    settings = tester.sandbox.settings if tester and tester.sandbox.driver == name else None
+    return SandboxConfig(driver=name, runtime=runtime, limits=limits, settings=settings)
+
+
+def _section(model: type[_Model], header: RunHeader, name: str) -> dict[str, Any]:
+    """Return a section of ``decisive``. Raises :class:`ConfigError` (``run-header-damaged``) unless it is valid."""
+    found, faults = fit(model, header.decisive.get(name, {}))
+    if found is None:
+        raise ConfigError(
+            f"the run header is damaged: {name}: {faults[0].message}",
+            code="run-header-damaged",
+            location=SourceLocation(HEADER),
+        )
+    return found.model_dump(exclude_unset=True)
+
+
+def _selection(header: RunHeader, options: RunOptions) -> TaskSelection:
+    """Return the selection of the run under review, with the patterns of ids that the user gave."""
+    selection = TaskSelection(**_section(SelectModel, header, "selection"))
+    return replace(selection, task=options.task) if options.task else selection
+
+
+def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
+    """Return how the pack matches that of the run. Raises :class:`ConfigError` (``pack-differs``) if it differs."""
+    run = sealed.run
+    has_key = os.path.lexists(run.directory / KEY_FILE)
+    commitment = Commitment.read(run.directory) if has_key else None
+    match = match_pack(run.header.decisive.get("pack"), pack, commitment)
+    rows = {row.id: row for row in pack.rows}
+    changed = [
+        task_id
+        for task_id, recorded in sealed.rows.items()
+        if task_id not in rows or not all(match_row(row, rows[task_id], commitment).agrees for row in recorded)
+    ]
+    if match.agrees and not changed:
+        return match
+    if run.benchmark_id != pack.id:
+        problem = f"it is {printable_line(pack.id)!r}, not {printable_line(run.benchmark_id)!r}"
+    elif match.agrees:
+        problem = f"the record of task {printable_line(changed[0])!r} is of another row"
+    else:
+        first = f"; the first changed row is {printable_line(changed[0])!r}" if changed else ""
+        problem = f"it has {match.value}{first}"
+    raise ConfigError(
+        f"{pack.directory} is not the pack of this run: {problem}",
+        code="pack-differs",
+        hint="pass --pack with the version of the pack that the run used; 'securebench digest PACK' prints its digests",
+    )
+
+
+def _require_verifiers(plan: Plan, header: RunHeader) -> None:
+    """Raise :class:`ConfigError` (``verifier-differs``) if a family would be judged by another verifier."""
+    recorded, own = header.decisive.get("verifiers"), plan.verifier_provenance()
+    for family, was in recorded.items() if isinstance(recorded, dict) else ():
+        if _chosen(was) != _chosen(own.get(family)):
+            raise ConfigError(
+                f"the run judged {printable_line(family)} with another verifier or with other settings",
+                code="verifier-differs",
+                hint="install the extension that the run used, and pass --config with a tester YAML that has the "
+                "verification.verifiers of the run",
+            )
+
+
+def _chosen(verifier: Any) -> tuple[Any, ...] | None:
+    """Return which verifier a tester chose. Its version may differ: that is stated in the result."""
+    if not isinstance(verifier, dict):
+        return None
+    extension = verifier.get("extension")
+    names = (extension.get("name"), extension.get("distribution")) if isinstance(extension, dict) else ()
+    return (*names, verifier.get("config"))
+
+
+def _with_driver_hint(
+    make: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver],
+) -> Callable[[TesterConfig, Callable[[str], None]], SandboxDriver]:
+    """Return ``make`` with a hint in its errors that another driver can judge, too."""
+
+    def made(config: TesterConfig, notify: Callable[[str], None]) -> SandboxDriver:
+        try:
+            return make(config, notify)
+        except InfrastructureError as error:
+            other = "the run used this driver; --driver auto judges with one that works here"
+            error.hint = f"{error.hint}; {other}" if error.hint else other
+            raise
+
+    return made
+
+
+def _recorded_differences(output: Path) -> tuple[Difference, ...]:
+    """Return what the header of the new run says about differences to the run under review."""
+    header = read_header(output)
+    assert header is not None
+    described: Any = header.information["reverifies"]
+    return tuple(Difference(**difference) for difference in described["differences"])
+
+
+def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
+    """Yield what was not compared."""
+    if match is Match.SAME_PUBLIC:
+        yield f"hidden content of the pack could not be compared with the run's, which has no {KEY_FILE}"
+    if run.header.closing is None:
+        yield "the run was not closed, so records may be missing at its end"
+    if missing := run.planned - len(sealed.entries):
+        yield f"{missing} of {run.planned} trials of the run have no record"

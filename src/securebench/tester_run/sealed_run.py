@@ -1,0 +1,142 @@
+"""The harness of a run that judges sealed candidates again: it hands out what an earlier run sealed."""
+
+from __future__ import annotations
+
+import os
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import CandidateError, ConfigError
+from securebench.harnesses.base import AgentResult, HarnessProducer
+from securebench.results.chain import line_hash
+from securebench.results.record import VerificationStatus, recorded_candidate
+from securebench.results.recorded_task import MAX_LINE, parse_recorded_task
+from securebench.results.reverification import Verdict, why_unjudged
+from securebench.results.run_files import JOURNAL, numbered_lines
+from securebench.results.sealed import sealed_bytes
+from securebench.strict_input.files import open_regular
+from securebench.tasks import DEFAULT_IMAGE, CandidateKind
+from securebench.tester_config import HarnessSettings
+from securebench.trials import TrialId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.candidates.store import CandidateStore
+    from securebench.harnesses.base import ProduceContext
+    from securebench.resources import JsonValue
+    from securebench.results.read import RecordedRun
+    from securebench.results.record import RecordEntry
+    from securebench.results.recorded_task import RecordedTask
+    from securebench.tasks import AgentView
+
+_RECORDED_AS: Final = {CandidateKind.CODE: CandidateKind.TEXT}
+"""The kind that a record shows for a kind of candidate, where it is another one."""
+
+
+class SealedRun:
+    """A run whose candidates are judged again. Its directory is only read, and everything in it is untrusted.
+
+    ``entries`` has a summary of each current record. ``rows`` has, by task, what the records say about its row. Raises
+    :class:`ConfigError` as :meth:`RecordedRun.records` does.
+    """
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.run = run
+        self._directory: Path = run.directory.resolve()
+        self.entries: dict[TrialId, RecordEntry] = {}
+        self.rows: dict[str, list[Any]] = {}
+        self._lines: dict[TrialId, tuple[int, str]] = {}
+        """The start and the hash of each line, to find it again."""
+        starts = self._line_starts()
+        for line in run.lines():
+            if not line.is_current:
+                continue
+            record = line.record
+            self.entries[record.id] = record.entry
+            self._lines[record.id] = (starts[line.number - 1], line.hash)
+            rows = self.rows.setdefault(record.task_id, [])
+            if (row := record.provenance.get("row")) not in rows:
+                rows.append(row)
+
+    def candidate(
+        self, trial: TrialId, kind: CandidateKind, store: CandidateStore
+    ) -> tuple[CandidateArtifact, RecordedTask]:
+        """Copy the sealed candidate of a trial into ``store``, and return it with its record.
+
+        Raises :class:`ConfigError`: ``candidate-not-stored``, ``candidate-altered``, ``file-not-regular``.
+        """
+        record = self.record(trial)
+        if record.candidate_digest is None or record.candidate_kind is not _RECORDED_AS.get(kind, kind):
+            raise _contradictory(f"the record has no candidate of the kind {kind.value}")
+        with sealed_bytes(self._directory, kind, record.candidate_digest) as pieces:
+            candidate = store.seal_copy(kind, record.candidate_digest, pieces)
+        if candidate.text is not None and not record.candidate_redacted and candidate.text != record.candidate_text:
+            raise _contradictory("the record shows another text than the one that was sealed")
+        return candidate, record
+
+    def record(self, trial: TrialId) -> RecordedTask:
+        """Read the record of a trial once more: whole records are not kept in memory."""
+        start, digest = self._lines[trial]
+        with open_regular(self._directory / JOURNAL, "file of records") as file:
+            file.seek(start)
+            line = file.readline(MAX_LINE + 1)
+        if line_hash(line) != digest:
+            raise _contradictory("the record was changed since the run was opened")
+        return parse_recorded_task(line)
+
+    def _line_starts(self) -> list[int]:
+        """Return where each line of the journal starts, and its end."""
+        if not os.path.lexists(self._directory / JOURNAL):
+            return []
+        with open_regular(self._directory / JOURNAL, "file of records") as file:
+            return [0, *accumulate(len(line) for _, line in numbered_lines(file, MAX_LINE))]
+
+
+class SealedSettings(HarnessSettings):
+    """The settings of :class:`SealedProducer`. ``run`` is the digest of the ``run.json`` of the run under review."""
+
+    run: str
+
+
+class SealedProducer(HarnessProducer):
+    """Hands out the candidates that an earlier run sealed and judged, instead of running an agent.
+
+    A trial in which the agent failed fails again for the same reason. A trial without a verdict gets none.
+    """
+
+    name = "sealed"
+    settings_model = SealedSettings
+
+    def __init__(self, sealed: SealedRun) -> None:
+        self._sealed = sealed
+
+    def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
+        """Return the sealed candidate. Raises :class:`ConfigError` if there is none that a run could have judged."""
+        trial = TrialId(view.task_id, context.trial)
+        entry = self._sealed.entries.get(trial)
+        if entry is None or entry.status is VerificationStatus.ERROR:
+            raise ConfigError(why_unjudged(entry), code="candidate-not-stored")
+        metadata: dict[str, JsonValue] = {"harness": self.name, "recorded": _recorded(entry)}
+        if entry.status is VerificationStatus.FAILED and entry.assurance is None:
+            record = self._sealed.record(trial)
+            assert record.reason
+            assert record.phase
+            failure = CandidateError(record.reason, why_unjudged(entry), phase=record.phase)
+            return AgentResult(candidate=None, failure=failure, metadata=metadata)
+        candidate, record = self._sealed.candidate(trial, view.candidate_kind, context.store)
+        image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
+        recorded = recorded_candidate(record.raw)
+        return AgentResult(candidate=candidate, metadata=metadata, image_id=image.id, recorded=recorded)
+
+
+def _recorded(entry: RecordEntry) -> dict[str, JsonValue]:
+    """Return what the run under review recorded, so that the new record shows any difference on its own."""
+    verdict = Verdict.of(entry)
+    found = verdict.to_json() if verdict else {"verification_status": entry.status.value}
+    return {"sequence": entry.sequence, **found}
+
+
+def _contradictory(problem: str) -> ConfigError:
+    return ConfigError(problem, code="candidate-altered", hint="do not use this run directory as evidence")

@@ -1,0 +1,198 @@
+"""``securebench reverify`` from the outside: its texts, its JSON, its exit codes, and its options."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import securebench.tester_run.reverify as reverify_module
+from run_fakes import FakeProducer, FakeVerifier, agent_failure, seal
+from securebench.candidates.store import CANDIDATES
+from securebench.cli import cli
+from securebench.cli.reverify_view import print_result
+from securebench.errors import FailureReason
+from securebench.harnesses.base import AgentResult
+from securebench.tester_run import RunOptions
+from securebench.verifiers.base import VerificationResult
+from tester_run.running import make_parts, records, run, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from securebench.tester_run import RunParts
+
+HOSTILE = "\x1b]0;owned\x07\u202eno\ttab"
+
+
+def parts(verifier: FakeVerifier | None = None, producer: FakeProducer | None = None) -> RunParts:
+    """Return the parts of a run with this verifier."""
+    return make_parts(producer, verifier_for=lambda *_: verifier or FakeVerifier())
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a finished run of three tasks. The command has the same parts."""
+    write_run(tmp_path, 3)
+    run(tmp_path, parts=parts())
+    use(monkeypatch, parts())
+    return tmp_path
+
+
+def use(monkeypatch: pytest.MonkeyPatch, chosen: RunParts) -> None:
+    """Let the command judge with these parts."""
+    monkeypatch.setattr(reverify_module, "reverify", partial(_REVERIFY, parts=chosen))
+
+
+_REVERIFY = reverify_module.reverify
+
+
+def command(root: Path, *arguments: str) -> Result:
+    """Run the command on the run in ``root``."""
+    return CliRunner().invoke(cli, ["reverify", str(root / "results"), *arguments])
+
+
+def broken(*_: object) -> VerificationResult:
+    """Be wrong, with a hostile message."""
+    return VerificationResult(reason=FailureReason.WRONG_ANSWER, message=HOSTILE)
+
+
+def test_the_same_verdicts(root: Path) -> None:
+    """One line, and where the result is; the progress goes to standard error."""
+    result = command(root)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "3 of 3 verdicts are the same",
+        f"Results: {root / 'results.reverified'}",
+    ]
+    assert "pack/task-1" in result.stderr
+    assert command(root, "--resume", "--quiet").stderr == ""
+
+
+def test_other_verdicts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 4, and a line for each trial: what it was, what it is, and why."""
+    use(monkeypatch, parts(FakeVerifier(hook=broken)))
+    result = command(root, "--task", "*-1", "--quiet")
+    assert result.exit_code == 4
+    escaped = (
+        HOSTILE.replace("\x1b", "\\x1b").replace("\x07", "\\x07").replace("\u202e", "\\u202e").replace("\t", "\\t")
+    )
+    assert result.stdout.splitlines()[:3] == [
+        "task\twas\tis now\treason",
+        f"pack/task-1\tpassed (full)\tfailed (wrong_answer, full)\t{escaped}",
+        "0 of 1 verdicts are the same, 1 differs",
+    ]
+
+
+def test_trials_that_were_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 3, and a line for each with its reason."""
+    write_run(tmp_path, 2)
+    producer = FakeProducer(hook=lambda number, *_: agent_failure() if number == 1 else None)
+    run(tmp_path, parts=parts(producer=producer))
+    use(monkeypatch, parts())
+    result = command(tmp_path)
+    assert result.exit_code == 3
+    assert "pack/task-0\tthe agent failed, so nothing was judged: the agent exited with 1" in result.stdout
+    assert "1 of 1 verdicts are the same, 1 trial was not judged again" in result.stdout
+    use(monkeypatch, parts(FakeVerifier(hook=broken)))
+    assert command(tmp_path, "-o", str(tmp_path / "second")).exit_code == 4  # a difference is more than a gap
+
+
+def test_json(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs get every trial, the notes and the summary of the new run."""
+    (root / "results" / "commitment.key").unlink()
+    use(monkeypatch, parts(FakeVerifier(hook=lambda number, *_: broken() if number == 1 else None)))
+    result = command(root, "--json", "--quiet")
+    assert result.exit_code == 4
+    found = json.loads(result.stdout)
+    assert found["same"] == 2
+    assert found["changed"] == [
+        {
+            "task_id": "pack/task-0",
+            "trial": 1,
+            "was": {"verification_status": "passed", "assurance": "full"},
+            "is": {"verification_status": "failed", "failure_reason": "wrong_answer", "assurance": "full"},
+            "message": HOSTILE,
+        }
+    ]
+    assert (found["unjudged"], found["differences"]) == ([], [])
+    assert "commitment.key" in found["notes"][0]
+    assert found["summary"]["passed"] == 2
+    assert found["output_dir"] == str(root / "results.reverified")
+
+
+def test_on_a_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There are tables; long lists are cut, and say so."""
+    write_run(root, 25)
+    run(root, output_dir=root / "many", parts=parts(producer=FakeProducer(hook=lambda *_: agent_failure())))
+    result = _REVERIFY(root / "many", RunOptions(), parts=parts())
+    print_result(Console(force_terminal=True, width=100), result)
+    shown = capsys.readouterr().out
+    assert "not judged again because" in shown
+    assert "and 5 more (--json lists all)" in shown
+    assert "no candidate was judged again, 25 trials were not judged again" in shown
+
+
+def test_notes_and_differences(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What differs beside the verdicts is a note each, and changes no exit code."""
+    verifier = FakeVerifier()
+    verifier.version = "2"
+    use(monkeypatch, parts(verifier))
+    result = command(root)
+    assert result.exit_code == 0
+    assert "Note: verifiers.short_answer.version was 1, and is 2 now" in result.stdout
+
+
+def test_errors_come_before_anything_is_judged(root: Path) -> None:
+    """Exit code 2 for wrong usage; other errors are those of every command."""
+    assert command(root, "--driver", "nonsense").exit_code == 2
+    assert command(root, "--workers", "0").exit_code == 2
+    assert CliRunner().invoke(cli, ["reverify"]).exit_code == 2
+    for arguments, code in (
+        (["--pack", str(root / "nowhere.yaml")], "file-missing"),
+        (["--pack", str(root)], "file-missing"),
+        (["--config", str(root / "nowhere.yaml")], "file-missing"),
+        (["--task", "nothing"], "selection-empty"),
+        (["-o", str(root / "results")], "output-dir-unsafe"),
+    ):
+        assert code in str(command(root, *arguments).exception), arguments
+
+
+@pytest.mark.parametrize("given", ["pack", "pack/manifest.yaml", "tester.yaml"])
+@pytest.mark.parametrize("option", ["--pack", "--config"])
+def test_the_pack_as_an_option(option: str, given: str, root: Path) -> None:
+    """A directory, a manifest or a tester YAML names the pack; the tester YAML of the run does, too."""
+    (root / "results" / "source.json").unlink()
+    if option == "--config":
+        given = "tester.yaml"
+    result = command(root, option, str(root / given))
+    assert result.exit_code == 0, result.output
+
+
+def test_output_of_verifiers_is_kept(root: Path) -> None:
+    """The options of ``run`` for the owner of a pack work here, too."""
+    result = command(root, "--keep-verifier-output", "--show-verifier-output", "--workers", "2")
+    assert result.exit_code == 0, result.output
+
+
+def test_an_altered_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and its run should not be trusted."""
+    write_run(tmp_path, 1)
+    run(tmp_path, parts=parts(producer=FakeProducer(hook=_answer)))
+    use(monkeypatch, parts())
+    candidate = tmp_path / "results" / CANDIDATES / records(tmp_path)[0]["candidate_digest"]
+    candidate.chmod(0o644)
+    candidate.write_text("right")
+    result = command(tmp_path)
+    assert result.exit_code == 3
+    assert "the sealed candidate was altered" in result.stdout
+
+
+def _answer(_number: int, _view: object, context: Any) -> AgentResult:
+    return AgentResult(candidate=seal(context.store, "wrong"))
