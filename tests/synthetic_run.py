@@ -82,7 +82,9 @@ def header(
         "workers": 2,
         "engine": {"version": "1.8.1", "enforced": ["network", "capabilities", "seccomp"]},
     }
-    return RunHeader(decisive=decisive, images={"base": f"sha256:{_DIGEST}"}, information=information)
+    return RunHeader(
+        decisive=decisive, images={"securebench/python:3.11": f"sha256:{_DIGEST}"}, information=information
+    )
 
 
 def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **changes: Any) -> TaskRecord:

@@ -71,6 +71,7 @@ NOT_CODES = {
     "tini-static",
     "utf-8",
     "verifier-output",
+    "verify-run",
     "system-err",
     "system-out",
     "us-ascii",

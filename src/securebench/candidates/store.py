@@ -36,7 +36,8 @@ CANDIDATES = "candidates"
 """The name of a run's store in its directory."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_UNFINISHED = ".sealing-"
+UNFINISHED = ".sealing-"
+"""How the name of a file begins that a killed run left."""
 
 
 class CandidateStore:
@@ -116,7 +117,7 @@ class CandidateStore:
     def clear_unfinished(self) -> None:
         """Remove temporary files of a killed run. Call it only while no other run uses this directory."""
         with self._storing():
-            for path in self.root.glob(f"{_UNFINISHED}*"):
+            for path in self.root.glob(f"{UNFINISHED}*"):
                 path.unlink(missing_ok=True)
 
     def _path(self, digest: str) -> Path:
@@ -152,7 +153,7 @@ class CandidateStore:
         """Open a temporary file in the store. It is removed afterwards unless it was published."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         reached(FaultPoint.FILE_OPEN, self.root)
-        with tempfile.NamedTemporaryFile(dir=self.root, prefix=_UNFINISHED, delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=self.root, prefix=UNFINISHED, delete=False) as file:
             try:
                 reached(FaultPoint.FILE_WRITE, self.root)
                 yield file

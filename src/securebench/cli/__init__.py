@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "report": "Write an HTML report of runs.",
     "view": "Show runs in a browser, also while they are in progress.",
     "export": "Convert a run for other programs.",
+    "verify-run": "Check a run directory: is it what the run wrote?",
     "bundle": "Pack a run into one file, to hand it over.",
     "keys": "Make and show the keys that sign runs.",
     "validate": "Check a benchmark pack and report errors with locations.",
@@ -51,7 +52,7 @@ DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands live in ``securebench.cli.<name>_command``, as ``command``."""
+    """A group whose commands live in ``securebench.cli.<name>_command`` (with ``_`` for ``-``), as ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -59,7 +60,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"securebench.cli.{cmd_name}_command")
+        module = importlib.import_module(f"securebench.cli.{cmd_name.replace('-', '_')}_command")
         command: click.Command = module.command
         return command
 

@@ -208,7 +208,11 @@ class TaskRecord:
     @classmethod
     def from_line(cls, line: bytes) -> Self:
         """Return the record that :meth:`line` wrote, without its number. Raises the errors of :func:`read_record`."""
-        record = read_record(line)
+        return cls.from_record(read_record(line))
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return a record that :func:`read_record` returned, without its number. Raises its errors and ``KeyError``."""
         status = VerificationStatus(record["verification_status"])
         return cls(
             **{name: record[name] for name in ("run_id", "task_id", "trial", "benchmark_id", "task_type")},

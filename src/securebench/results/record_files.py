@@ -23,7 +23,7 @@ from securebench.strict_input.files import open_regular
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from securebench.results.identity import RunIdentity
@@ -39,6 +39,8 @@ class RecordLine(NamedTuple):
     number: int
     hash: str
     record: RecordedTask
+    data: bytes
+    """The line itself."""
 
     @property
     def sequence(self) -> int:
@@ -63,12 +65,19 @@ class RecordFiles:
     """
 
     def __init__(
-        self, directory: Path, header: RunHeader, identity: RunIdentity | None = None, shown_as: Path | None = None
+        self,
+        directory: Path,
+        header: RunHeader,
+        identity: RunIdentity | None = None,
+        shown_as: Path | None = None,
+        on_problem: Callable[[ConfigError], None] | None = None,
     ) -> None:
         """``identity`` has what all records must have in common, if the pack is known.
 
-        ``shown_as`` is the directory as the user named it, for error messages.
+        ``shown_as`` is the directory as the user named it, for error messages. ``on_problem`` gets the errors instead
+        of the caller, and reading continues with the next line. It may raise, to stop.
         """
+        self._on_problem = on_problem
         self._directory = directory
         self._header = header
         self._identity = identity
@@ -97,11 +106,10 @@ class RecordFiles:
             lines = (self._lines(name, file) for name, file in files if file)
             for line in heapq.merge(*lines, key=lambda line: line.sequence):
                 record = line.record
-                is_copy = before is not None and before.sequence == line.sequence
-                if is_copy:
+                if before is not None and before.sequence == line.sequence:
                     self._require_copy(line, before)
                 else:
-                    self._require_next(line, attempts)
+                    self._require_next(line, before, attempts)
                     tally.number, tally.last = tally.number + 1, line.hash
                 if record.candidate_digest:
                     tally.candidates.add(record.candidate_digest)
@@ -122,8 +130,14 @@ class RecordFiles:
             return stack.enter_context(open_regular(self._directory / name, "file of records"))
         except ConfigError as error:
             if error.code != "file-missing":
-                raise
+                self._refuse(error)
             return None
+
+    def _refuse(self, error: ConfigError) -> None:
+        """Raise ``error``, or pass it on and continue."""
+        if self._on_problem is None:
+            raise error
+        self._on_problem(error)
 
     def _lines(self, name: str, file: IO[bytes]) -> Iterator[RecordLine]:
         """Yield the lines of one file. A last line of the journal without a newline counts only if it is whole.
@@ -140,20 +154,22 @@ class RecordFiles:
                 if name == JOURNAL and not data.endswith(b"\n") and len(data) <= MAX_LINE:
                     self._torn = invalid
                     return
-                raise invalid from None
+                self._refuse(invalid)
+                continue
             if name == SUPERSEDED and not data.endswith(b"\n"):
-                raise damaged("its last line has no newline", location)
+                self._refuse(damaged("its last line has no newline", location))
             if why := self._foreign(record):
-                raise ConfigError(
+                foreign = ConfigError(
                     f"the record belongs to another run: {why}",
                     code="record-foreign",
                     hint=f"records of two runs are never mixed: {_RESTORE}",
                     location=location,
                 )
+                self._refuse(foreign)
             if record.sequence <= last:
-                raise broken("its records are not in the order of their sequence numbers", location)
+                self._refuse(broken("its records are not in the order of their sequence numbers", location))
             last = record.sequence
-            yield RecordLine(name, number, line_hash(data), record)
+            yield RecordLine(name, number, line_hash(data), record, data)
 
     def _foreign(self, record: RecordedTask) -> str:
         """Return a description of the first value that differs from this run; empty if there is none."""
@@ -164,52 +180,55 @@ class RecordFiles:
             return "its 'provenance.run' is not the digest of this run's settings"
         return self._identity.foreign(record.raw) if self._identity else ""
 
-    def _require_next(self, line: RecordLine, attempts: Counter[TrialId]) -> None:
-        """Raise :class:`ConfigError` unless the record continues the chain, and its trial's attempts."""
-        record, number = line.record, self.tally.number
+    def _require_next(self, line: RecordLine, before: RecordLine | None, attempts: Counter[TrialId]) -> None:
+        """Refuse the record unless it continues the chain, and its trial's attempts."""
+        record, number = line.record, before.sequence + 1 if before else 0
         if record.sequence != number:
-            raise broken(f"the record with the sequence number {number} is missing", self._location(line))
+            self._refuse(broken(f"the record with the sequence number {number} is missing", self._location(line)))
         if not self._is_chained:
             return
-        if record.raw["previous"] != self.tally.last:
+        if record.sequence == number and record.raw["previous"] != self.tally.last:
             what = f"the record with the sequence number {number - 1}" if number else "the beginning of this run"
-            raise broken(f"'previous' is not the hash of {what}: one of the two was changed", self._location(line))
+            problem = f"'previous' is not the hash of {what}: one of the two was changed"
+            self._refuse(broken(problem, self._location(line)))
         attempts[record.id] += 1
         if record.attempt != attempts[record.id]:
-            raise broken(
-                f"this is attempt {attempts[record.id]} at task '{shown(str(record.id))}', not {record.attempt}",
-                self._location(line),
-            )
+            problem = f"this is attempt {attempts[record.id]} at task '{shown(str(record.id))}', not {record.attempt}"
+            self._refuse(broken(problem, self._location(line)))
         if not line.is_current and record.status is not VerificationStatus.ERROR:
-            raise broken("only records of errors are superseded", self._location(line))
+            self._refuse(broken("only records of errors are superseded", self._location(line)))
 
-    def _require_copy(self, line: RecordLine, other: RecordLine | None) -> None:
-        if other is None or line.hash != other.hash or line.name == other.name:
-            raise broken(f"two records have the sequence number {line.sequence}", self._location(line))
+    def _require_copy(self, line: RecordLine, other: RecordLine) -> None:
+        if line.hash != other.hash or line.name == other.name:
+            self._refuse(broken(f"two records have the sequence number {line.sequence}", self._location(line)))
 
     def _require_planned(self, line: RecordLine, tasks: int, is_known: bool) -> None:  # noqa: FBT001
         record = line.record
         if is_known:
-            raise damaged(f"task {shown(record.task_id)} has more than one record", self._location(line))
+            self._refuse(damaged(f"task {shown(record.task_id)} has more than one record", self._location(line)))
         if record.trial > self._trials or tasks > self._planned_tasks:
             no_trial = f"has no trial {shown(str(record.trial))} in this run"
-            raise damaged(f"task {shown(record.task_id)} {no_trial}", self._location(line))
+            self._refuse(damaged(f"task {shown(record.task_id)} {no_trial}", self._location(line)))
 
     def _require_closing(self) -> None:
-        """Raise :class:`ConfigError` if the run was closed with other records."""
+        """Refuse the records if the run was closed with others."""
         closing = self._header.closing
         problems = closing.differences(self.tally, self._header.planned) if closing else []
+        if closing is None or not (problems or self._torn):
+            return
         # A run that was resumed after its header was read has more records than it was closed with.
-        is_changed = closing and (problems or self._torn) and read_header(self._directory) == self._header
-        if is_changed and self._torn:
-            raise self._torn
-        if is_changed:
-            raise ConfigError(
-                f"the records are not those that the run was closed with: {problems[0]}",
+        if self._on_problem is None and read_header(self._directory) != self._header:
+            return
+        if self._torn:
+            self._refuse(self._torn)
+        for problem in problems:
+            error = ConfigError(
+                f"the records are not those that the run was closed with: {problem}",
                 code="closing-mismatch",
                 hint="do not use this run directory as evidence: ask for an unchanged copy",
                 location=SourceLocation(str(self._shown / HEADER)),
             )
+            self._refuse(error)
 
     def _location(self, line: RecordLine) -> SourceLocation:
         return SourceLocation(str(self._shown / line.name), line.number)

@@ -120,14 +120,26 @@ def parse_recorded_task(line: bytes) -> RecordedTask:
     """
     if len(line) > MAX_LINE:
         raise ValueError(f"the line is longer than {MAX_LINE} bytes")
-    if len(line) > MIB:
-        bare = _STRING.sub(b"", line)
-        if sum(map(bare.count, (b"[", b"{", b","))) > _MAX_VALUES:
-            raise ValueError(f"more than {_MAX_VALUES} values")
+    if len(line) > MIB and _has_too_many_values(line):
+        raise ValueError(f"more than {_MAX_VALUES} values")
     record = read_record(line)
     if line.count(b"{") + line.count(b"[") > MAX_DEPTH:  # with fewer it cannot be deep
         require_shallow(record)
     return _recorded(record)
+
+
+def _has_too_many_values(line: bytes) -> bool:
+    """Return whether ``line`` has too many lists, objects and commas outside of strings. It stops at the limit."""
+    marks = (b"[", b"{", b",")
+    if sum(map(line.count, marks)) <= _MAX_VALUES:
+        return False
+    count = at = 0
+    for string in _STRING.finditer(line):
+        count += sum(line.count(mark, at, string.start()) for mark in marks)
+        at = string.end()
+        if count > _MAX_VALUES:
+            return True
+    return count + sum(line.count(mark, at) for mark in marks) > _MAX_VALUES
 
 
 def _recorded(record: dict[str, Any]) -> RecordedTask:

@@ -190,10 +190,11 @@ class RunHeader:
         write_durably(directory / HEADER, self.to_bytes())
 
 
-def read_header(directory: Path, *, older: bool = False) -> RunHeader | None:
+def read_header(directory: Path, *, older: bool = False, check_root: bool = True) -> RunHeader | None:
     """Return the header of the run in ``directory``, if there is one.
 
-    ``older``: also accept versions whose runs can be read but not resumed.
+    ``older``: also accept versions whose runs can be read but not resumed. Without ``check_root``, the header may have
+    been changed after the run was closed.
 
     Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
     ``closing-mismatch``, ``file-not-regular``.
@@ -219,7 +220,7 @@ def read_header(directory: Path, *, older: bool = False) -> RunHeader | None:
             code="run-header-damaged",
             hint="restore it, or start a new run with another --output-dir",
         ) from error
-    if header.closing and header.root != header.closing.root:
+    if check_root and header.closing and header.root != header.closing.root:
         raise ConfigError(
             "the run header was changed after the run was closed: 'closing.root' is not its digest",
             code="closing-mismatch",

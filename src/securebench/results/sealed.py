@@ -60,6 +60,11 @@ def read_sealed(directory: Path, record: RecordedTask) -> SealedCandidate:
     kind, digest = record.candidate_kind, record.candidate_digest
     if digest is None or kind is None:
         raise ConfigError(f"task {record.task_id!r} has no sealed candidate", code="candidate-not-stored")
+    return sealed_content(directory, kind, digest)
+
+
+def sealed_content(directory: Path, kind: CandidateKind, digest: str) -> SealedCandidate:
+    """Return the sealed candidate with this digest. Time, memory and errors are those of :func:`read_sealed`."""
     hashed = Digester()
     text: str | None = None
     files: tuple[SealedFile, ...] = ()

@@ -1,0 +1,91 @@
+"""Unpack a bundle from a stranger into a private temporary directory."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError, ImageError, SourceLocation
+from securebench.fs.archives import ArchiveLimits
+from securebench.fs.streams import chunks, decompressed
+from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.printable import printable_name
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.fs.tar_reader import Member
+
+_LIMITS: Final = ArchiveLimits()
+_PART: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,255}")
+"""A part of the names that bundles have. None of them leads out of a directory."""
+_MAX_PARTS: Final = 8
+
+
+@contextmanager
+def unpacked_bundle(path: Path) -> Iterator[Path]:
+    """Give the directory of the run or suite in the bundle ``path``, until the end of the block.
+
+    Only plain files and directories are unpacked, within the limits of archives. Raises :class:`ConfigError`
+    (``bundle-damaged``, ``file-not-regular``).
+    """
+    with TemporaryDirectory(prefix="securebench-bundle-") as name:
+        root = Path(name)
+        try:
+            with open_regular(path, "bundle", follow=True) as file:
+                tops = _unpack(TarReader(decompressed(chunks(file), _LIMITS, "the bundle"), "the bundle", 8192), root)
+        except ImageError as error:
+            raise _damaged(error.message, path) from None
+        except OSError as error:
+            raise ConfigError(
+                f"cannot unpack the bundle to {root}: {error.strerror or error}",
+                code="bundle-damaged",
+                hint="free some space, or set TMPDIR to a directory with more",
+            ) from error
+        if len(tops) != 1:
+            raise _damaged(f"it has {len(tops)} directories at the top, not one", path)
+        yield root / tops.pop()
+
+
+def _unpack(archive: TarReader, root: Path) -> set[str]:
+    """Unpack the members, and return the names at the top."""
+    tops: set[str] = set()
+    for number, member in enumerate(archive):
+        if number >= _LIMITS.members:
+            raise ImageError(f"it has more than {_LIMITS.members} members", code="image-too-large")
+        parts = _parts(member)
+        tops.add(parts[0])
+        place = root.joinpath(*parts)
+        try:
+            if member.kind is MemberKind.DIRECTORY:
+                place.mkdir(mode=0o700)
+                continue
+            with place.open("xb") as file:
+                for piece in archive.content():
+                    file.write(piece)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError):
+            problem = "occurs twice, or is not in a directory of the archive"
+            raise ImageError(f"{printable_name(member.path)} {problem}", code="image-malformed") from None
+    return tops
+
+
+def _parts(member: Member) -> list[str]:
+    """Return the parts of a member's path. Raises :class:`ImageError` for one that a bundle does not have."""
+    parts = member.path.removesuffix(b"/").decode("utf-8", "backslashreplace").split("/")
+    is_plain = len(parts) <= _MAX_PARTS and all(map(_PART.fullmatch, parts))
+    if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY} or not is_plain:
+        raise ImageError(f"{printable_name(member.path)} is not a file of a bundle", code="image-malformed")
+    return parts
+
+
+def _damaged(problem: str, path: Path) -> ConfigError:
+    return ConfigError(
+        f"the bundle cannot be unpacked: {problem}",
+        code="bundle-damaged",
+        hint="unpack it with 'tar -xf FILE' only if you trust its author, and ask for another copy",
+        location=SourceLocation(str(path)),
+    )

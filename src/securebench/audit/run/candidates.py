@@ -1,0 +1,209 @@
+"""Whether the sealed candidates of a run are complete, unchanged, and those of its records.
+
+Each file is read once, whatever the number of records that name it, and memory does not grow with its size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from securebench import plugins
+from securebench.candidates.store import CANDIDATES, UNFINISHED
+from securebench.errors import ConfigError
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, opened_below, opened_root
+from securebench.patches.errors import PatchError
+from securebench.patches.parse import ChangeKind, parse
+from securebench.plugins import ExtensionKind
+from securebench.results.record import VerificationStatus
+from securebench.results.run_files import opened_run_file
+from securebench.results.sealed import sealed_content
+from securebench.results.trajectory import TRAJECTORIES
+from securebench.strict_input.faults import shown
+from securebench.tasks import CANDIDATE_KINDS, CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.audit.run.report import RunCheck
+    from securebench.results.record_files import RecordLine
+    from securebench.results.recorded_task import RecordedTask
+    from securebench.results.sealed import SealedCandidate
+
+_MAX_LISTED: Final = 1000
+"""After this many unknown files, the rest of ``candidates/`` is not listed."""
+
+_MAX_TRAJECTORY: Final = 5 * 1024 * 1024
+"""Bytes. More than a run writes."""
+
+
+@dataclass(slots=True)
+class _Claims:
+    """What records say about one sealed candidate. ``file`` and ``line``: the first record."""
+
+    file: str
+    line: int
+    kinds: set[CandidateKind] = field(default_factory=set)
+    patches: set[str] = field(default_factory=set)
+    """Digests of the changed paths in recorded patches."""
+    without_text: bool = False
+    """A record has no text, so the candidate must not be text."""
+
+
+class CandidateChecks:
+    """Collects what records say about candidates and trajectories, and compares it with the files at the end."""
+
+    def __init__(self, files: RunCheck, records: RunCheck, trajectories: RunCheck) -> None:
+        self._files, self._records, self._trajectories = files, records, trajectories
+        self._claims: dict[str, _Claims] = {}
+        self._steps: dict[str, str] = {}
+        """The recorded digest of each trajectory, by its file name."""
+        self._compared = 0
+
+    def add(self, line: RecordLine) -> None:
+        """Check what a record says about its candidate."""
+        record = line.record
+        for problem in _contradictions(record):
+            self._records.add(problem, line.name, line.number)
+        for name, recorded in record.trajectories.items():
+            is_same = self._steps.setdefault(name, recorded) == recorded
+            message = f"another record has another digest of the trajectory {shown(name)}"
+            self._trajectories.require(is_same, message, line.name, line.number)
+        if (digest := record.candidate_digest) is None:
+            return
+        self._compared += 1
+        claims = self._claims.setdefault(digest, _Claims(line.name, line.number))
+        claims.kinds |= {record.candidate_kind} if record.candidate_kind else set()
+        claims.without_text |= record.candidate_kind is None
+        if record.candidate_kind is CandidateKind.PATCH:
+            try:
+                claims.patches |= _recorded_changes(record)
+            except PatchError as error:
+                self._records.add(f"'candidate_patch' is not a patch: {error.message}", line.name, line.number)
+
+    def finish(self, directory: Path, *, is_closed: bool) -> None:
+        """Check the files in ``directory``. A run that is not closed may have left unfinished ones."""
+        size = sum(self._check_file(directory, digest, claims) for digest, claims in self._claims.items())
+        self._check_unknown(directory, is_closed=is_closed)
+        self._files.text = f"{len(self._claims)} sealed candidates, {size} bytes, with the right digests"
+        self._records.text = f"{self._compared} records agree with their candidates"
+        self._check_trajectories(directory)
+
+    def _check_file(self, directory: Path, digest: str, claims: _Claims) -> int:
+        """Check one candidate, and return its size."""
+        trees = (CandidateKind.PATCH, CandidateKind.WORKSPACE)
+        kind = next((kind for kind in trees if kind in claims.kinds), CandidateKind.TEXT)
+        try:
+            sealed = sealed_content(directory, kind, digest)
+        except ConfigError as error:
+            self._files.add(error.message, f"{CANDIDATES}/{digest}")
+            return 0
+        if claims.patches - {_digest_of(_sealed_changes(sealed))}:
+            message = "'candidate_patch' changes other paths than the sealed patch"
+            self._records.add(message, claims.file, claims.line)
+        if claims.without_text and sealed.text is not None:
+            self._records.add("the candidate is text, but the record does not have it", claims.file, claims.line)
+        return sealed.size
+
+    def _check_unknown(self, directory: Path, *, is_closed: bool) -> None:
+        try:
+            unknown = list(islice(self._unknown(directory, is_closed=is_closed), _MAX_LISTED))
+        except TreeRefusedError as error:
+            if error.refusal is not TreeRefusal.MISSING:
+                self._files.add(str(error))
+            return
+        for name in sorted(unknown):
+            self._files.add("no record names this file", f"{CANDIDATES}/{name}")
+
+    def _unknown(self, directory: Path, *, is_closed: bool) -> Iterator[str]:
+        with (
+            opened_root(directory) as top,
+            opened_below(top, [os.fsencode(CANDIDATES)]) as below,
+            os.scandir(below) as entries,
+        ):
+            for entry in entries:
+                is_left = not is_closed and entry.name.startswith(UNFINISHED)
+                if entry.name not in self._claims and not is_left:
+                    yield entry.name
+
+    def _check_trajectories(self, directory: Path) -> None:
+        missing = 0
+        for name, digest in self._steps.items():
+            try:
+                with opened_run_file(directory, TRAJECTORIES, name) as file:
+                    data = file.read(_MAX_TRAJECTORY)
+            except ConfigError as error:
+                missing += error.code == "file-missing"
+                if error.code != "file-missing":
+                    self._trajectories.add(error.message, f"{TRAJECTORIES}/{name}")
+                continue
+            is_same = hashlib.sha256(data).hexdigest() == digest
+            self._trajectories.require(is_same, "it is not the recorded one", f"{TRAJECTORIES}/{name}")
+        self._trajectories.text = f"{len(self._steps) - missing} trajectories have the recorded digests"
+        if missing:
+            self._trajectories.text += f"; {missing} are missing, which is allowed"
+
+
+def _contradictions(record: RecordedTask) -> Iterator[str]:
+    """Yield what a record says about its candidate that cannot be true."""
+    digest, kind, raw = record.candidate_digest, record.candidate_kind, record.raw
+    if digest is None:
+        if kind is not None or raw.get("candidate_redacted") is not None:
+            yield "it has a candidate without 'candidate_digest'"
+        if record.status in {VerificationStatus.PASSED, VerificationStatus.PENDING}:
+            yield f"it has the status {record.status.value!r} without a candidate"
+        return
+    if not isinstance(raw.get("candidate_redacted"), bool):
+        yield "'candidate_redacted' is neither true nor false"
+    expected = _kind_of(record.family)
+    if expected and kind is not expected and not (kind is None and expected is CandidateKind.TEXT):
+        found = kind.value if kind else "nothing"
+        yield f"a candidate of {record.family} is a {expected.value}, but the record has {found}"
+    if kind is CandidateKind.WORKSPACE and raw["candidate_workspace"] != f"sha256:{digest}":
+        yield "'candidate_workspace' is not the digest of the candidate"
+    if kind is CandidateKind.TEXT and not record.candidate_redacted:
+        text = (record.candidate_text or "").encode("utf-8", "surrogatepass")
+        if hashlib.sha256(text).hexdigest() != digest:
+            yield "'candidate_text' is not the sealed candidate, although 'candidate_redacted' is false"
+
+
+def _kind_of(family: str) -> CandidateKind | None:
+    """Return the kind of a family's candidates, ``TEXT`` for code, too; ``None`` for a family of another package."""
+    if family not in plugins.own_names(ExtensionKind.FAMILY):
+        return None
+    kind = CANDIDATE_KINDS.get(family, CandidateKind.TEXT)
+    return CandidateKind.TEXT if kind is CandidateKind.CODE else kind
+
+
+def _recorded_changes(record: RecordedTask) -> set[str]:
+    """Return the digest of the paths that a recorded patch changes; empty if redaction may have hidden some.
+
+    Raises :class:`PatchError` for something else than a patch.
+    """
+    text = record.candidate_text or ""
+    if record.candidate_redacted and text.endswith("more characters]"):  # files that did not fit were left out
+        return set()
+    try:
+        patches = parse(text.encode("utf-8", "surrogatepass")) if text else []
+    except PatchError:
+        if record.candidate_redacted:
+            return set()
+        raise
+    return {_digest_of({_shown_path(patch.new): patch.kind is ChangeKind.DELETE for patch in patches})}
+
+
+def _sealed_changes(sealed: SealedCandidate) -> dict[str, bool]:
+    return {file.path: file.removed for file in sealed.files}
+
+
+def _shown_path(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")
+
+
+def _digest_of(changes: dict[str, bool]) -> str:
+    """Return a digest of changed paths, each with whether it was removed."""
+    return hashlib.sha256(repr(sorted(changes.items())).encode("utf-8")).hexdigest()

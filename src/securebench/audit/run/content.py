@@ -1,0 +1,124 @@
+"""Whether the records of a run agree with its description, with themselves, and with each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.results.record import VerificationStatus, assurance_of
+from securebench.strict_input.faults import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.audit.run.report import RunCheck
+    from securebench.results.record_files import RecordLine
+    from securebench.results.recorded_task import RecordedTask
+    from securebench.results.run_header import RunHeader
+
+_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pack": ("tasks",),
+    "harness": ("env",),
+    "framework": (),
+    "executor": (),
+    "agent": ("integrity",),
+}
+"""Sections of ``decisive`` that each record repeats in its provenance, and the keys in them that may differ."""
+
+
+class ContentChecks:
+    """Compares each record with ``run.json``, and with the other records of its task."""
+
+    def __init__(self, check: RunCheck, header: RunHeader) -> None:
+        self._check, self._header = check, header
+        self._tasks: dict[str, tuple[object, ...]] = {}
+        """Family, tags and row of each task."""
+        self._number = 0
+
+    def add(self, line: RecordLine) -> None:
+        """Check one record."""
+        record = line.record
+        self._number += 1
+        for problem in (*_against_header(record, self._header), *_against_itself(record)):
+            self._check.add(problem, line.name, line.number)
+        row = record.provenance.get("row")
+        common = (record.family, record.tags, repr(row) if isinstance(row, dict) else None)
+        if self._tasks.setdefault(record.task_id, common) != common:
+            message = f"family, tags or row differ from those of another trial of {shown(record.task_id)}"
+            self._check.add(message, line.name, line.number)
+
+    def finish(self) -> None:
+        """Check what only all records together show."""
+        header = self._header
+        families = Counter(str(family) for family, *_ in self._tasks.values())
+        planned = header.planned_families
+        for family, number in families.items() if planned else ():
+            if number > planned.get(family, 0):
+                self._check.add(f"{number} tasks of {shown(family)} have records, planned: {planned.get(family, 0)}")
+        if planned and sum(planned.values()) != header.planned_tasks:
+            self._check.add("'information.planned_families' does not add up to 'planned_tasks'", "run.json")
+        closing = header.closing
+        if closing and closing.ending == "finished" and closing.counts["not_run"]:
+            self._check.add(f"the run finished, but {closing.counts['not_run']} trials were not run", "run.json")
+        self._check.text = f"{self._number} records of {len(self._tasks)} tasks agree with run.json and each other"
+
+
+def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
+    """Yield how a record differs from the description of its run."""
+    for name, left_out in _SECTIONS.items():
+        own, found = header.decisive.get(name), record.provenance.get(name)
+        if _without(own, left_out) != _without(found, left_out):
+            yield f"'provenance.{name}' is not that of the run"
+    sandbox, driver = _object(header.decisive.get("sandbox")), _object(record.provenance.get("driver"))
+    for own_name, name in (("driver", "name"), ("runtime", "runtime"), ("weaker", "weaker")):
+        if sandbox.get(own_name) != driver.get(name):
+            yield f"'provenance.driver.{name}' is not that of the run"
+    image = _object(record.provenance.get("image"))
+    reference, image_id = image.get("reference"), image.get("id")
+    if not (isinstance(reference, str) and isinstance(image_id, str)) or image_id not in (
+        "",
+        header.images.get(reference),
+    ):
+        yield "its image is not one of the run"
+    own = _object(header.decisive.get("verifiers")).get(record.family)
+    yield from _against_verifier(record, _object(own) if own is not None else None)
+
+
+def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield how a record contradicts the verifier that the run has for its family; ``own`` is ``None`` without one."""
+    found, family = record.provenance.get("verifier"), shown(record.family)
+    if own is None:
+        if found is not None:
+            yield f"the run has no verifier for {family}"
+        if record.verifier is not None:
+            yield "it has a verdict, although the run has no verifier for its family"
+        return
+    wanted = {"family": record.family, "version": own.get("version"), "extension": own.get("extension")}
+    if any(_object(found).get(key) != value for key, value in wanted.items()):
+        yield "'provenance.verifier' is not that of the run"
+    if record.status is VerificationStatus.PENDING:
+        yield f"its status is 'pending', although the run has a verifier for {family}"
+
+
+def _against_itself(record: RecordedTask) -> Iterator[str]:
+    """Yield what a record says that cannot be true."""
+    if (record.verifier is None) is not (record.assurance is None):
+        yield "'assurance' and the verifier's output do not occur together"
+    if record.status is VerificationStatus.PASSED and record.verifier is None:
+        yield "it passed without a verifier's output"
+    if record.verifier is not None and record.assurance is not None:
+        try:
+            rests_on = assurance_of(record.verifier.metadata)
+        except (ValueError, KeyError, TypeError):
+            rests_on = None
+        if rests_on is not record.assurance:
+            yield f"'assurance' is {record.assurance.value!r}, but the verifier's metadata says otherwise"
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _without(value: Any, names: tuple[str, ...]) -> Any:
+    return {key: item for key, item in value.items() if key not in names} if isinstance(value, Mapping) else value

@@ -1,0 +1,118 @@
+"""Whether a run was made with a given pack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.errors import ConfigError
+from securebench.resources import REDACTED
+from securebench.results.pack_match import match_pack, match_row
+from securebench.results.provenance import json_digest
+from securebench.strict_input.faults import shown
+from securebench.tester_config import TaskSelection
+from securebench.tester_run.selection import select_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.audit.run.report import RunCheck
+    from securebench.benchmark_pack import BenchmarkPack
+    from securebench.results.commitment import Commitment
+    from securebench.results.record_files import RecordLine
+    from securebench.results.recorded_task import RecordedTask
+    from securebench.results.run_header import RunHeader
+    from securebench.tasks import SecureBenchTask
+
+
+class PackChecks:
+    """Compares ``run.json`` and each record with a pack. Without a commitment, hidden content is not compared."""
+
+    def __init__(
+        self, check: RunCheck, header: RunHeader, pack: BenchmarkPack, commitment: Commitment | None = None
+    ) -> None:
+        """Compare the header. Raises :class:`ConfigError` if the pack is invalid."""
+        self._check, self._header, self._pack, self._commitment = check, header, pack, commitment
+        self._rows = {row.id: row for row in pack.rows}
+        self._number = 0
+        self._tasks = {task.id: task for task in compile_benchmark_pack(pack)}
+        self._compare_header()
+        planned = self._planned_tasks()
+        self._planned = {task.id for task in planned}
+        self._compare_plan(planned)
+
+    def add(self, line: RecordLine) -> None:
+        """Compare one record."""
+        self._number += 1
+        if problem := self._difference(line.record):
+            self._check.add(problem, line.name, line.number)
+
+    def finish(self) -> None:
+        """Say what was compared."""
+        hidden = "public and hidden content" if self._commitment else "public content"
+        left = "" if self._commitment else "; hidden content needs the run's commitment key"
+        self._check.text = f"{self._number} records agree with {self._pack.id}, {hidden}{left}"
+
+    def _compare_header(self) -> None:
+        pack, decisive = self._pack, self._header.decisive
+        if decisive.get("benchmark") != {"id": pack.id, "version": pack.version}:
+            self._check.add(
+                f"the run is of another benchmark or version than {shown(pack.id)} {pack.version}", "run.json"
+            )
+        match = match_pack(decisive.get("pack"), pack, self._commitment)
+        self._check.require(match.agrees, f"the pack has {match.value}", "run.json")
+        if self._header.pack_tasks != len(pack.rows):
+            message = f"the run's pack has {self._header.pack_tasks} tasks, this one {len(pack.rows)}"
+            self._check.add(message, "run.json")
+
+    def _planned_tasks(self) -> tuple[SecureBenchTask, ...]:
+        """Return the tasks of the pack that the run selected; without a valid selection, all."""
+        tasks = tuple(self._tasks.values())
+        try:
+            return select_tasks(tasks, _selection(self._header.selection))
+        except (ConfigError, TypeError) as error:
+            self._check.add(f"the run's selection does not fit the pack: {error}", "run.json")
+            return tasks
+
+    def _compare_plan(self, planned: tuple[SecureBenchTask, ...]) -> None:
+        header = self._header
+        if header.planned_tasks != len(planned):
+            message = f"the run planned {header.planned_tasks} tasks; its selection has {len(planned)} in this pack"
+            self._check.add(message, "run.json")
+        if header.planned_families and header.planned_families != Counter(task.task_type for task in planned):
+            self._check.add("the planned tasks are of other families than in this pack", "run.json")
+        if self._commitment is not None:
+            digest = json_digest([[task.id, self._commitment.to(task.row_digest)] for task in planned])
+            is_same = header.information.get("planned_digest") == digest
+            self._check.require(is_same, "'information.planned_digest' is not that of this pack", "run.json")
+
+    def _difference(self, record: RecordedTask) -> str:
+        """Return how a record differs from the pack; empty if it does not."""
+        name = shown(record.task_id)
+        task = self._tasks.get(record.task_id)
+        if task is None:
+            return f"the pack has no task {name}"
+        if record.task_id not in self._planned:
+            return f"the run did not select the task {name}"
+        if record.family != task.task_type:
+            return f"task {name} is of the family {task.task_type}, not {shown(record.family)}"
+        match = match_row(record.provenance.get("row"), self._rows[record.task_id], self._commitment)
+        if not match.agrees:
+            return f"the row of task {name} has {match.value}"
+        is_same = len(record.tags) == len(task.tags) and all(
+            found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
+        )
+        return "" if is_same else f"task {name} has other tags"
+
+
+def _selection(criteria: Mapping[str, Any]) -> TaskSelection:
+    """Return the selection in ``run.json``, which is untrusted. Raises ``TypeError``."""
+    given: dict[str, Any] = {}
+    for name, value in criteria.items():
+        is_number = name in {"shuffle", "limit"}
+        items = value if isinstance(value, list) else [value]
+        if is_number is isinstance(value, list) or not all(type(one) is (int if is_number else str) for one in items):
+            raise TypeError(f"{name!r} has the wrong type")
+        given[name] = value if is_number else tuple(items)
+    return TaskSelection(**given)

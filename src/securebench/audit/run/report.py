@@ -1,0 +1,142 @@
+"""What was checked in a run directory, and the exit code that says which kind of check failed first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from securebench.resources import JsonValue
+
+MAX_PROBLEMS: Final = 20
+"""Problems of one check that are reported. The rest are counted."""
+
+_MAX_MESSAGE: Final = 500
+
+
+class CheckKind(IntEnum):
+    """The kinds of checks, in the order in which a failure decides the exit code, which is their value."""
+
+    BYTES = 10
+    """Files can be read, and are written as SecureBench writes them."""
+    CHAIN = 11
+    """No record was changed, removed, added or moved."""
+    CLOSING = 12
+    """Records and files are those that the run was closed with."""
+    CANDIDATES = 13
+    """Sealed candidates are complete, unchanged, and those of the records."""
+    CONTENT = 14
+    """No record contradicts itself, other records or the description of the run."""
+    PACK = 15
+    """The run was made with a given pack."""
+    SIGNATURE = 16
+    """The run was signed, with a given key."""
+    CLOSED = 17
+    """The run has ended in an orderly way."""
+    FORMAT = 18
+    """The run is in the format that can be verified."""
+
+
+class CheckState(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    FAILED = "FAILED"
+    NOT_CHECKED = "not checked"
+
+
+class CheckProblem(NamedTuple):
+    """A problem that a check found. ``file`` is relative to the run directory, ``line`` counts from 1."""
+
+    message: str
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line) if part)
+        return f"{place}: {self.message}" if place else self.message
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the problem as JSON."""
+        return {"message": self.message, "file": self.file or None, "line": self.line or None}
+
+
+@dataclass(slots=True)
+class RunCheck:
+    """One check. It holds unless a problem was added, or it was skipped."""
+
+    name: str
+    kind: CheckKind
+    text: str = ""
+    """What was checked, with numbers."""
+    problems: list[CheckProblem] = field(default_factory=list)
+    """The first :data:`MAX_PROBLEMS`."""
+    found: int = 0
+    """The number of all problems."""
+    skipped: str = ""
+    """Why it was not checked."""
+
+    def add(self, message: str, file: str = "", line: int = 0) -> None:
+        """Add a problem. ``message`` may contain untrusted text; ``line`` counts from 1."""
+        self.found += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(CheckProblem(message[:_MAX_MESSAGE], file, line))
+
+    def require(self, condition: object, message: str, file: str = "", line: int = 0) -> None:
+        """Add a problem unless ``condition`` is true."""
+        if not condition:
+            self.add(message, file, line)
+
+    @property
+    def state(self) -> CheckState:
+        """The result of the check."""
+        if self.found:
+            return CheckState.FAILED
+        return CheckState.NOT_CHECKED if self.skipped else CheckState.OK
+
+    @property
+    def summary(self) -> str:
+        """What was checked, or why it was not, or how many problems there are."""
+        if self.found:
+            return "1 problem" if self.found == 1 else f"{self.found} problems"
+        return self.skipped or self.text
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the check as JSON."""
+        return {
+            "name": self.name,
+            "kind": self.kind.name.lower(),
+            "state": self.state.value,
+            "text": self.summary,
+            "problems": [problem.to_json() for problem in self.problems],
+            "problem_count": self.found,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """All checks of one run. ``run_id`` and ``benchmark_id`` are empty if ``run.json`` cannot be read."""
+
+    run_id: str = ""
+    benchmark_id: str = ""
+    checks: Sequence[RunCheck]
+    signed_by: str = ""
+    """Who signed the run, if that was checked with success."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 if no check failed, otherwise the smallest :class:`CheckKind` that did."""
+        return min((check.kind.value for check in self.checks if check.state is CheckState.FAILED), default=0)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the report as JSON."""
+        return {
+            "run_id": self.run_id or None,
+            "benchmark_id": self.benchmark_id or None,
+            "exit_code": self.exit_code,
+            "signed_by": self.signed_by or None,
+            "checks": [check.to_json() for check in self.checks],
+        }

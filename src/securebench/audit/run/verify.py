@@ -1,0 +1,302 @@
+"""Check whether a run directory from a stranger is what the run wrote.
+
+Every check runs, also after another one failed, as far as it still can. Nothing but the files of the run is read, and
+no link is followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from securebench.audit.run.candidates import CandidateChecks
+from securebench.audit.run.content import ContentChecks
+from securebench.audit.run.pack import PackChecks
+from securebench.audit.run.report import CheckKind, RunCheck, RunReport
+from securebench.errors import ConfigError
+from securebench.results.attestation import check_signature, check_sigstore_bundle
+from securebench.results.commitment import KEY_FILE, Commitment
+from securebench.results.egress_log import EGRESS_LOG, MAX_BYTES
+from securebench.results.lock import is_locked
+from securebench.results.read import RecordedRun
+from securebench.results.record import TaskRecord
+from securebench.results.record_files import RecordFiles
+from securebench.results.run_files import JOURNAL, SUPERSEDED
+from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
+from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from securebench.benchmark_pack import BenchmarkPack
+    from securebench.results.record_files import RecordLine
+    from securebench.results.run_header import RunHeader
+    from securebench.signing.keys import PublicKey
+    from securebench.signing.sigstore_bundle import SigstoreIdentity
+
+_MAX_DAMAGED: Final = 1000
+"""After this many problems in records, the rest of them is not read."""
+
+_EGRESS_ROOM: Final = 16 * 1024 * 1024
+"""Bytes. The log may become a little larger than its limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a run is compared with. ``commitment`` is the run's, to compare hidden content with that of the pack."""
+
+    pack: BenchmarkPack | None = None
+    commitment: Commitment | None = None
+    other_packs: bool = False
+    """The run may be one of another pack, as in a suite."""
+    public_key: PublicKey | None = None
+    """Who must have signed the run."""
+    identity: SigstoreIdentity | None = None
+    """Who must have signed the run through Sigstore."""
+
+
+class _TooManyProblemsError(Exception):
+    """The rest of the records is not worth reading."""
+
+
+class _Checks(NamedTuple):
+    """All checks, in the order in which they are reported."""
+
+    header: RunCheck
+    records: RunCheck
+    chain: RunCheck
+    root: RunCheck
+    counts: RunCheck
+    files: RunCheck
+    candidates: RunCheck
+    candidate_records: RunCheck
+    trajectories: RunCheck
+    content: RunCheck
+    pack: RunCheck
+    signature: RunCheck
+    closed: RunCheck
+    format: RunCheck
+
+
+def _new_checks() -> _Checks:
+    kinds = {
+        "header": CheckKind.BYTES,
+        "records": CheckKind.BYTES,
+        "chain": CheckKind.CHAIN,
+        "root": CheckKind.CLOSING,
+        "counts": CheckKind.CLOSING,
+        "files": CheckKind.CLOSING,
+        "candidates": CheckKind.CANDIDATES,
+        "candidate_records": CheckKind.CANDIDATES,
+        "trajectories": CheckKind.CANDIDATES,
+        "content": CheckKind.CONTENT,
+        "pack": CheckKind.PACK,
+        "signature": CheckKind.SIGNATURE,
+        "closed": CheckKind.CLOSED,
+        "format": CheckKind.FORMAT,
+    }
+    return _Checks(*(RunCheck(name, kinds[name]) for name in _Checks._fields))
+
+
+def verify_run(directory: Path, evidence: Evidence) -> RunReport:
+    """Check the run in ``directory``.
+
+    Raises :class:`ConfigError`: ``run-missing`` if it is not a run directory, or for an invalid pack.
+    """
+    return _Verification(directory.resolve(), evidence).report()
+
+
+class _Verification:
+    """The checks of one run."""
+
+    def __init__(self, directory: Path, evidence: Evidence) -> None:
+        self._directory = directory
+        self._evidence = evidence
+        self.checks = _new_checks()
+        self._signed_by = ""
+        self._sizes = Counter[str]()
+        """The bytes of all valid lines in each file of records."""
+        self._kinds = {
+            "chain-broken": self.checks.chain,
+            "closing-mismatch": self.checks.counts,
+            "record-foreign": self.checks.content,
+        }
+
+    def report(self) -> RunReport:
+        """Run all checks."""
+        header = self._read_header()
+        if header is None:
+            for check in self.checks:
+                check.skipped = f"{HEADER} cannot be read"
+            return RunReport(checks=self.checks)
+        self._check_closing(header)
+        self._check_records(header)
+        self._check_files(header)
+        self._check_signatures(header)
+        return RunReport(
+            run_id=header.run_id,
+            benchmark_id=header.benchmark_id,
+            checks=self.checks,
+            signed_by=self._signed_by,
+        )
+
+    def _read_header(self) -> RunHeader | None:
+        """Read ``run.json`` as other commands do, but continue if it was changed after the run was closed."""
+        check = self.checks.header
+        try:
+            header = read_header(self._directory, older=True, check_root=False)
+        except ConfigError as error:
+            check.add(error.message.replace(f"{self._directory}/", ""), HEADER)
+            return None
+        if header is None:
+            if not os.path.lexists(self._directory / JOURNAL):
+                raise ConfigError(
+                    f"{self._directory} is not a run directory: it has no {HEADER}",
+                    code="run-missing",
+                    hint="give the --output-dir of a run",
+                )
+            check.add("it is missing", HEADER)
+            return None
+        check.text = f"{HEADER} is valid, in format {header.version}"
+        return header
+
+    def _check_closing(self, header: RunHeader) -> None:
+        """Check what the header says about itself."""
+        closing, closed = header.closing, self.checks.closed
+        if header.version < HEADER_VERSION:
+            message = f"the run was written in format {header.version}, which has no chain: it cannot be verified"
+            self.checks.format.add(message, HEADER)
+            for check in (self.checks.chain, self.checks.root, self.checks.counts, self.checks.files, closed):
+                check.skipped = f"format {header.version} does not have it"
+            return
+        self.checks.format.text = f"the run was written in format {header.version}, the current one"
+        if closing is None:
+            active = is_locked(self._directory)
+            why = "a run is writing to it" if active else "the run was killed; 'securebench run --resume' closes it"
+            closed.add(f"the run is not closed: {why}", HEADER)
+            for check in (self.checks.root, self.checks.counts, self.checks.files):
+                check.skipped = "the run is not closed"
+            return
+        closed.text = f"the run {closing.ending} and was closed at {closing.closed_at}"
+        self.checks.root.require(header.root == closing.root, "'closing.root' is not the hash of this file", HEADER)
+        self.checks.root.text = f"{HEADER} hashes to {closing.root}"
+        count = closing.counts
+        counted = ", ".join(f"{count[name]} {name.replace('_', ' ')}" for name in count if count[name])
+        self.checks.counts.text = f"{closing.records} records, as the run was closed with: {counted or 'none'}"
+
+    def _check_records(self, header: RunHeader) -> None:
+        """Read all records once, and pass each to the checks that look at it."""
+        checks = self.checks
+        candidates = CandidateChecks(checks.candidates, checks.candidate_records, checks.trajectories)
+        content = ContentChecks(checks.content, header)
+        pack = self._pack_checks(header)
+        observers = [candidates.add, content.add, *([pack.add] if pack else [])]
+        files = RecordFiles(self._directory, header, on_problem=self._note)
+        number = 0
+        try:
+            for line in files:
+                number += 1
+                self._sizes[line.name] += len(line.data)
+                if header.version >= HEADER_VERSION:
+                    self._check_form(line)
+                for observe in observers:
+                    observe(line)
+        except _TooManyProblemsError:
+            checks.records.add(f"there are more problems than {_MAX_DAMAGED}: the rest of the records was not read")
+        checks.records.text = f"{number} records are valid, and written as SecureBench writes them"
+        checks.chain.text = f"{number} records, each with the hash of the one before it; none is missing"
+        candidates.finish(self._directory, is_closed=header.closing is not None)
+        content.finish()
+        if pack:
+            pack.finish()
+
+    def _note(self, error: ConfigError) -> None:
+        """Note a problem that reading the records found. The kind of the check follows from its code."""
+        check = self._kinds.get(error.code, self.checks.records)
+        place = error.problems[0].location
+        file = Path(place.file).name if place else ""
+        check.add(error.message, file, (place.line or 0) if place else 0)
+        if sum(check.found for check in self.checks) > _MAX_DAMAGED:
+            raise _TooManyProblemsError
+
+    def _check_form(self, line: RecordLine) -> None:
+        """Check that the line is, byte for byte, what SecureBench writes for its content."""
+        record = line.record
+        try:
+            written = TaskRecord.from_record(record.raw).line(record.sequence, record.raw["previous"])
+        except (ValueError, TypeError, KeyError) as error:
+            self.checks.records.add(f"invalid record: {error}", line.name, line.number)
+            return
+        if written != line.data:
+            message = "it is not written in the way in which SecureBench writes it"
+            self.checks.records.add(message, line.name, line.number)
+
+    def _pack_checks(self, header: RunHeader) -> PackChecks | None:
+        check, evidence = self.checks.pack, self._evidence
+        if evidence.pack is None:
+            check.skipped = "no pack was given (--pack)"
+            return None
+        if evidence.other_packs and evidence.pack.id != header.benchmark_id:
+            check.skipped = f"this run is of another benchmark than {evidence.pack.id}"
+            return None
+        commitment = evidence.commitment
+        if commitment is None and os.path.lexists(self._directory / KEY_FILE):
+            try:
+                commitment = Commitment.read(self._directory)
+            except ConfigError as error:
+                check.add(error.message.replace(f"{self._directory}/", ""))
+        return PackChecks(check, header, evidence.pack, commitment)
+
+    def _check_files(self, header: RunHeader) -> None:
+        """Compare the logs with the digests in the closing."""
+        check, closing = self.checks.files, header.closing
+        if closing is None:
+            return
+        for name in (JOURNAL, SUPERSEDED, EGRESS_LOG):
+            expected = closing.files.get(name)
+            if expected is None:
+                is_new = os.path.lexists(self._directory / name)
+                check.require(not is_new, "the run was closed without this file", name)
+                continue
+            try:
+                with open_regular(self._directory / name, "log of the run") as file:
+                    # A larger file is another one, and hashing it could take hours: it may be sparse.
+                    limit = MAX_BYTES + _EGRESS_ROOM if name == EGRESS_LOG else self._sizes[name]
+                    is_large = os.fstat(file.fileno()).st_size > limit
+                    found = "" if is_large else hashlib.file_digest(file, "sha256").hexdigest()
+            except ConfigError as error:
+                check.add(error.message, name)
+                continue
+            check.require(found == expected, "it is not the file that the run was closed with", name)
+        check.text = f"{', '.join(closing.files) or 'no files'}: the digests are those of the closing"
+
+    def _check_signatures(self, header: RunHeader) -> None:
+        """Check the signatures that the evidence names, and otherwise whether a signature is one of this run."""
+        check, run = self.checks.signature, RecordedRun(self._directory, header)
+        key, identity = self._evidence.public_key, self._evidence.identity
+        unchecked: list[str] = []
+        try:
+            if key or os.path.lexists(self._directory / ENVELOPE_FILE):
+                key_id = check_signature(run, key)
+                if key:
+                    self._signed_by = f"key {key.fingerprint}"
+                else:
+                    unchecked.append(f"the run names the key {key_id} (--key checks who signed it)")
+            if identity:
+                check_sigstore_bundle(run, identity)
+                self._signed_by = identity.identity
+            elif os.path.lexists(self._directory / BUNDLE_FILE):
+                unchecked.append("the run has a Sigstore bundle (--identity and --issuer check it)")
+        except ConfigError as error:
+            if error.code in {"extra-missing", "sigstore-failed"}:  # this machine cannot check it
+                raise
+            self._signed_by = ""
+            place = error.problems[0].location
+            check.add(error.message, Path(place.file).name if place else "")
+        if self._signed_by:
+            check.text = f"the run is signed by {self._signed_by}"
+        else:
+            check.skipped = "; ".join(unchecked) or "the run is not signed"

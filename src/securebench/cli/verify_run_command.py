@@ -1,0 +1,158 @@
+"""``securebench verify-run``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.audit.run.report import RunReport
+    from securebench.audit.run.verify import Evidence
+
+_COLOURS: Final[Mapping[str, str]] = {"ok": "green", "not checked": "yellow", "FAILED": "red"}
+
+
+@click.command(name="verify-run", short_help="Check a run directory: is it what the run wrote?")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--pack", type=click.Path(path_type=Path), help="Check that the run was made with this pack.")
+@click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
+@click.option(
+    "--commitment-key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The run's commitment key, to compare hidden content, too.  [default: commitment.key in DIR, if any]",
+)
+@click.option(
+    "--key", metavar="KEY", type=click.Path(path_type=Path), help="Check that this public key signed the run."
+)
+@click.option("--identity", metavar="NAME", help="Check that this identity signed the run through Sigstore.")
+@click.option("--issuer", metavar="URL", help="Who identified it to Sigstore.")
+@click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
+def command(directory: Path, *, as_json: bool, **options: Any) -> None:
+    r"""Check whether the run in DIR is what the run wrote, and print a line for each check.
+
+    DIR is the directory of a run or a suite, or a bundle. Only its files are read: there is no need for a network, for
+    sandboxes, or for the machine that made the run.
+
+    \b
+    securebench verify-run results
+    securebench verify-run results.tar.zst --pack my-pack --key author.pub
+
+    Exit codes: 0 all checks hold; otherwise the first kind of check that failed: 10 files are damaged, 11 the chain of
+    records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16 the signature, 17 the run was
+    not closed, 18 it has an older format. 1: DIR or an option cannot be used.
+    """
+    evidence = _evidence(**options)
+    with _opened(directory) as root:
+        reports = _reports(root, evidence)
+    code = min((report.exit_code for report in reports.values() if report.exit_code), default=0)
+    if as_json:
+        click.echo(json.dumps(_as_json(reports, code), indent=2))
+    else:
+        for path, report in reports.items():
+            _print(report, path)
+    sys.exit(code)
+
+
+def _evidence(
+    pack: Path | None,
+    tasks: Path | None,
+    commitment_key: Path | None,
+    key: Path | None,
+    identity: str | None,
+    issuer: str | None,
+) -> Evidence:
+    """Return what the options name. Raises :class:`ConfigError` for a pack or a key that cannot be used."""
+    from securebench.audit.run.verify import Evidence
+    from securebench.cli.pack_argument import load_pack
+    from securebench.cli.signing_options import passphrase_of
+    from securebench.results.commitment import Commitment
+    from securebench.signing.key_files import load_public
+    from securebench.signing.sigstore_bundle import SigstoreIdentity
+
+    if pack is None and (tasks or commitment_key):
+        raise click.UsageError("--tasks and --commitment-key need --pack PACK")
+    if bool(identity) is not bool(issuer):
+        raise click.UsageError("--identity and --issuer need each other")
+    return Evidence(
+        pack=load_pack(pack, tasks) if pack else None,
+        commitment=Commitment.read_file(commitment_key) if commitment_key else None,
+        public_key=load_public(key, passphrase_of(key, None)) if key else None,
+        identity=SigstoreIdentity(identity, issuer) if identity and issuer else None,
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Path]:
+    """Give the directory to check: ``path``, or what was in a bundle."""
+    from securebench.audit.run.bundle_file import unpacked_bundle
+
+    if path.is_file():
+        with unpacked_bundle(path) as directory:
+            yield directory
+    else:
+        yield path
+
+
+def _reports(directory: Path, evidence: Evidence) -> dict[str, RunReport]:
+    """Return the report of the run under an empty path, or those of the runs of a suite by their paths in it."""
+    from securebench.audit.run.verify import verify_run
+    from securebench.results.suite import read_suite, started_runs
+
+    suite = read_suite(directory)
+    if suite is None:
+        return {"": verify_run(directory, evidence)}
+    of_suite = replace(evidence, other_packs=True)
+    return {path: verify_run(run, of_suite) for path, run in started_runs(directory, suite).items()}
+
+
+def _as_json(reports: Mapping[str, RunReport], code: int) -> dict[str, Any]:
+    if list(reports) == [""]:
+        return reports[""].to_json()
+    return {"exit_code": code, "runs": [{"path": path, **report.to_json()} for path, report in reports.items()]}
+
+
+def _print(report: RunReport, path: str) -> None:
+    """Print a line for each check, and below it what is wrong: in columns on a terminal, with tabs elsewhere."""
+    from securebench.printable import printable_line
+
+    if path:
+        click.echo(click.style(printable_line(path), bold=True))
+    is_terminal = sys.stdout.isatty()
+    for check in report.checks:
+        state, name, text = check.state.value, check.name.replace("_", " "), printable_line(check.summary)
+        if is_terminal:
+            click.echo(f"{click.style(f'{state:<12}', fg=_COLOURS[state])} {name:<18} {text}")
+        else:
+            click.echo(f"{state}\t{name}\t{text}")
+        for problem in check.problems:
+            click.echo(f"    {printable_line(str(problem))}")
+        if more := check.found - len(check.problems):
+            click.echo(f"    ... and {more} more")
+    click.echo(printable_line(_verdict(report)))
+
+
+def _verdict(report: RunReport) -> str:
+    """Return what the checks together show, and what they do not."""
+    from securebench.audit.run.report import CheckKind
+
+    if report.exit_code == CheckKind.CLOSED:
+        return "The run is not complete: nothing is wrong so far, but records may be missing at its end."
+    if report.exit_code == CheckKind.FORMAT:
+        return "The run cannot be verified: an older version of SecureBench wrote it."
+    if report.exit_code:
+        return "Do not use this run as evidence."
+    if report.signed_by:
+        return f"This is what the run wrote, signed by {report.signed_by}."
+    return (
+        "All files agree with each other. Without a signature this does not show who made the run: anyone who had the"
+        " directory could have written all of it again, with other verdicts."
+    )

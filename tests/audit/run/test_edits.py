@@ -1,0 +1,303 @@
+"""Edits of a finished run by somebody who wants another score: verify-run catches and names each.
+
+The numbers are those of the list of edits that an earlier version accepted. Each is made in two ways: plainly, and by
+a forger who chains and closes the run again with the code of SecureBench. What such a forger changes consistently only
+a signature shows.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from audit.run.made_runs import copy_of, edit_lines, failed, make_run, rebuild, verify
+from securebench.results.run_files import JOURNAL
+from securebench.results.run_header import HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Records = list[dict[str, Any]]
+    Change = Callable[[Records], object]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a finished run, next to its pack."""
+    return make_run(tmp_path_factory.mktemp("made") / "run")
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    """Return a copy of the run that may be changed, next to its pack."""
+    copy_of(original.parent / "pack", tmp_path / "pack")
+    return copy_of(original, tmp_path / "results")
+
+
+def test_the_run_itself_is_right(run: Path) -> None:
+    """Nothing fails, with and without the pack, and a copy is as good as the original."""
+    for with_pack in (True, False):
+        report = verify(run, with_pack=with_pack)
+        assert failed(report) == {}
+        assert report.exit_code == 0
+
+
+def _failure(records: Records) -> dict[str, Any]:
+    return next(record for record in records if record["verification_status"] == "failed")
+
+
+def _pass_it(record: dict[str, Any]) -> None:
+    record |= {"verification_status": "passed", "passed": True, "score": 1.0}
+    for name in ("failure_reason", "failure_phase", "failure_message"):
+        record.pop(name)
+
+
+def _contradict(record: dict[str, Any]) -> None:
+    record |= {"verification_status": "passed", "passed": True}
+
+
+def _into(section: str, **values: Any) -> Change:
+    """Change values in the provenance of the first failure."""
+    return lambda records: _failure(records)["provenance"][section].update(values)
+
+
+def _as(**values: Any) -> Change:
+    """Change values of the first failure."""
+    return lambda records: _failure(records).update(values)
+
+
+def _add_unknown(records: Records) -> None:
+    record = json.loads(json.dumps(records[0]))
+    record["task_id"] = "pack/unknown"
+    records.append(record)
+
+
+def _to_pending(records: Records) -> None:
+    record = _failure(records)
+    _pass_it(record)
+    for name in ("passed", "score", "assurance", "verifier_stdout", "verifier_stderr", "verifier_metadata"):
+        record.pop(name)
+    record["verification_status"] = "pending"
+
+
+def _to_error(records: Records) -> None:
+    record = _failure(records)
+    for name in ("passed", "score", "assurance", "verifier_stdout", "verifier_stderr", "verifier_metadata"):
+        record.pop(name)
+    record |= {"verification_status": "error", "failure_reason": "engine_unavailable", "failure_phase": "verify"}
+
+
+OTHER = "ab" * 32
+EDITS: dict[str, tuple[Change, int, str]] = {
+    "1 failed to passed": (lambda records: _pass_it(_failure(records)), 11, "'previous' is not the hash of the record"),
+    "2 passed, with its failure": (lambda records: _contradict(_failure(records)), 10, "contradicts the status"),
+    "3 a score of 9.5": (_as(score=9.5), 10, "'score' is 9.5"),
+    "4 version 99": (_as(record_version=99), 10, "'record_version'"),
+    "5 sequence doubled": (_as(sequence=0), 11, "are not in the order of their sequence numbers"),
+    "5 sequence negative": (_as(sequence=-1), 10, "'sequence' is negative: -1"),
+    "6 lines swapped": (list.reverse, 11, "are not in the order of their sequence numbers"),
+    "7 another run": (_as(run_id="other"), 11, "'previous' is not the hash of the record"),
+    "7 another pack": (_into("pack", public_digest=OTHER), 11, "'previous' is not the hash of the record"),
+    "7 another harness": (_into("harness", digest=OTHER), 11, "'previous' is not the hash of the record"),
+    "7 another image": (_into("image", id=f"sha256:{OTHER}"), 11, "'previous' is not the hash of the record"),
+    "7 another row": (_into("row", public_digest=OTHER), 11, "'previous' is not the hash of the record"),
+    "8 an unknown task": (_add_unknown, 10, "has no trial '1' in this run"),
+    "9 another family": (_as(task_type="tool_call"), 11, "'previous' is not the hash of the record"),
+    "10 failed to pending": (_to_pending, 11, "'previous' is not the hash of the record"),
+    "11 failed to error": (_to_error, 11, "'previous' is not the hash of the record"),
+    "11 a line deleted": (
+        lambda records: records.remove(_failure(records)),
+        11,
+        "with the sequence number 1 is missing",
+    ),
+    "13 candidate text": (_as(candidate_text="right"), 11, "'previous' is not the hash of the record"),
+    "13 candidate digest": (_as(candidate_digest=OTHER), 11, "'previous' is not the hash of the record"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_record_is_caught_and_named(run: Path, name: str) -> None:
+    """The exit code is that of the kind of problem, and a problem has the file, the line and the reason."""
+    change, code, reason = EDITS[name]
+    edit_lines(run, change)
+    report = verify(run)
+    problems = [problem for found in failed(report).values() for problem in found]
+    assert report.exit_code == code, problems
+    assert [problem for problem in problems if reason in problem and ".jsonl:" in problem], problems
+    assert f"{JOURNAL}: it is not the file that the run was closed with" in problems
+
+
+FORGED: dict[str, tuple[Change, int, str]] = {
+    "2": (lambda records: _contradict(_failure(records)), 10, "contradicts the status"),
+    "3": (_as(score=9.5), 10, "'score' is 9.5"),
+    "4": (_as(record_version=99), 10, "'record_version'"),
+    "7 another run": (_as(run_id="other"), 14, "expected run_id 'run', got 'other'"),
+    "7 another benchmark": (_as(benchmark_id="other"), 14, "expected benchmark_id 'pack', got 'other'"),
+    "7 another pack": (_into("pack", public_digest=OTHER), 14, "'provenance.pack' is not that of the run"),
+    "7 another harness": (_into("harness", digest=OTHER), 14, "'provenance.harness' is not that of the run"),
+    "7 another image": (_into("image", id=f"sha256:{OTHER}"), 14, "its image is not one of the run"),
+    "7 other settings": (lambda records: records[0]["provenance"].update(run=OTHER), 14, "'provenance.run'"),
+    "7 another framework": (_into("framework", digest=OTHER), 14, "'provenance.framework' is not that of the run"),
+    "7 another driver": (_into("driver", runtime="runsc"), 14, "'provenance.driver.runtime' is not that of the run"),
+    "7 another verifier": (_into("verifier", version="0"), 14, "'provenance.verifier' is not that of the run"),
+    "8 an unknown task": (_add_unknown, 10, "'closing.counts.not_run' is not a number"),
+    "9 another family": (_as(task_type="tool_call"), 14, "the run has no verifier for 'tool_call'"),
+    "10 failed to pending": (_to_pending, 14, "its status is 'pending', although the run has a verifier"),
+    "11 a line deleted": (
+        lambda records: records.remove(_failure(records)),
+        14,
+        "the run finished, but 1 trials were not run",
+    ),
+    "13 candidate text": (_as(candidate_text="right"), 13, "'candidate_text' is not the sealed candidate"),
+    "13 candidate digest": (_as(candidate_digest=OTHER), 13, "'candidate_text' is not the sealed candidate"),
+    "13 no candidate": (_as(candidate_text=None), 13, "the candidate is text, but the record does not have it"),
+    "another assurance": (_as(assurance="exit_code"), 14, "the verifier's metadata says otherwise"),
+    "another trial": (_as(trial=2), 10, "has no trial '2' in this run"),
+    "a second attempt": (lambda records: records[0]["provenance"].update(attempt=2), 11, "this is attempt 1"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_record_is_caught_and_named(run: Path, name: str) -> None:
+    """A contradiction shows, although the chain and the closing are those of the changed records."""
+    change, code, reason = FORGED[name]
+    rebuild(run, change)
+    report = verify(run)
+    problems = [problem for found in failed(report).values() for problem in found]
+    assert report.exit_code == code, problems
+    assert [problem for problem in problems if reason in problem], problems
+
+
+def test_a_forger_who_changes_everything_consistently_needs_the_pack_or_a_signature_to_be_caught(run: Path) -> None:
+    """Edit 1, chained and closed again: without a signature nothing is wrong with it, and the report says so."""
+    rebuild(run, lambda records: _pass_it(_failure(records)))
+    report = verify(run, with_pack=True)
+    assert report.exit_code == 0
+    signature = next(check for check in report.checks if check.name == "signature")
+    assert signature.state.value == "not checked"
+    rebuild(run, lambda records: records[0].update(tags=["easy"]))
+    assert "has other tags" in failed(verify(run, with_pack=True))["pack"][0]
+
+
+OF_PACK: dict[str, tuple[Change, str]] = {
+    "another task": (lambda records: _rename(records[0]), "the pack has no task 'pack/new'"),
+    "another family": (lambda records: records[0].update(task_type="browser_task"), "is of the family short_answer"),
+    "another row": (lambda records: records[0]["provenance"]["row"].update(public_digest=OTHER), "other public"),
+    "another answer": (lambda records: records[0]["provenance"]["row"].update(commitment=OTHER), "other hidden"),
+    "other tags": (lambda records: records[0].update(tags=["easy"]), "has other tags"),
+}
+
+
+def _rename(record: dict[str, Any]) -> None:
+    record["task_id"] = "pack/new"
+
+
+@pytest.mark.parametrize("name", OF_PACK)
+def test_what_is_not_of_the_pack_is_caught(run: Path, name: str) -> None:
+    """8, 9 and 7: with the pack, ids, families, rows and tags are compared with its own."""
+    change, reason = OF_PACK[name]
+    rebuild(run, change)
+    report = verify(run, with_pack=True)
+    assert [problem for problem in failed(report)["pack"] if reason in problem], failed(report)
+    assert report.exit_code in {14, 15}
+
+
+def _edit(run: Path, *path: str, to: object) -> None:
+    content = json.loads((run / HEADER).read_bytes())
+    section = content
+    for name in path[:-1]:
+        section = section[name]
+    section[path[-1]] = to
+    (run / HEADER).write_bytes((json.dumps(content, indent=2) + "\n").encode("ascii"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("created_at",),
+        ("nonce",),
+        ("information", "config_digest"),
+        ("information", "planned_digest"),
+        ("information", "engine", "version"),
+        ("decisive", "harness", "digest"),
+        ("closing", "closed_at"),
+    ],
+)
+def test_a_changed_header_is_caught(run: Path, path: tuple[str, ...]) -> None:
+    """14: every value of run.json is covered by the root hash, also what affects nothing."""
+    _edit(run, *path, to="2020")
+    report = verify(run)
+    assert "run.json: 'closing.root' is not the hash of this file" in failed(report)["root"]
+    assert report.exit_code in {11, 12}
+
+
+def test_a_header_that_is_not_closed_any_more_is_caught(run: Path) -> None:
+    """Whoever removes the closing has a run that was not closed, and whoever removes the header has none."""
+    content = json.loads((run / HEADER).read_bytes())
+    del content["closing"]
+    (run / HEADER).write_bytes((json.dumps(content, indent=2) + "\n").encode("ascii"))
+    assert verify(run).exit_code == 17
+    (run / HEADER).unlink()
+    assert verify(run).exit_code == 10
+
+
+def test_duplicate_keys_are_caught(run: Path) -> None:
+    """12: two readers could use different values."""
+    path = run / JOURNAL
+    path.write_bytes(path.read_bytes().replace(b'"passed": false', b'"passed": false, "passed": true', 1))
+    report = verify(run)
+    assert report.exit_code == 10
+    assert (
+        "candidates.jsonl:2: the journal is damaged: invalid record: duplicate key 'passed'"
+        in failed(report)["records"]
+    )
+
+
+def test_changed_candidates_are_caught(run: Path) -> None:
+    """13: a changed, a missing and an added file, and a missing directory."""
+    files = sorted((run / "candidates").iterdir())
+    files[0].chmod(0o600)
+    files[0].write_text("other")
+    report = verify(run)
+    assert report.exit_code == 13
+    assert f"candidates/{files[0].name}: the sealed candidate was altered" in failed(report)["candidates"][0]
+    files[0].unlink()
+    (run / "candidates" / OTHER).write_text("more")
+    assert failed(verify(run))["candidates"] == [
+        f"candidates/{files[0].name}: the sealed candidate is missing",
+        f"candidates/{OTHER}: no record names this file",
+    ]
+    for path in (run / "candidates").iterdir():
+        path.unlink()
+    (run / "candidates").rmdir()
+    assert len(failed(verify(run))["candidates"]) == 2
+
+
+def test_a_changed_trajectory_is_caught_and_a_missing_one_is_reported(run: Path) -> None:
+    """Trajectories are the agents' own reports: they may be left out, but not changed."""
+    first, *others = sorted((run / "trajectories").iterdir())
+    for path in others:
+        path.unlink()
+    report = verify(run)
+    assert report.exit_code == 0
+    assert next(c for c in report.checks if c.name == "trajectories").text.endswith("5 are missing, which is allowed")
+    first.write_text("{}\n")
+    assert verify(run).exit_code == 13
+
+
+def test_a_superseded_record_that_is_removed_or_changed_is_caught(run: Path) -> None:
+    """11: a retry cannot be made to look like a first attempt."""
+    saved = (run / "superseded.jsonl").read_bytes()
+    (run / "superseded.jsonl").unlink()
+    report = verify(run)
+    assert report.exit_code == 11
+    assert "the record with the sequence number" in failed(report)["chain"][0]
+    (run / "superseded.jsonl").write_bytes(saved.replace(b"attempt", b"attempx", 1))
+    assert verify(run).exit_code != 0
+    rebuild(run, lambda _: None)
+    (run / "superseded.jsonl").unlink()
+    rebuild(run)
+    assert "this is attempt 1 at task" in failed(verify(run))["chain"][0]

@@ -1,0 +1,162 @@
+"""Signed runs: what a forger without the key can change, and what verify-run says about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from audit.run.made_runs import copy_of, failed, make_run, rebuild, verify
+from audit.run.mutations import FILES, flips
+from securebench.errors import ConfigError
+from securebench.results.attestation import sign_run
+from securebench.results.read import read_run
+from securebench.results.run_files import JOURNAL
+from securebench.signing.keys import PrivateKey
+from securebench.signing.signers import ENVELOPE_FILE, KeySigner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY, OTHER = PrivateKey.new(), PrivateKey.new()
+
+
+def sign(directory: Path, key: PrivateKey = KEY) -> None:
+    """Sign a run."""
+    sign_run(read_run(directory), KeySigner(key))
+
+
+def code(directory: Path) -> int:
+    """Return the exit code of verify-run with the key of the author."""
+    try:
+        return verify(directory, public_key=KEY.public).exit_code
+    except ConfigError:
+        return 1
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a signed run."""
+    directory = make_run(tmp_path_factory.mktemp("made") / "run")
+    sign(directory)
+    return directory
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    """Return a copy of the signed run that may be changed."""
+    return copy_of(original, tmp_path / "run")
+
+
+def _pass_all(records: list[dict[str, object]]) -> None:
+    passed = next(record for record in records if record["verification_status"] == "passed")
+    for record in records:
+        if record["verification_status"] == "failed":
+            record |= {"verification_status": "passed", "passed": True, "score": 1.0}
+            record["verifier_metadata"] = passed["verifier_metadata"]
+            for name in ("failure_reason", "failure_phase", "failure_message"):
+                record.pop(name)
+
+
+def test_a_signed_run_is_right(run: Path) -> None:
+    """The report names the key. Without the key, the statement is compared, but not the signature."""
+    report = verify(run, public_key=KEY.public)
+    assert failed(report) == {}
+    assert report.exit_code == 0
+    assert report.signed_by == f"key {KEY.public.fingerprint}"
+    alone = verify(run)
+    signature = next(check for check in alone.checks if check.name == "signature")
+    assert (alone.exit_code, alone.signed_by, signature.state.value) == (0, "", "not checked")
+    assert KEY.public.id in signature.summary
+
+
+def test_a_forger_who_rebuilds_everything_fails_at_the_signature(run: Path) -> None:
+    """Chain, closing and root are made again with our own code after verdicts were changed: 16, and nothing else."""
+    rebuild(run, _pass_all)
+    report = verify(run, public_key=KEY.public)
+    assert list(failed(report)) == ["signature"]
+    assert "run.json is not the file that was signed" in failed(report)["signature"][0]
+    assert report.exit_code == 16
+    assert verify(run).exit_code == 16
+
+
+def test_a_forger_cannot_sign_again_with_another_key(run: Path) -> None:
+    """The run is then signed, but not by its author."""
+    rebuild(run, _pass_all)
+    sign(run, OTHER)
+    assert verify(run).exit_code == 0
+    report = verify(run, public_key=KEY.public)
+    assert report.exit_code == 16
+    assert "not signed with this key" in failed(report)["signature"][0]
+
+
+def test_a_forger_cannot_remove_the_signature(run: Path) -> None:
+    """A run that should be signed and is not is no better than one with a wrong signature."""
+    (run / ENVELOPE_FILE).unlink()
+    assert code(run) == 16
+    assert verify(run).exit_code == 0
+
+
+def test_a_signature_of_another_run_does_not_fit(run: Path, tmp_path: Path) -> None:
+    """Not even that of the same author for the same pack."""
+    other = make_run(tmp_path / "other")
+    sign(other)
+    shutil.copy(other / ENVELOPE_FILE, run / ENVELOPE_FILE)
+    assert code(run) == 16
+    assert verify(run).exit_code == 16
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "empty"])
+def test_a_signature_is_a_regular_file(run: Path, kind: str) -> None:
+    """Nothing else is opened."""
+    path = run / ENVELOPE_FILE
+    moved = path.rename(run / "moved")
+    if kind == "link":
+        path.symlink_to(moved)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.touch()
+    assert code(run) == 16
+
+
+@pytest.mark.parametrize("name", [*FILES, ENVELOPE_FILE])
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_no_flipped_byte_is_overlooked(run: Path, name: str, is_rebuilt: bool) -> None:
+    """A sample of all bytes: also if chain, closing and root are made again afterwards, where that is possible."""
+    original = (run / name).read_bytes()
+    for at, data in flips(original, 60):
+        (run / name).write_bytes(data)
+        if is_rebuilt:
+            try:
+                rebuild(run)
+            except (ValueError, KeyError, TypeError, ConfigError):
+                continue  # the changed line is no record, and the forger gives up
+        assert code(run) != 0, (name, at)
+        if is_rebuilt:
+            for other in FILES:
+                shutil.copy(run.parent / "saved" / other, run / other)
+    (run / name).write_bytes(original)
+
+
+@pytest.fixture(autouse=True)
+def saved(run: Path) -> None:
+    """Keep a copy of the files that a forger rebuilds."""
+    (run.parent / "saved").mkdir()
+    for name in FILES:
+        shutil.copy(run / name, run.parent / "saved" / name)
+
+
+def test_every_rebuilt_change_of_a_verdict_fails(run: Path) -> None:
+    """Each record, with each other status."""
+    for at in range(len((run / JOURNAL).read_bytes().splitlines())):
+        for change in ({"passed": True, "score": 1.0, "verification_status": "passed"}, {"tags": ["x"]}, {"trial": 2}):
+            rebuild(run, lambda records, at=at, change=change: records[at].update(change))  # type: ignore[misc]
+            assert code(run) != 0
+            for name in FILES:
+                shutil.copy(run.parent / "saved" / name, run / name)
+    assert code(run) == 0

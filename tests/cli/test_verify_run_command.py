@@ -1,0 +1,208 @@
+"""``securebench verify-run``."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from audit.run.made_runs import copy_of, edit_lines, make_run
+from securebench.cli import cli
+from securebench.errors import ConfigError
+from securebench.fs.zstd import zstd
+from securebench.results.attestation import sign_run
+from securebench.results.commitment import KEY_FILE
+from securebench.results.read import read_run
+from securebench.results.suite import RecordedSuite, write_suite
+from securebench.signing.key_files import create_key, load_signer
+from securebench.signing.signers import KeySigner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from click.testing import Result
+
+
+def verify_run(*arguments: object) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(cli, ["verify-run", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a finished run, next to its pack."""
+    return make_run(tmp_path_factory.mktemp("made") / "run")
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    """Return a copy of the run."""
+    return copy_of(original, tmp_path / "results")
+
+
+def states(done: Result) -> dict[str, str]:
+    """Return the state of each check in plain output."""
+    return {parts[1]: parts[0] for line in done.stdout.splitlines() if len(parts := line.split("\t")) == 3}
+
+
+def test_each_check_has_a_line_and_an_unsigned_run_is_called_one(run: Path) -> None:
+    """The last line says what the checks do not show."""
+    done = verify_run(run)
+    assert done.exit_code == 0, done.output
+    assert states(done) == {
+        **dict.fromkeys(("header", "records", "chain", "root", "counts", "files"), "ok"),
+        **dict.fromkeys(("candidates", "candidate records", "trajectories", "content"), "ok"),
+        **dict.fromkeys(("pack", "signature"), "not checked"),
+        **dict.fromkeys(("closed", "format"), "ok"),
+    }
+    assert "chain\t7 records, each with the hash of the one before it; none is missing" in done.stdout
+    assert "Without a signature this does not show who made the run" in done.stdout.splitlines()[-1]
+
+
+def test_problems_are_listed_below_their_check(run: Path) -> None:
+    """With file and line; the exit code is that of the first kind that failed."""
+    edit_lines(run, lambda records: records[0].update(score=9.5))
+    done = verify_run(run)
+    assert done.exit_code == 10
+    lines = done.stdout.splitlines()
+    at = lines.index("FAILED\trecords\t1 problem")
+    assert lines[at + 1].startswith("    candidates.jsonl:1: ")
+    assert lines[-1] == "Do not use this run as evidence."
+
+
+def test_everything_that_is_given_is_checked(run: Path, original: Path, tmp_path: Path) -> None:
+    """Pack, commitment key and signature."""
+    create_key(tmp_path / "key")
+    key = load_signer(tmp_path / "key", bytes)
+    sign_run(read_run(run), KeySigner(key))
+    (run / KEY_FILE).rename(tmp_path / "commitment")
+    done = verify_run(run, "--pack", original.parent / "pack", "--key", tmp_path / "key.pub")
+    assert done.exit_code == 0, done.output
+    assert "public content; hidden content needs the run's commitment key" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"This is what the run wrote, signed by key {key.public.fingerprint}."
+    options = ("--pack", original.parent / "pack", "--commitment-key", tmp_path / "commitment")
+    assert "public and hidden content" in verify_run(run, *options).stdout
+    create_key(tmp_path / "other")
+    assert verify_run(run, "--key", tmp_path / "other.pub").exit_code == 16
+
+
+def test_the_report_for_programs(run: Path) -> None:
+    """It has the same content as the lines, and nothing else on standard output."""
+    report = json.loads(verify_run(run, "--json").stdout)
+    assert {name: report[name] for name in ("run_id", "benchmark_id", "exit_code", "signed_by")} == {
+        "run_id": "run",
+        "benchmark_id": "pack",
+        "exit_code": 0,
+        "signed_by": None,
+    }
+    assert [check["name"] for check in report["checks"]][:3] == ["header", "records", "chain"]
+    edit_lines(run, lambda records: records[0].update(score=9.5))
+    done = verify_run(run, "--json")
+    assert done.exit_code == json.loads(done.stdout)["exit_code"] == 10
+    (failed,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "records"]
+    assert (failed["kind"], failed["state"], failed["problem_count"]) == ("bytes", "FAILED", 1)
+    assert (failed["problems"][0]["file"], failed["problems"][0]["line"]) == ("candidates.jsonl", 1)
+
+
+def test_a_suite_is_checked_run_by_run(run: Path, original: Path, tmp_path: Path) -> None:
+    """The exit code is that of the first kind of failure in any run. The pack is compared with its own runs only."""
+    suite = tmp_path / "suite"
+    copy_of(run, suite / "pack" / "one")
+    edit_lines(copy_of(run, suite / "pack" / "two"), list.reverse)
+    write_suite(suite, RecordedSuite("all", {"pack/one": {}, "pack/two": {}, "pack/three": {}}))
+    done = verify_run(suite, "--pack", original.parent / "pack")
+    assert done.exit_code == 11
+    assert [line for line in done.stdout.splitlines() if line.startswith("pack/")] == ["pack/one", "pack/two"]
+    report = json.loads(verify_run(suite, "--json").stdout)
+    assert [(one["path"], one["exit_code"]) for one in report["runs"]] == [("pack/one", 0), ("pack/two", 11)]
+    assert report["exit_code"] == 11
+    manifest = copy_of(original.parent / "pack", tmp_path / "other") / "manifest.yaml"
+    manifest.write_text("id: other\nversion: 1\n")
+    (suite / "suite.json").write_bytes((suite / "suite.json").read_bytes().replace(b"pack/two", b"pack/tw0"))
+    assert verify_run(suite, "--pack", tmp_path / "other").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--tasks", "x"), ("--commitment-key", "x"), ("--identity", "me"), ("--issuer", "https://issuer.example")],
+)
+def test_options_that_need_each_other(run: Path, options: tuple[str, str]) -> None:
+    """A wrong use is not a verdict on the run."""
+    assert verify_run(run, *options).exit_code == 2
+
+
+def test_what_is_no_run_is_an_error(tmp_path: Path, run: Path) -> None:
+    """And so is an option that names nothing usable: the exit code is 1, which no check has."""
+    for arguments in ((tmp_path / "none",), (tmp_path,), (run, "--pack", tmp_path), (run, "--key", tmp_path / "none")):
+        done = verify_run(*arguments)
+        assert isinstance(done.exception, ConfigError), done.output
+
+
+def test_control_characters_in_a_run_are_escaped(run: Path) -> None:
+    """What a stranger wrote is not obeyed by a terminal."""
+    edit_lines(run, lambda records: records[0].update(run_id="\x1b[2J\x1b]0;title\x07", task_id="\u202e\n\r"))
+    done = verify_run(run)
+    assert done.exit_code != 0
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(done.stdout)
+
+
+def _archive(*members: tuple[str, bytes | None, dict[str, object]]) -> bytes:
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w") as archive:
+        for name, data, fields in members:
+            member = tarfile.TarInfo(name)
+            member.type = tarfile.REGTYPE if data is not None else tarfile.DIRTYPE
+            member.size = len(data or b"")
+            for field, value in fields.items():
+                setattr(member, field, value)
+            archive.addfile(member, io.BytesIO(data or b""))
+    return output.getvalue()
+
+
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "no archive": b"x" * 100_000,
+    "an empty archive": _archive(),
+    "a path upwards": _archive(("run", None, {}), ("run/../../../tmp/evil", b"x", {})),
+    "an absolute path": _archive(("/tmp/evil", b"x", {})),
+    "a link": _archive(("run", None, {}), ("run/run.json", None, {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"})),
+    "a hard link": _archive(("run", None, {}), ("run/a", None, {"type": tarfile.LNKTYPE, "linkname": "/etc/passwd"})),
+    "a FIFO": _archive(("run", None, {}), ("run/run.json", None, {"type": tarfile.FIFOTYPE})),
+    "a device": _archive(("run", None, {}), ("run/run.json", None, {"type": tarfile.CHRTYPE})),
+    "a file twice": _archive(("run", None, {}), ("run/run.json", b"{}", {}), ("run/run.json", b"", {})),
+    "a file in a file": _archive(("run", b"", {}), ("run/run.json", b"{}", {})),
+    "no directory": _archive(("run/run.json", b"{}", {})),
+    "two directories": _archive(("one", None, {}), ("two", None, {})),
+    "a deep path": _archive(("/".join("abcdefghij"), b"x", {})),
+    "a strange name": _archive(("run", None, {}), ("run/\x1b[2J", b"x", {})),
+    "cut off": _archive(("run", None, {}), ("run/run.json", b"{}" * 1000, {}))[:1500],
+}
+
+
+@pytest.mark.parametrize("pack", [bytes, zstd.compress], ids=["tar", "zstd"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_bundle_is_refused(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    """Nothing is written outside of the private directory, which is removed."""
+    (tmp_path / "bundle.tar.zst").write_bytes(pack(HOSTILE[name]))
+    done = verify_run(tmp_path / "bundle.tar.zst")
+    assert isinstance(done.exception, ConfigError), done.output
+    assert done.exception.code == "bundle-damaged"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle.tar.zst"]
+
+
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits of archives hold for bundles."""
+    from securebench.audit.run import bundle_file
+    from securebench.fs.archives import ArchiveLimits
+
+    monkeypatch.setattr(bundle_file, "_LIMITS", ArchiveLimits(bytes=100_000))
+    data = _archive(("run", None, {}), ("run/run.json", bytes(1_000_000), {}))
+    (tmp_path / "bundle.tar.zst").write_bytes(zstd.compress(data))
+    done = verify_run(tmp_path / "bundle.tar.zst")
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.code == "bundle-damaged"
