@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
 from securebench.egress import connection as connection_module
 from securebench.egress.gateway import PROXY_PORT, RELAY_PORT, Gateway
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import EgressError
+from securebench.testing.egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from egress_world import World
     from securebench.resources import JsonValue
+    from securebench.testing.egress_world import EgressWorld
 
 PLAN = EgressPlan(domains=(HOST,))
 CANARY = "sk-canary-4e1f"
@@ -43,7 +43,7 @@ RELAY = RelayPlan(
 
 
 @pytest.fixture
-def outside() -> Iterator[World]:
+def outside() -> Iterator[EgressWorld]:
     """Return a world in which the one host can be reached."""
     with world(HOST) as made:
         yield made
@@ -73,7 +73,7 @@ def await_end(process: int) -> None:
         time.sleep(0.01)
 
 
-def test_a_session_reports_what_it_was_used_for(outside: World) -> None:
+def test_a_session_reports_what_it_was_used_for(outside: EgressWorld) -> None:
     """Its report counts decisions by reason and by host, and all bytes; closing it again says the same."""
     with outside.gateway.open(TrialId("task"), PLAN) as session:
         port = port_of(session)
@@ -103,7 +103,7 @@ def test_a_plan_makes_ports_and_variables() -> None:
     gateway.close()
 
 
-def test_ports_are_served_as_often_as_there_are_containers(outside: World) -> None:
+def test_ports_are_served_as_often_as_there_are_containers(outside: EgressWorld) -> None:
     """Each command of a sandbox may have a network of its own, and a forwarded port in each."""
     with outside.gateway.open(TrialId("task"), PLAN) as session:
         for _ in range(3):
@@ -112,7 +112,7 @@ def test_ports_are_served_as_often_as_there_are_containers(outside: World) -> No
                 assert connection.recv(4) == b"ping"
 
 
-def test_a_port_owns_the_listener_that_it_is_given(outside: World) -> None:
+def test_a_port_owns_the_listener_that_it_is_given(outside: EgressWorld) -> None:
     """Nothing is left open here, and the end of a session closes what the process has."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -124,7 +124,7 @@ def test_a_port_owns_the_listener_that_it_is_given(outside: World) -> None:
         socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
 
 
-def test_the_end_of_a_session_ends_its_connections(outside: World) -> None:
+def test_the_end_of_a_session_ends_its_connections(outside: EgressWorld) -> None:
     """A tunnel does not outlive its session, and its end is in the log by then. Other sessions go on."""
     with outside.gateway.open(TrialId("other"), PLAN) as other:
         session = outside.gateway.open(TrialId("task"), PLAN)
@@ -140,7 +140,7 @@ def test_the_end_of_a_session_ends_its_connections(outside: World) -> None:
     assert outside.decisions(2)[-1] == ("closed", "session_closed")
 
 
-def test_a_port_of_a_session_that_has_ended_is_shut(outside: World) -> None:
+def test_a_port_of_a_session_that_has_ended_is_shut(outside: EgressWorld) -> None:
     """A container that comes late finds nobody, and nothing hangs."""
     session = outside.gateway.open(TrialId("task"), PLAN)
     session.close()
@@ -148,7 +148,7 @@ def test_a_port_of_a_session_that_has_ended_is_shut(outside: World) -> None:
         assert ask(port_of(session), b"GET / HTTP/1.1\r\n\r\n") == b""
 
 
-def test_forty_sessions_at_once_are_served(outside: World) -> None:
+def test_forty_sessions_at_once_are_served(outside: EgressWorld) -> None:
     """Forty tasks talk through one process at the same time, each with a report of its own."""
     started = threading.Barrier(40)
 
@@ -167,7 +167,7 @@ def test_forty_sessions_at_once_are_served(outside: World) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at a process that cannot be dumped")
-def test_no_descriptor_is_left_after_many_sessions(outside: World) -> None:
+def test_no_descriptor_is_left_after_many_sessions(outside: EgressWorld) -> None:
     """Sessions, forwarded ports, tunnels and whole gateways leave no descriptor behind, here or in the process."""
 
     def use() -> None:
@@ -229,14 +229,14 @@ def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:
     gateway.close()
 
 
-def test_a_plan_that_cannot_be_served_harms_no_other(outside: World) -> None:
+def test_a_plan_that_cannot_be_served_harms_no_other(outside: EgressWorld) -> None:
     """A domain that is none fails its own session, and names no other reason than that."""
     with pytest.raises(EgressError, match="cannot open a session for this task"):
         outside.gateway.open(TrialId("bad"), EgressPlan(domains=("127.0.0.1",)))
     outside.gateway.open(TrialId("good"), PLAN).close()
 
 
-def test_a_plan_that_is_too_large_is_refused(outside: World) -> None:
+def test_a_plan_that_is_too_large_is_refused(outside: EgressWorld) -> None:
     """More domains than a frame holds are refused before anything is sent."""
     with pytest.raises(EgressError, match="too large"):
         outside.gateway.open(TrialId("bad"), EgressPlan(domains=tuple(f"{n}.{'a' * 60}.test" for n in range(3000))))
@@ -271,7 +271,7 @@ def test_the_death_of_the_process_is_noticed_at_once() -> None:
         assert not late.is_set(), "it is closed"
 
 
-def test_who_asks_late_hears_of_a_death_at_once(outside: World) -> None:
+def test_who_asks_late_hears_of_a_death_at_once(outside: EgressWorld) -> None:
     """A session that is open when its process has died already says so to whoever asks."""
     session = outside.gateway.open(TrialId("task"), PLAN)
     os.kill(process_of(outside.gateway), signal.SIGKILL)
@@ -286,7 +286,7 @@ def test_who_asks_late_hears_of_a_death_at_once(outside: World) -> None:
         session.close()
 
 
-def test_after_a_death_the_next_session_has_a_new_process(outside: World) -> None:
+def test_after_a_death_the_next_session_has_a_new_process(outside: EgressWorld) -> None:
     """The tasks after a death are served again."""
     with suppress(EgressError), outside.gateway.open(TrialId("task"), PLAN):
         os.kill(process_of(outside.gateway), signal.SIGKILL)
@@ -297,7 +297,7 @@ def test_after_a_death_the_next_session_has_a_new_process(outside: World) -> Non
         assert connection.recv(4) == b"ping"
 
 
-def test_a_process_that_hangs_is_killed(outside: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hangs_is_killed(outside: EgressWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped, it answers nobody: it counts as dead after a time, and nobody waits for ever."""
     monkeypatch.setattr(connection_module, "_ANSWER_SECONDS", 0.5)
     session = outside.gateway.open(TrialId("task"), PLAN)
@@ -308,7 +308,7 @@ def test_a_process_that_hangs_is_killed(outside: World, monkeypatch: pytest.Monk
     await_end(process)
 
 
-def test_a_closed_gateway_serves_nobody(outside: World) -> None:
+def test_a_closed_gateway_serves_nobody(outside: EgressWorld) -> None:
     """Closing ends the process, also of sessions that are open, and can be repeated."""
     session = outside.gateway.open(TrialId("task"), PLAN)
     process = process_of(outside.gateway)
@@ -320,7 +320,7 @@ def test_a_closed_gateway_serves_nobody(outside: World) -> None:
             use()
 
 
-def test_an_error_on_its_way_is_not_replaced(outside: World) -> None:
+def test_an_error_on_its_way_is_not_replaced(outside: EgressWorld) -> None:
     """What went wrong inside a session is what is told, not that the gateway died too."""
 
     def fail() -> None:
@@ -332,7 +332,7 @@ def test_an_error_on_its_way_is_not_replaced(outside: World) -> None:
         fail()
 
 
-def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: World) -> None:
+def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: EgressWorld) -> None:
     """Decisions that nobody could write down leave a session without evidence: it ends in an error."""
 
     def log(line: Mapping[str, JsonValue]) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
-from egress_world import Server, echo, hello_world
 from real_agents.runs import APIS, CANARY, MODEL, PROGRAMS, Agent, in_world, run_here, short_answers
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.egress.rules import ProxyRules
+from securebench.testing.egress_world import LoopbackServer, echo, hello_world
 from securebench.testing.provider import ScriptedProvider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, Targets
 from securebench.testing.provider.scripts import attack_budget, attack_everything
@@ -49,7 +49,7 @@ def outside() -> Iterator[Outside]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(ALLOWED_HOST).configure_cert(context)
     with ExitStack() as stack, _service() as (port, visits):
-        tls, plain = Server(echo, context), Server(hello_world)
+        tls, plain = LoopbackServer(echo, context), LoopbackServer(hello_world)
         stack.callback(tls.close)
         stack.callback(plain.close)
         names = {ALLOWED_HOST: ("127.0.0.1",)}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import docker
 import docker.errors
 
-from securebench.engine.client import refusal
-from securebench.errors import ImageError
+from securebench.engine.client import connect, refusal
+from securebench.errors import EngineError, ImageError, InfrastructureError
 from securebench.images.reference import is_image_id
 from securebench.images.store.archive import add_archive
 from securebench.images.store.index import ImageSource, Origin
+
+_log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS: Final = 3600
 """An engine sends nothing while it reads or writes a large image."""
@@ -63,6 +66,22 @@ def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: 
             error = error or str(event.get("error", ""))
     if error:
         raise refusal(f"load the image {reference}", error.strip(), ImageError)
+
+
+def remove_from_any_engine(reference: str) -> None:
+    """Remove ``reference`` from this machine's engine. Nothing happens if there is no engine or it lacks the image."""
+    try:
+        engine = connect()
+    except EngineError:
+        return
+    try:
+        if inspect(engine, reference) is not None:
+            with engine.doing(f"remove the image {reference}"):
+                engine.client.remove_image(reference, force=True)
+    except InfrastructureError as error:
+        _log.warning("the image %s was not removed: %s", reference, error.message)
+    finally:
+        engine.close()
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_hellos import hello
-from egress_world import HOST
 from securebench.egress.proxy.decisions import Ledger, ProxyAttempt, Reason
 from securebench.egress.proxy.request import UnreadableError, end_to_end, read
 from securebench.egress.proxy.server import Proxy
 from securebench.egress.rules import Caps, ProxyRules
+from securebench.testing.egress_world import HOST
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_hellos import EARLY_DATA, ENCRYPTED, hello
-from egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
 from securebench.egress.model import EgressPlan
 from securebench.egress.rules import Caps
+from securebench.testing.egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from egress_world import World
     from securebench.egress.gateway import EgressSession
+    from securebench.testing.egress_world import EgressWorld
 
 OTHER = "evil.example.test"
 INSIDE = {
@@ -39,14 +39,14 @@ PLAN = EgressPlan(domains=(HOST, "xn--bcher-kva.test", *INSIDE))
 
 
 @pytest.fixture(scope="module")
-def outside() -> Iterator[World]:
+def outside() -> Iterator[EgressWorld]:
     """Return a world with two hosts, of which the agent may reach one, and names that lead inside."""
     with world(HOST, OTHER, f"sub.{HOST}", addresses=INSIDE) as made:
         yield made
 
 
 @pytest.fixture
-def session(outside: World) -> Iterator[EgressSession]:
+def session(outside: EgressWorld) -> Iterator[EgressSession]:
     """Return a session for :data:`PLAN`, with an empty log."""
     outside.log.clear()
     with outside.gateway.open(TrialId("task"), PLAN) as opened:
@@ -59,7 +59,7 @@ def port(session: EgressSession) -> int:
     return port_of(session)
 
 
-def refused(outside: World, port: int, request: str) -> tuple[int, str]:
+def refused(outside: EgressWorld, port: int, request: str) -> tuple[int, str]:
     """Send a request that must not be served, and return the status that it got, and the reason in the log."""
     before = outside.tls.connections, outside.plain.connections
     answer = ask(port, request.encode("latin-1"))
@@ -88,7 +88,7 @@ def get(url: str, host: str = HOST, more: str = "") -> str:
 
 
 @pytest.mark.parametrize("host", [HOST, f"sub.{HOST}"])
-def test_an_allowed_host_and_its_subdomains_are_reached(outside: World, port: int, host: str) -> None:
+def test_an_allowed_host_and_its_subdomains_are_reached(outside: EgressWorld, port: int, host: str) -> None:
     """A tunnel to the domain, and to what is below it, carries TLS end to end."""
     with secured(port, outside.trust, host) as connection:
         connection.sendall(b"ping")
@@ -96,7 +96,7 @@ def test_an_allowed_host_and_its_subdomains_are_reached(outside: World, port: in
 
 
 @pytest.mark.parametrize("target", [f"{HOST.upper()}:443", f"{HOST}.:443"])
-def test_case_and_the_last_dot_of_a_name_make_no_difference(outside: World, port: int, target: str) -> None:
+def test_case_and_the_last_dot_of_a_name_make_no_difference(outside: EgressWorld, port: int, target: str) -> None:
     """Another spelling of an allowed name is that name."""
     with outside.trust.wrap_socket(connected(port, target), server_hostname=HOST) as connection:
         connection.sendall(b"ping")
@@ -130,13 +130,13 @@ def test_case_and_the_last_dot_of_a_name_make_no_difference(outside: World, port
         (HOST, "port_refused"),
     ],
 )
-def test_a_tunnel_elsewhere_is_denied_and_logged(outside: World, port: int, target: str, reason: str) -> None:
+def test_a_tunnel_elsewhere_is_denied_and_logged(outside: EgressWorld, port: int, target: str, reason: str) -> None:
     """Another host, an address in any spelling, another port, a trick with either: 403, a reason, and no connection."""
     assert refused(outside, port, connect(target)) == (403, reason)
 
 
 @pytest.mark.parametrize("host", INSIDE)
-def test_a_name_that_leads_inside_is_denied_and_logged(outside: World, port: int, host: str) -> None:
+def test_a_name_that_leads_inside_is_denied_and_logged(outside: EgressWorld, port: int, host: str) -> None:
     """An allowed name with one address that is not public reaches nothing, whatever its other addresses."""
     assert refused(outside, port, connect(f"{host}:443")) == (403, "address_refused")
     assert ip_address(str(outside.log[0]["address"])) == ip_address(INSIDE[host][-1])
@@ -172,20 +172,20 @@ def test_a_name_that_leads_inside_is_denied_and_logged(outside: World, port: int
     ],
 )
 def test_a_request_elsewhere_is_denied_and_logged(
-    outside: World, port: int, request_text: str, status: int, reason: str
+    outside: EgressWorld, port: int, request_text: str, status: int, reason: str
 ) -> None:
     """Another host, a second host, another scheme or protocol, two lengths: refused before anything is connected to."""
     assert refused(outside, port, request_text) == (status, reason)
 
 
-def test_a_denial_says_what_would_have_to_be_allowed(outside: World, port: int) -> None:
+def test_a_denial_says_what_would_have_to_be_allowed(outside: EgressWorld, port: int) -> None:
     """Who is denied reads which name is lacking, and nothing of what is allowed."""
     answer = ask(port, connect(f"{OTHER}:443").encode()).decode()
     assert f"{OTHER} is not in allowed_domains" in answer
     assert HOST not in answer.replace(OTHER, "")
 
 
-def test_a_name_that_is_not_allowed_is_never_resolved(outside: World, port: int) -> None:
+def test_a_name_that_is_not_allowed_is_never_resolved(outside: EgressWorld, port: int) -> None:
     """No name server hears of names outside the allowed domains: nothing can be told by asking for them."""
     assert refused(outside, port, connect("secret.unknown.invalid:443")) == (403, "domain_not_allowed")
 
@@ -201,7 +201,9 @@ def test_a_name_that_is_not_allowed_is_never_resolved(outside: World, port: int)
         (b"SSH-2.0-x\r\n", "tls_required"),
     ],
 )
-def test_a_tunnel_for_something_else_is_denied_and_logged(outside: World, port: int, first: bytes, reason: str) -> None:
+def test_a_tunnel_for_something_else_is_denied_and_logged(
+    outside: EgressWorld, port: int, first: bytes, reason: str
+) -> None:
     """A tunnel to an allowed host that begins with TLS for another name, or with no TLS, carries nothing."""
     with connected(port) as connection:
         connection.sendall(first)
@@ -210,7 +212,7 @@ def test_a_tunnel_for_something_else_is_denied_and_logged(outside: World, port: 
     assert outside.log[0]["host"] == HOST
 
 
-def test_tls_to_an_address_has_no_name_and_is_denied(outside: World, port: int) -> None:
+def test_tls_to_an_address_has_no_name_and_is_denied(outside: EgressWorld, port: int) -> None:
     """Python's own TLS without a server's name is refused."""
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
@@ -230,7 +232,7 @@ def test_a_second_first_message_for_another_host_cuts_the_tunnel() -> None:
         assert other.decisions(2) == [("allowed", "allowed"), ("closed", "server_name_mismatch")]
 
 
-def test_a_message_in_small_pieces_is_waited_for(outside: World, port: int) -> None:
+def test_a_message_in_small_pieces_is_waited_for(outside: EgressWorld, port: int) -> None:
     """TLS through a client that sends a few bytes at a time is let through."""
     with connected(port) as connection:
         for at in range(0, len(hello(HOST)), 5):
@@ -239,7 +241,7 @@ def test_a_message_in_small_pieces_is_waited_for(outside: World, port: int) -> N
     assert outside.decisions()[0] == ("allowed", "allowed")
 
 
-def test_each_request_on_one_connection_is_judged(outside: World, port: int) -> None:
+def test_each_request_on_one_connection_is_judged(outside: EgressWorld, port: int) -> None:
     """After a request that was allowed, one for another host on the same connection is denied: so are redirects."""
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
         connection.sendall(get(f"http://{HOST}/one").encode())
@@ -249,14 +251,14 @@ def test_each_request_on_one_connection_is_judged(outside: World, port: int) -> 
     assert [reason for _, reason in outside.decisions(3)] == ["allowed", "done", "domain_not_allowed"]
 
 
-def test_pipelined_requests_are_judged_one_by_one(outside: World, port: int) -> None:
+def test_pipelined_requests_are_judged_one_by_one(outside: EgressWorld, port: int) -> None:
     """Two requests in one packet are two decisions."""
     both = get(f"http://{HOST}/one") + get(f"http://{OTHER}/two", OTHER)
     answer = ask(port, both.encode())
     assert answer.count(b"HTTP/1.1 200") == answer.count(b"HTTP/1.1 403") == 1
 
 
-def test_only_headers_for_the_server_reach_it(outside: World, port: int) -> None:
+def test_only_headers_for_the_server_reach_it(outside: EgressWorld, port: int) -> None:
     """What is for the proxy, or for the next neighbour, is taken off, also what Connection names; the rest stays."""
     more = "Proxy-Authorization: Basic c2VjcmV0\r\nProxy-Connection: x\r\nTE: trailers\r\nKeep-Alive: 1\r\n"
     named = "Connection: X-Mine, close\r\nX-Mine: 1\r\nX-Kept: 2\r\n"
@@ -271,7 +273,7 @@ def test_only_headers_for_the_server_reach_it(outside: World, port: int) -> None
     ]
 
 
-def test_bodies_go_both_ways(outside: World) -> None:
+def test_bodies_go_both_ways(outside: EgressWorld) -> None:
     """A chunked body is passed on as one, after the client was told to go on; so is an answer without a length."""
 
     def handle(connection: socket.socket) -> None:
@@ -330,7 +332,7 @@ def test_a_server_that_speaks_no_http_is_a_bad_gateway(answer: bytes) -> None:
         assert [reason for _, reason in other.decisions(2)] == ["allowed", "broken"]
 
 
-def test_a_host_without_a_server_is_a_failure_and_no_denial(outside: World, port: int) -> None:
+def test_a_host_without_a_server_is_a_failure_and_no_denial(outside: EgressWorld, port: int) -> None:
     """What cannot be reached is told apart from what may not be."""
     with world(HOST) as other, other.gateway.open(TrialId("task"), PLAN) as session:
         other.plain.close()
@@ -339,7 +341,7 @@ def test_a_host_without_a_server_is_a_failure_and_no_denial(outside: World, port
         assert other.decisions() == [("failed", "unreachable")]
 
 
-def test_a_name_without_an_address_is_a_failure(outside: World) -> None:
+def test_a_name_without_an_address_is_a_failure(outside: EgressWorld) -> None:
     """A name that nobody resolves is told apart from one that may not be reached."""
     with outside.gateway.open(TrialId("other"), EgressPlan(domains=("nobody.invalid",))) as session:
         answer = ask(port_of(session), connect("nobody.invalid:443").encode())
@@ -409,7 +411,7 @@ def test_what_is_logged_is_bounded_and_all_of_it_counted() -> None:
     assert report.hosts == {"a0.test": 1, "a1.test": 1, "a2.test": 1, "(others)": 5}
 
 
-def test_a_line_of_the_log_says_who_what_where_and_why(outside: World, port: int) -> None:
+def test_a_line_of_the_log_says_who_what_where_and_why(outside: EgressWorld, port: int) -> None:
     """Each decision is one flat object; the end of a connection says what went through."""
     with secured(port, outside.trust) as connection:
         connection.sendall(b"ping")

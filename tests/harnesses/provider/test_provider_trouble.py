@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from egress_world import port_of
 from provider_client import APIS, KEY, PATHS, request_of
 from securebench.egress.gateway import Gateway
 from securebench.egress.model import EgressPlan, RelayPlan
@@ -20,6 +19,7 @@ from securebench.harnesses.provider.codex_events import CodexEventParser
 from securebench.harnesses.provider.session import ProviderSession, ProviderSetup
 from securebench.limits import ProviderTimeouts
 from securebench.sandboxes.base import CommandResult
+from securebench.testing.egress_world import port_of
 from securebench.testing.provider import Fail, FaultPlan, Hang, Say, ScriptedProvider, always, numbered
 from securebench.trials import TrialId
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from egress_world import world
 from provider_client import APIS
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
+from securebench.testing.egress_world import world
 from securebench.testing.provider import Say, ScriptedProvider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, LOOT, Targets, attack
 from securebench.trials import TrialId

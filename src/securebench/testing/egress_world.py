@@ -1,22 +1,27 @@
-"""A small world outside of sandboxes, on loopback: servers that answer, and forwarded ports into a gateway."""
+"""Servers on loopback that stand for the world outside of sandboxes, and forwarded ports into a gateway."""
 
 from __future__ import annotations
 
+import datetime as dt
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from securebench.egress.gateway import Gateway
 from securebench.egress.rules import ProxyRules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from securebench.egress.gateway import EgressSession
     from securebench.egress.rules import Caps
@@ -42,7 +47,7 @@ def hello_world(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(head), head))
 
 
-class Server:
+class LoopbackServer:
     """A server of TCP on 127.0.0.1, or of TLS with ``context``: each connection is handled on a thread of its own."""
 
     def __init__(self, handle: Callable[[socket.socket], None], context: ssl.SSLContext | None = None) -> None:
@@ -75,14 +80,43 @@ class Server:
                 self._handle(secured)
 
 
+def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the context of a server with a new certificate for ``names``, and of a client that trusts only it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0] if names else "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(one) for one in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile() as file:  # the library reads keys from files only
+        file.write(private + certificate)
+        file.flush()
+        server.load_cert_chain(file.name)
+    return server, ssl.create_default_context(cadata=certificate.decode("ascii"))
+
+
 @dataclass
-class World:
+class EgressWorld:
     """A gateway, what it logged, a TLS server behind port 443 and a plain one behind port 80 of every name."""
 
     gateway: Gateway
     log: list[Mapping[str, JsonValue]]
-    tls: Server
-    plain: Server
+    tls: LoopbackServer
+    plain: LoopbackServer
     trust: ssl.SSLContext
 
     def decisions(self, lines: int = 1, task_id: str = "task") -> list[tuple[JsonValue, JsonValue]]:
@@ -104,19 +138,15 @@ def world(
     caps: Caps | None = None,
     addresses: Mapping[str, tuple[str, ...]] | None = None,
     bare: bool = False,
-) -> Iterator[World]:
+) -> Iterator[EgressWorld]:
     """Make a world in which ``names`` lead to its servers, and ``addresses`` say where other names lead.
 
     ``bare``: the server behind port 443 speaks no TLS, so that a test can say what is no TLS either.
     """
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*names).configure_cert(context)
-    trust = ssl.create_default_context()
-    authority.configure_trust(trust)
+    context, trust = tls_contexts(names)
     log: list[Mapping[str, JsonValue]] = []
     with ExitStack() as stack:
-        secure, open_to_all = Server(tls, None if bare else context), Server(plain)
+        secure, open_to_all = LoopbackServer(tls, None if bare else context), LoopbackServer(plain)
         stack.callback(secure.close)
         stack.callback(open_to_all.close)
         found = {**dict.fromkeys(names, ("127.0.0.1",)), **(addresses or {})}
@@ -124,7 +154,7 @@ def world(
         rules = ProxyRules(names=found, ports=ports, trusted=("127.0.0.1/32",))
         gateway = Gateway(log.append, rules=rules, caps=caps)
         stack.callback(gateway.close)
-        yield World(gateway, log, secure, open_to_all, trust)
+        yield EgressWorld(gateway, log, secure, open_to_all, trust)
 
 
 def port_of(session: EgressSession, index: int = 0) -> int:

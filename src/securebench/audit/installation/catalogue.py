@@ -1,0 +1,158 @@
+"""The strict reader of ``audit/catalogue.yaml``, the catalogue of attacks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field, model_validator
+
+from securebench.errors import ConfigError
+from securebench.limits import MIB
+from securebench.strict_input.faults import Fault, Problems
+from securebench.strict_input.files import read_text
+from securebench.strict_input.models import OPTIONAL, WireModel, fit, matching, refusal
+from securebench.strict_input.yaml_text import parse_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Self
+
+CATALOGUE: Final = Path(__file__).parents[1] / "catalogue.yaml"
+MAX_BYTES: Final = MIB // 4
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """One attack, and how to check that it is contained.
+
+    ``attack`` says what the attacker does, ``contained_by`` what stops it. ``probes`` are kinds of probes, or single
+    probes as ``kind/item``. ``tests`` are ids of the project's own tests. ``not_applicable`` says why an installation
+    has nothing to check.
+    """
+
+    id: str
+    title: str
+    attack: str
+    contained_by: str
+    probes: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    not_applicable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueSection:
+    """Attacks on one part of SecureBench. ``id`` is the letter with which the ids of its entries begin."""
+
+    id: str
+    title: str
+    entries: tuple[CatalogueEntry, ...]
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+_Id = Annotated[str, matching(re.compile(r"[A-Z][0-9]{2}"), "an id such as 'A01'")]
+_Test = Annotated[str, matching(re.compile(r"tests/[\w/]+\.py(?:::\w+)+"), "a test such as 'tests/x.py::test_y'")]
+
+
+class _EntryFile(WireModel):
+    id: _Id
+    title: _Text
+    attack: _Text
+    contained_by: _Text
+    probes: Annotated[list[_Text], Field(min_length=1)] = OPTIONAL
+    tests: Annotated[list[_Test], Field(min_length=1)] = OPTIONAL
+    not_applicable: _Text = OPTIONAL
+
+    @model_validator(mode="after")
+    def _is_checked_somehow(self) -> Self:
+        given = self.model_fields_set & {"probes", "tests", "not_applicable"}
+        if not given or ("not_applicable" in given and len(given) > 1):
+            raise refusal("field-value", "must have 'probes' or 'tests', or else 'not_applicable'")
+        return self
+
+    def entry(self) -> CatalogueEntry:
+        return CatalogueEntry(
+            self.id,
+            self.title,
+            self.attack,
+            self.contained_by,
+            tuple(self.probes or ()),
+            tuple(self.tests or ()),
+            self.not_applicable or "",
+        )
+
+
+class _SectionFile(WireModel):
+    id: Annotated[str, matching(re.compile(r"[A-Z]"), "a capital letter")]
+    title: _Text
+    entries: Annotated[list[_EntryFile], Field(min_length=1)]
+
+
+class _CatalogueFile(WireModel):
+    sections: Annotated[list[_SectionFile], Field(min_length=1)]
+
+
+def read_catalogue(path: Path = CATALOGUE) -> tuple[CatalogueSection, ...]:
+    """Return the sections in order. Raises :class:`ConfigError` with the line and column of each problem."""
+    text, _ = read_text(path, "catalogue", MAX_BYTES)
+    value, source, faults = parse_yaml(text, str(path))
+    problems = Problems()
+    problems.extend(faults, source)
+    problems.raise_if_any()
+    model, faults = fit(_CatalogueFile, value)
+    problems.extend(faults, source)
+    if model is not None:
+        problems.extend(_id_faults(model), source)
+    problems.raise_if_any()
+    assert model is not None
+    return tuple(
+        CatalogueSection(section.id, section.title, tuple(entry.entry() for entry in section.entries))
+        for section in model.sections
+    )
+
+
+def _id_faults(model: _CatalogueFile) -> Iterator[Fault]:
+    """Yield ids that occur twice, are out of order, or do not begin with the letter of their section."""
+    last = ""
+    for number, section in enumerate(model.sections):
+        for index, entry in enumerate(section.entries):
+            path = ("sections", number, "entries", index, "id")
+            if not entry.id.startswith(section.id):
+                yield Fault("field-value", f"the id {entry.id!r} must begin with {section.id!r}", path)
+            elif entry.id <= last:
+                yield Fault("field-value", f"the id {entry.id!r} must come after {last!r}", path)
+            last = entry.id
+
+
+def entries_of(sections: Iterable[CatalogueSection]) -> Iterator[CatalogueEntry]:
+    """Yield the entries of all sections in order."""
+    for section in sections:
+        yield from section.entries
+
+
+def select_entries(sections: Iterable[CatalogueSection], patterns: Iterable[str]) -> tuple[CatalogueSection, ...]:
+    """Return the sections with the entries whose id matches one of the glob ``patterns``; all if there are none.
+
+    Raises :class:`ConfigError` (``audit-entry-unknown``) for a pattern that matches nothing.
+    """
+    sections = tuple(sections)
+    wanted = [pattern.upper() for pattern in patterns]
+    if not wanted:
+        return sections
+    ids = [entry.id for entry in entries_of(sections)]
+    for pattern in wanted:
+        if not any(fnmatchcase(name, pattern) for name in ids):
+            hint = "ids are like 'A01'; 'A*' means all entries of a section"
+            raise ConfigError(f"no entry of the catalogue matches {pattern!r}", code="audit-entry-unknown", hint=hint)
+    chosen = (
+        CatalogueSection(
+            section.id,
+            section.title,
+            tuple(entry for entry in section.entries if any(fnmatchcase(entry.id, pattern) for pattern in wanted)),
+        )
+        for section in sections
+    )
+    return tuple(section for section in chosen if section.entries)

@@ -1,0 +1,197 @@
+"""Probes that need no sandbox: hostile trees, archives, patches, packs and text answers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from securebench.audit.installation.probes import Finding, ProbeContext, ProbeKind, findings
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.benchmark_pack import load_benchmark_pack
+from securebench.candidates.store import CandidateStore
+from securebench.errors import ConfigError, ImageError
+from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_tree
+from securebench.fs.safe_open import TreeRefusedError
+from securebench.fs.tree_archive import replace_content
+from securebench.patches.apply import apply_patch
+from securebench.patches.errors import PatchError
+from securebench.patches.model import FileVersion
+from securebench.patches.policy import PathPolicy, violations
+from securebench.tasks import CandidateKind
+from securebench.testing.attacks import archives, packs, patches, texts, trees
+from securebench.testing.judging.text import verdict
+from securebench.verifiers.text.free_response import FreeResponseVerifier
+from securebench.verifiers.text.multiple_choice import MultipleChoiceVerifier
+from securebench.verifiers.text.short_answer import ShortAnswerVerifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.verifiers.text.base import TextVerifier
+
+MAX_SECONDS: Final = 20.0
+"""Processor seconds for one attack. A bound that must hold on a busy machine."""
+
+_VERIFIERS: Final[Mapping[str, TextVerifier]] = {
+    verifier.family: verifier for verifier in (MultipleChoiceVerifier(), ShortAnswerVerifier(), FreeResponseVerifier())
+}
+_TREES: Final = trees.TRAPS
+_ARCHIVES: Final = {attack.name: attack for attack in archives.ATTACKS}
+_PATCHES: Final = {f"{attack.entry} {attack.name}": attack for attack in patches.ATTACKS}
+_PACKS: Final = {attack.name: attack for attack in packs.ATTACKS}
+_TEXTS: Final = {cheat.name: cheat for cheat in texts.CHEATS}
+
+
+def _timed(attempt: Callable[[], Finding]) -> Finding:
+    """Return the finding of ``attempt``, or a problem if it needed more than :data:`MAX_SECONDS` of the processor."""
+    start = time.thread_time()
+    finding = attempt()
+    seconds = time.thread_time() - start
+    return finding if seconds <= MAX_SECONDS else Finding.of(finding.item, f"it took {seconds:.0f} s", "")
+
+
+def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+    """Set each trap in a workspace, and seal it as a candidate. Traps change the working directory: one at a time."""
+    before = os.getcwd()  # noqa: PTH109 - a string is enough to return
+    places = context.scratch / "trees"
+    make_private_directory(places)
+
+    def attempt(name: str, trap: trees.Trap) -> Finding:
+        root = places / name
+        make_fresh_directory(root)
+        try:
+            trap.build(root)
+            os.chdir(root.parent if trap.entry.startswith("H") else root)  # where a tool would be started
+            problem, how = _sealed(context.scratch / f"store-{name}", root, trap.outcome)
+            ran = [path for path in ("ran", "canary") if os.path.lexists(root / path)]
+            return Finding.of(name, "a program of the tree ran" if ran else problem, how)
+        finally:
+            os.chdir(before)
+            remove_tree(root)
+
+    yield from findings(_TREES, names, lambda name, trap: _timed(partial(attempt, name, trap)), workers=1)
+
+
+def _sealed(store: Path, root: Path, expected: str) -> tuple[str, str]:
+    """Seal a tree. Return a problem or an empty string, and what was done with the tree."""
+    try:
+        CandidateStore(store).seal_tree(CandidateKind.WORKSPACE, root)
+        outcome, how = trees.SEALED, "sealed as data"
+    except TreeRefusedError as refused:
+        outcome, how = refused.refusal.value, f"refused: {refused.refusal.value}"
+        if not refused.offenders:
+            return "it was refused without naming a path", ""
+    return ("" if outcome == expected else f"it was {outcome}, not {expected}"), how
+
+
+def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+    """Unpack each archive into a directory, and check that nothing else has changed."""
+    replace_content(_directory(context, "honest"), [archives.HONEST])
+
+    def attempt(name: str, attack: archives.ArchiveAttack) -> Finding:
+        root = _directory(context, "archive")
+        inside = root / "inside"
+        inside.mkdir()
+        try:
+            replace_content(inside, [attack.data])
+            how = "unpacked inside its directory"
+        except (ImageError, OSError) as error:
+            how = f"refused: {error}"
+        outside = sorted(path.name for path in root.iterdir() if path != inside)
+        escaped = os.path.lexists(f"{tempfile.gettempdir()}/escaped")
+        size = sum(path.lstat().st_blocks * 512 for path in inside.rglob("*"))
+        problem = f"it wrote outside: {outside}" if outside or escaped else ""
+        return Finding.of(name, problem or ("it filled the disk" if size > _MAX_UNPACKED else ""), how)
+
+    yield from findings(_ARCHIVES, names, lambda name, attack: _timed(partial(attempt, name, attack)), workers=1)
+
+
+_MAX_UNPACKED: Final = 512 << 20
+
+
+def _directory(context: ProbeContext, name: str) -> Path:
+    path = context.scratch / f"{name}-{secrets.token_hex(4)}"
+    path.mkdir()
+    return path
+
+
+class _Files:
+    """The repository of the patches."""
+
+    def get(self, path: bytes) -> FileVersion | None:
+        content = patches.FILES.get(path)
+        return None if content is None else FileVersion(content)
+
+
+def apply_patches(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+    """Apply each patch, and judge the result by the default policy on paths."""
+    del context
+    if _refusal(patches.HONEST):
+        return [Finding.of(name, "no result: an honest patch was refused", "") for name in names]
+
+    def attempt(name: str, attack: patches.PatchAttack) -> Finding:
+        refusal = _refusal(attack.patch)
+        return Finding.of(name, "" if refusal else "it was accepted", refusal)
+
+    return findings(_PATCHES, names, lambda name, attack: _timed(partial(attempt, name, attack)))
+
+
+def _refusal(patch: bytes) -> str:
+    """Return why ``patch`` is refused, or an empty string if it is accepted."""
+    try:
+        found = violations(apply_patch(patch, _Files()), _Files(), PathPolicy())
+    except PatchError as error:
+        return error.message
+    return f"{found[0].path}: {found[0].rule}" if found else ""
+
+
+def load_packs(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+    """Load and compile each pack."""
+    if problem := _codes(packs.PackAttack("", "honest", ""), _directory(context, "pack")):
+        return [Finding.of(name, f"no result: a valid pack was refused ({problem})", "") for name in names]
+
+    def attempt(name: str, attack: packs.PackAttack) -> Finding:
+        codes = _codes(attack, _directory(context, "pack"))
+        problem = "" if attack.code in codes else f"it was refused for {codes}" if codes else "it was accepted"
+        return Finding.of(name, problem, attack.code)
+
+    return findings(_PACKS, names, lambda name, attack: _timed(partial(attempt, name, attack)))
+
+
+def _codes(attack: packs.PackAttack, directory: Path) -> list[str]:
+    """Return the codes of the errors with which a pack is refused; none if it is accepted."""
+    manifest, tasks = attack.write(directory)
+    try:
+        compile_benchmark_pack(load_benchmark_pack(manifest, tasks))
+    except ConfigError as error:
+        return [problem.code for problem in error.problems]
+    return []
+
+
+def judge_texts(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+    """Judge text answers, and the right answer of the same question."""
+    del context
+
+    def attempt(name: str, cheat: texts.TextCheat) -> Finding:
+        question = cheat.question
+        verifier = _VERIFIERS[question.family]
+        if not verdict(verifier, question.right, public=question.public, hidden=question.hidden).passed:
+            return Finding.of(name, "no result: the right answer does not pass", "")
+        result = verdict(verifier, cheat.answer, public=question.public, hidden=question.hidden)
+        return Finding.of(name, "it passed" if result.passed else "", str(result.reason))
+
+    return findings(_TEXTS, names, lambda name, cheat: _timed(partial(attempt, name, cheat)))
+
+
+HOST_KINDS: Final = (
+    ProbeKind("tree", "hostile trees", {name: trap.entry for name, trap in _TREES.items()}, seal_trees),
+    ProbeKind("archive", "hostile archives", {name: one.entry for name, one in _ARCHIVES.items()}, unpack_archives),
+    ProbeKind("patch", "hostile patches", {name: one.entry for name, one in _PATCHES.items()}, apply_patches),
+    ProbeKind("pack", "hostile packs", {name: one.entry for name, one in _PACKS.items()}, load_packs),
+    ProbeKind("text", "text answers that cheat", {name: one.entry for name, one in _TEXTS.items()}, judge_texts),
+)
