@@ -16,7 +16,6 @@ import pytest
 from securebench.limits import Limits
 from securebench.sandboxes.base import Mount, SandboxDriver
 from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, AttemptOutcome, AttemptResult, break_out
-from securebench.testing.breakout.table import names_in, render, replaced, together
 from securebench.testing.scripted_sandbox import DEFAULT_IMAGE, ScriptedDriver
 from weaker import has_all_memory
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci import OciDriver
     from securebench.testing.scripted_sandbox import ProgramContext
 
-SECURITY_PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "security.md"
 TEMPORARY = Path(tempfile.gettempdir()).resolve()
 ROOT = (0, 0)
 
@@ -177,48 +175,6 @@ def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
     assert [(finding.name, finding.outcome) for finding in found] == [
         (evidence.name, AttemptOutcome.CONTAINED) for evidence in EVIDENCE
     ]
-
-
-def test_the_table_shows_who_was_stopped_by_what() -> None:
-    """A cell says once what stopped both users, and what got out in bold."""
-    name = "`bpf`: load a program"
-    every = {attempt: AttemptResult(attempt, AttemptOutcome.CONTAINED, "EPERM") for attempt in sorted_as_made()}
-    escaped = {**every, name: AttemptResult(name, AttemptOutcome.ESCAPED, "it | worked")}
-    table = render({"crun": {"nobody": list(every.values()), "root": list(escaped.values())}})
-    assert f"| {name} | code run in the kernel | I18 | EPERM / **escaped**: it \\| worked |" in table.splitlines()
-    assert "| `swapon` | the host's memory on a disk of its own | I18 | EPERM |" in table.splitlines()
-
-
-@pytest.mark.parametrize(
-    ("results", "shown"),
-    [
-        ({"docker": "EPERM", "crun": "EPERM"}, "EPERM"),
-        ({"docker": "EPERM", "runsc": "ENXIO", "crun": "EPERM"}, "EPERM; ENXIO (runsc)"),
-        ({"docker": "EPERM", "crun": "EROFS"}, "EPERM (docker); EROFS (crun)"),
-        ({}, ""),
-    ],
-)
-def test_drivers_with_the_same_result_are_shown_together(results: dict[str, str], shown: str) -> None:
-    """Only the result of more than half of the drivers is shown without their names."""
-    assert together(results) == shown
-
-
-def test_the_table_goes_between_its_marks() -> None:
-    """A page keeps what stands around the table, and one without the marks is refused."""
-    page = "before\n<!-- breakout: begin -->\nOLD ROWS\n<!-- breakout: end -->\nafter\n"
-    new = replaced(page, render({}))
-    assert (new.startswith("before\n"), new.endswith("\nafter\n"), "OLD ROWS" in new) == (True, True, False)
-    assert sorted(names_in(new)) == sorted(sorted_as_made())
-    with pytest.raises(ValueError, match="lacks"):
-        replaced("no marks", "")
-
-
-def test_the_security_page_shows_every_attempt() -> None:
-    """The table of the security page names exactly the attempts that are made, and nothing in it got out."""
-    page = SECURITY_PAGE.read_text(encoding="utf-8")
-    assert sorted(names_in(page)) == sorted(sorted_as_made())
-    assert "**escaped**" not in page
-    assert "**unknown**" not in page
 
 
 def test_every_attempt_is_described() -> None:

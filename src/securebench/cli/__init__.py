@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "validate": "Check a benchmark pack and report errors with locations.",
     "digest": "Print the public digests of a pack and its rows.",
     "doctor": "Check what this machine supports and how to fix the rest.",
+    "audit": "Make known attacks on this installation.",
     "images": "Build and list sandbox images.",
     "agents": "Install and list agent programs.",
     "import": "Make a pack from a public benchmark's own files.",

@@ -101,6 +101,7 @@ CANDIDATE_KINDS: Final = (
         {name: cheat.entry for name, cheat in _CODE.items()},
         judge_code_cheats,
         sandboxed=True,
+        once=True,
     ),
     ProbeKind(
         "workspace",
@@ -108,6 +109,7 @@ CANDIDATE_KINDS: Final = (
         {name: cheat.entry for name, cheat in _WORKSPACE.items()},
         judge_workspace_cheats,
         sandboxed=True,
+        once=True,
     ),
     ProbeKind(
         "repository",
@@ -115,5 +117,6 @@ CANDIDATE_KINDS: Final = (
         {name: cheat.entry for name, cheat in _REPOSITORY.items()},
         judge_repository_cheats,
         sandboxed=True,
+        once=True,
     ),
 )

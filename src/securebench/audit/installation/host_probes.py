@@ -95,14 +95,15 @@ def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[F
 
     def attempt(name: str, attack: archives.ArchiveAttack) -> Finding:
         root = _directory(context, "archive")
-        inside = root / "inside"
-        inside.mkdir()
+        inside = root / "middle" / "inside"  # so deep that a link two levels up still leads below the root
+        inside.mkdir(parents=True)
         try:
             replace_content(inside, [attack.data])
             how = "unpacked inside its directory"
         except (ImageError, OSError) as error:
             how = f"refused: {error}"
-        outside = sorted(path.name for path in root.iterdir() if path != inside)
+        outside = [str(path.relative_to(root)) for place in (root, inside.parent) for path in place.iterdir()]
+        outside = sorted(set(outside) - {"middle", "middle/inside"})
         escaped = os.path.lexists(f"{tempfile.gettempdir()}/escaped")
         size = sum(path.lstat().st_blocks * 512 for path in inside.rglob("*"))
         problem = f"it wrote outside: {outside}" if outside or escaped else ""

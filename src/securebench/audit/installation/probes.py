@@ -65,7 +65,8 @@ class ProbeKind:
     """Probes that run together.
 
     ``items`` are their names, each with the id of the entry that it belongs to, or an empty string if only the
-    catalogue says so. ``run`` makes the given items, and may yield more. ``sandboxed``: it runs on each driver.
+    catalogue says so. ``run`` makes the given items, and may yield more. ``sandboxed``: it needs a driver.
+    ``once``: one driver is enough, unless several were named, because only the verdict depends on it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ProbeKind:
     items: Mapping[str, str]
     run: Callable[[ProbeContext, Collection[str]], Iterable[Finding]]
     sandboxed: bool = False
+    once: bool = False
 
 
 def findings(

@@ -61,13 +61,13 @@ HONEST: Final = archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/a")])
 """An archive that is unpacked."""
 
 ATTACKS: Final = (
-    ArchiveAttack("H13", "a parent", archived([_file(f"{TOP}/../../escaped")])),
+    ArchiveAttack("H13", "a parent", archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/../../escaped")])),
     ArchiveAttack("H13", "an absolute path", archived([_file("/tmp/escaped")])),
     ArchiveAttack("H13", "an empty component", archived([_file(f"{TOP}//../escaped")])),
     ArchiveAttack(
         "H13",
         "a file through a link",
-        archived([_special(f"{TOP}/link", tarfile.SYMTYPE, ".."), _file(f"{TOP}/link/escaped")]),
+        archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "../.."), _file(f"{TOP}/link/escaped")]),
     ),
     ArchiveAttack(
         "H13",

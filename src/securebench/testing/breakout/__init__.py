@@ -1,7 +1,6 @@
 """The breakout probe: a candidate that makes every known attempt to escape from a sandbox, on any driver.
 
-``python -m securebench.testing.breakout`` runs it on this machine and prints the table in
-``docs/explanation/security.md``. A driver that is weaker than it should be shows as ``escaped``.
+``securebench audit --self`` runs it on this machine. A driver that is weaker than it should be shows as ``escaped``.
 """
 
 from __future__ import annotations

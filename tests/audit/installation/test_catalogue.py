@@ -1,0 +1,128 @@
+"""The catalogue of attacks is read strictly, and everything that it refers to exists."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from securebench.audit.installation.catalogue import entries_of, read_catalogue, select_entries
+from securebench.audit.installation.run import KINDS
+from securebench.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[3]
+CATALOGUE = read_catalogue()
+ENTRIES = {entry.id: entry for entry in entries_of(CATALOGUE)}
+
+VALID = """\
+sections:
+  - id: A
+    title: First
+    entries:
+      - id: A01
+        title: One
+        attack: It does something.
+        contained_by: Something stops it.
+        probes: [code]
+      - id: A02
+        title: Two
+        attack: It does something.
+        contained_by: Something stops it.
+        not_applicable: it cannot happen
+"""
+
+
+def test_the_catalogue_is_complete() -> None:
+    """Every section has entries, and each entry is a sentence or two of text."""
+    assert [section.id for section in CATALOGUE] == list("ABCDEFGHIJKLMNO")
+    for entry in ENTRIES.values():
+        assert entry.attack.endswith(".")
+        assert entry.contained_by.endswith(".")
+        assert not entry.title.endswith(".")
+
+
+def test_every_probe_exists() -> None:
+    """A kind alone has an item that names the entry; a single probe is an item of its kind."""
+    kinds = {kind.name: kind for kind in KINDS}
+    for entry in ENTRIES.values():
+        for probe in entry.probes:
+            name, _, item = probe.partition("/")
+            assert name in kinds, f"{entry.id}: there is no kind {name!r}"
+            if item:
+                assert item in kinds[name].items, f"{entry.id}: {name} has no item {item!r}"
+            else:
+                assert entry.id in kinds[name].items.values(), f"{entry.id}: {name} has no item that names it"
+
+
+def test_every_item_that_names_an_entry_is_used() -> None:
+    """An attack that names an entry is made when that entry is audited."""
+    for kind in KINDS:
+        for item, entry_id in kind.items.items():
+            if entry_id:
+                assert entry_id in ENTRIES, f"{kind.name}/{item} names {entry_id}, which is not in the catalogue"
+                assert {kind.name, f"{kind.name}/{item}"} & set(ENTRIES[entry_id].probes), f"{kind.name}/{item}"
+
+
+def test_every_test_exists() -> None:
+    """Each test that an entry refers to is a function, in a class if the reference says so."""
+    for entry in ENTRIES.values():
+        for test in entry.tests:
+            file, *names = test.split("::")
+            node: ast.AST = ast.parse((ROOT / file).read_text())
+            for name in names:
+                inside = [part for part in ast.iter_child_nodes(node) if getattr(part, "name", "") == name]
+                assert inside, f"{entry.id}: {test} does not exist"
+                node = inside[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_test_is_collected() -> None:
+    """Pytest finds each test that an entry refers to."""
+    names = sorted({test for entry in ENTRIES.values() for test in entry.tests})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def _problem(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "catalogue.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_catalogue(path)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "what"),
+    [
+        ("title: Two", "titel: Two", "11:9", "did you mean 'title'"),
+        ("id: A02", "id: A01", "10:13", "must come after 'A01'"),
+        ("id: A02", "id: B02", "10:13", "must begin with 'A'"),
+        ("id: A02", "id: a2", "10:13", "an id such as 'A01'"),
+        ("        probes: [code]\n", "", "5:9", "must have 'probes' or 'tests'"),
+        ("probes: [code]", "probes: []", "9:17", "at least 1 item"),
+        ("probes: [code]", "tests: [test_x]", "9:17", "is not a test such as"),
+        ("        not_applicable: it", "        probes: [x]\n        not_applicable: it", "10:9", "or else"),
+        ("title: One\n", "title: One\n        title: One\n", "7:9", "key"),
+    ],
+)
+def test_a_wrong_catalogue_is_refused_with_its_place(tmp_path: Path, old: str, new: str, where: str, what: str) -> None:
+    """Each problem has a line and a column."""
+    problem = _problem(tmp_path, VALID.replace(old, new))
+    assert f":{where}" in problem
+    assert what in problem
+
+
+def test_entries_are_selected_by_patterns() -> None:
+    """An id, a pattern and any case are understood; a pattern without a match is an error."""
+    assert [entry.id for entry in entries_of(select_entries(CATALOGUE, ["b01", "N1*"]))] == [
+        *("B01", "N10", "N11", "N12", "N13", "N14"),
+    ]
+    assert select_entries(CATALOGUE, []) == CATALOGUE
+    with pytest.raises(ConfigError) as refused:
+        select_entries(CATALOGUE, ["Z99"])
+    assert refused.value.code == "audit-entry-unknown"

@@ -1,0 +1,66 @@
+"""An entry is contained only if something was tried and nothing worked."""
+
+from __future__ import annotations
+
+import pytest
+
+from securebench.audit.installation.catalogue import CatalogueEntry
+from securebench.audit.installation.model import HOST, AuditOutcome, ProbeResult, judge_entry
+
+CONTAINED, NOT_CONTAINED = AuditOutcome.CONTAINED, AuditOutcome.NOT_CONTAINED
+NOT_APPLICABLE = AuditOutcome.NOT_APPLICABLE
+
+
+def entry(*probes: str, tests: tuple[str, ...] = (), reason: str = "") -> CatalogueEntry:
+    """Return an entry with these checks."""
+    return CatalogueEntry("A01", "One", "It does something.", "Something stops it.", probes, tests, reason)
+
+
+def result(outcome: AuditOutcome, item: str = "x", *, place: str = HOST, of: str = "A01") -> ProbeResult:
+    """Return the result of the probe ``code/x``."""
+    return ProbeResult("code", item, of, place, outcome, f"how {item}")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([CONTAINED], CONTAINED),
+        ([CONTAINED, NOT_APPLICABLE], CONTAINED),
+        ([NOT_APPLICABLE], NOT_APPLICABLE),
+        ([CONTAINED, NOT_CONTAINED, NOT_APPLICABLE], NOT_CONTAINED),
+        ([NOT_APPLICABLE, NOT_CONTAINED], NOT_CONTAINED),
+        ([], NOT_CONTAINED),
+    ],
+)
+def test_the_worst_result_decides(outcomes: list[AuditOutcome], expected: AuditOutcome) -> None:
+    """One attack that worked is enough, and an entry whose probes did not run is never contained."""
+    results = [result(outcome, f"item {number}") for number, outcome in enumerate(outcomes)]
+    assert judge_entry(entry("code"), results).outcome is expected
+
+
+def test_only_its_own_probes_count() -> None:
+    """A kind alone means the items that name the entry; ``kind/item`` means one, whatever it names."""
+    others = [result(NOT_CONTAINED, "x", of="B01"), result(CONTAINED, "y", of="A01")]
+    assert judge_entry(entry("code"), others).outcome is CONTAINED
+    assert judge_entry(entry("code/x"), others).outcome is NOT_CONTAINED
+    assert judge_entry(entry("code", "code/x"), others).outcome is NOT_CONTAINED
+
+
+def test_a_reason_names_what_worked_and_where() -> None:
+    """The first attacks that were not contained are named, with the place and what happened."""
+    results = [result(NOT_CONTAINED, f"item {number}", place="crun") for number in range(5)]
+    why = judge_entry(entry("code"), results).why
+    assert why.startswith("code/item 0 on crun: how item 0; ")
+    assert why.endswith("; 2 more")
+
+
+def test_an_entry_that_only_tests_show_is_not_checked() -> None:
+    """It is neither contained nor not applicable, and the tests are named."""
+    judged = judge_entry(entry(tests=("tests/x.py::test_y",)), [])
+    assert (judged.outcome, judged.why) == (AuditOutcome.NOT_CHECKED, "shown by tests/x.py::test_y")
+
+
+def test_an_entry_that_cannot_happen_says_why() -> None:
+    """The reason is the catalogue's."""
+    judged = judge_entry(entry(reason="there is no such thing"), [])
+    assert (judged.outcome, judged.why) == (NOT_APPLICABLE, "there is no such thing")

@@ -1,0 +1,151 @@
+"""Probes in sandboxes: a driver or a verifier that is weaker than it should be is reported as not contained."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.audit.installation import candidate_probes, sandbox_probes
+from securebench.audit.installation.model import AuditOutcome
+from securebench.audit.installation.probes import ProbeContext
+from securebench.audit.installation.run import KINDS
+from securebench.egress.model import EgressPlan
+from securebench.errors import EngineError
+from securebench.sandboxes.base import Mount, SandboxSpec
+from securebench.sandboxes.wrapping import WrappedDriver
+from securebench.testing.judging.code import judge
+from securebench.testing.judging.repository_image import repository_image
+from securebench.testing.judging.unittests import unittest_job
+from testing.lying_drivers import AlwaysSucceeds, LyingDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import Sandbox, SandboxDriver
+
+pytestmark = pytest.mark.oci
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+@pytest.fixture
+def context(oci_driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> ProbeContext:
+    """Give what probes use, on the oci driver."""
+    tmp_path.chmod(0o755)
+    return ProbeContext(tmp_path, "crun", oci_driver, base_image)
+
+
+def outcomes(kind: str, context: ProbeContext, *names: str) -> dict[str, AuditOutcome]:
+    """Run some items of a kind in a new directory, and return the outcome of each."""
+    place = Path(tempfile.mkdtemp(dir=context.scratch))
+    place.chmod(0o755)
+    context = replace(context, scratch=place)
+    found = {finding.item: finding.outcome for finding in BY_NAME[kind].run(context, names)}
+    return {name: found[name] for name in names}
+
+
+def all_are(outcome: AuditOutcome, found: dict[str, AuditOutcome]) -> bool:
+    """Return whether there are results, and each is the same."""
+    return set(found.values()) == {outcome}
+
+
+class SeesTheHost(WrappedDriver):
+    """A driver whose sandboxes see the temporary directory of the host."""
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Add a mount."""
+        place = Path(tempfile.gettempdir()).resolve()
+        mounts = (*spec.mounts, Mount(place, str(place), read_only=False))
+        return super().create(replace(spec, mounts=mounts, tmpfs=()), persistent=persistent)
+
+
+READS = "read a file of the host by its absolute path"
+
+
+def test_escapes_are_contained_and_an_open_host_is_noticed(context: ProbeContext) -> None:
+    """A file of the host can be read only where a directory of it is mounted."""
+    assert all_are(AuditOutcome.CONTAINED, outcomes("breakout", context, READS))
+    open_host = replace(context, driver=SeesTheHost(context.sandboxes[0]))
+    assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("breakout", open_host, READS))
+
+
+def test_a_driver_that_lies_does_not_conform(context: ProbeContext) -> None:
+    """A driver that reports success for everything fails the checks of exit codes and time limits."""
+    names = ("exit_codes_are_reported", "a_time_limit_ends_it")
+    assert all_are(AuditOutcome.CONTAINED, outcomes("conformance", context, *names))
+    lying = replace(context, driver=LyingDriver(context.sandboxes[0], process=AlwaysSucceeds))
+    assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("conformance", lying, *names))
+
+
+@pytest.mark.slow
+def test_a_proxy_that_allows_too_much_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forbidden host can be reached only where the plan of the task allows it."""
+    assert all_are(AuditOutcome.CONTAINED, outcomes("egress", context, "proxy"))
+    both = ("allowed.example", "other.example")
+    monkeypatch.setattr(sandbox_probes, "EgressPlan", lambda domains, relay: EgressPlan(domains=both, relay=relay))
+    assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("egress", context, "proxy"))
+
+
+def test_code_in_the_process_of_the_tests_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frames of the tests contain the answer only where both share a process."""
+    names = ("patch modules that tests use", "equal to everything")
+    assert all_are(AuditOutcome.CONTAINED, outcomes("code", context, *names))
+    monkeypatch.setattr(candidate_probes, "judge_code", partial(judge, isolation="shared"))
+    assert AuditOutcome.NOT_CONTAINED in outcomes("code", context, *names).values()
+
+
+def test_a_checker_whose_exit_code_is_lost_is_noticed(context: ProbeContext) -> None:
+    """Workspaces pass only where the driver reports success for every command."""
+    names = ("every known verdict file", "nothing")
+    assert all_are(AuditOutcome.CONTAINED, outcomes("workspace", context, *names))
+    lying = replace(context, driver=LyingDriver(context.sandboxes[0], process=AlwaysSucceeds))
+    assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("workspace", lying, *names))
+
+
+@pytest.fixture
+def with_repository(context: ProbeContext, base_image: ResolvedImage) -> Iterator[ProbeContext]:
+    """Give the image with a repository, too. The driver of the session keeps it until its end."""
+    with repository_image(base_image.reference) as name:
+        yield replace(context, repository_image=name)
+
+
+def test_tests_without_evidence_are_noticed(with_repository: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that ends the process passes only where nothing but the exit code counts."""
+    names = ("os._exit(0) at import", "pytest.ini collects only")
+    assert all_are(AuditOutcome.CONTAINED, outcomes("repository", with_repository, *names))
+    by_exit_code = partial(unittest_job, command=["sh", "-c", "python3 -m unittest tests.test_numbers"], expect={})
+    monkeypatch.setattr(candidate_probes, "unittest_job", by_exit_code)
+    assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("repository", with_repository, names[0]))
+
+
+def test_without_a_known_solution_there_is_no_result(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cheats that fail show nothing if everything fails."""
+    monkeypatch.setattr(candidate_probes, "_SORTS", "def solve(xs): return None")
+    assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("code", context, "SIGKILL"))
+
+
+class Broken(WrappedDriver):
+    """A driver that creates no sandboxes."""
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Fail."""
+        raise EngineError("the engine is gone")
+
+
+@pytest.mark.parametrize(("kind", "item"), [("workspace", "nothing"), ("code", "SIGKILL"), ("breakout", READS)])
+def test_an_engine_that_fails_is_never_contained(context: ProbeContext, kind: str, item: str) -> None:
+    """Trouble of the machine gives no result, which the audit reports as not contained."""
+    from securebench.audit.installation.catalogue import CatalogueEntry
+    from securebench.audit.installation.run import AuditRequest, _run_kind
+
+    broken = replace(context, driver=Broken(context.sandboxes[0]))
+    entry = CatalogueEntry("A01", "One", "x", "y", (f"{kind}/{item}",))
+    found: list[Any] = _run_kind(BY_NAME[kind], broken, [entry], AuditRequest(()))
+    assert {result.outcome for result in found if result.item == item} == {AuditOutcome.NOT_CONTAINED}
+    assert all(result.how.startswith("no result") for result in found if result.item == item)

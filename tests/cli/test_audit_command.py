@@ -1,0 +1,157 @@
+"""``securebench audit --self``: its forms of output and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from securebench.audit.installation.catalogue import entries_of, read_catalogue, select_entries
+from securebench.audit.installation.model import (
+    AuditedDriver,
+    AuditOutcome,
+    AuditReport,
+    EntryResult,
+    ProbeResult,
+)
+from securebench.audit.installation.render import rows_of
+from securebench.cli import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from securebench.audit.installation.run import AuditRequest
+
+HOSTILE = "<script>alert(1)</script> \x1b[2J | cell"
+
+
+def made(request: AuditRequest, outcome: AuditOutcome) -> AuditReport:
+    """Return a report in which the first probe of each entry has an outcome, with a hostile text."""
+    request.report("crun: escape attempts")
+    entries = {
+        entry.id: EntryResult(
+            entry, outcome, HOSTILE, (ProbeResult("breakout", "`acct`", entry.id, "crun", outcome, HOSTILE),)
+        )
+        for entry in entries_of(request.sections)
+    }
+    drivers = (AuditedDriver("crun", "crun 1.8.1"), AuditedDriver("docker", missing="no engine"))
+    return AuditReport(
+        "0.1.0",
+        "ab" * 32,
+        "2026-11-23T09:00:00Z",
+        12.3,
+        "Linux",
+        request.image,
+        drivers,
+        tuple(request.sections),
+        entries,
+    )
+
+
+@pytest.fixture
+def outcome(monkeypatch: pytest.MonkeyPatch) -> list[AuditOutcome]:
+    """Replace the audit. The list holds the outcome that it reports."""
+    wanted = [AuditOutcome.CONTAINED]
+    monkeypatch.setattr(
+        "securebench.audit.installation.run.audit_installation", lambda request: made(request, wanted[0])
+    )
+    return wanted
+
+
+def audit(*options: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(cli, ["audit", "--self", *options])
+
+
+def test_a_pipe_gets_lines(outcome: list[AuditOutcome]) -> None:
+    """Each entry has one line without control characters; progress goes to stderr."""
+    result = audit("--entry", "A0*")
+    lines = result.stdout.splitlines()
+    ids = [entry.id for entry in entries_of(select_entries(read_catalogue(), ["A0*"]))]
+    assert [line.split("\t")[1] for line in lines[2:-1]] == ids
+    assert lines[1] == "driver\tdocker\tno engine"
+    assert lines[-1] == f"{len(ids)} contained; drivers: crun; 12 s"
+    assert "\x1b" not in result.stdout
+    assert "escape attempts" in result.stderr
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (AuditOutcome.CONTAINED, 0),
+        (AuditOutcome.NOT_APPLICABLE, 0),
+        (AuditOutcome.NOT_CHECKED, 0),
+        (AuditOutcome.NOT_CONTAINED, 1),
+    ],
+)
+def test_the_exit_code_says_if_anything_was_not_contained(
+    outcome: list[AuditOutcome], found: AuditOutcome, code: int
+) -> None:
+    """Only "not contained" fails."""
+    outcome[0] = found
+    assert audit("--entry", "A01").exit_code == code
+
+
+def test_a_program_gets_json(outcome: list[AuditOutcome], tmp_path: Path) -> None:
+    """The report has each entry with its probes, in a file if one is named."""
+    path = tmp_path / "report.json"
+    assert audit("--json", "--entry", "A01", "-o", str(path)).stdout == ""
+    report = json.loads(path.read_text())
+    assert report["counts"]["contained"] == 1
+    assert report["entries"][0]["probes"] == [
+        {"name": "breakout/`acct`", "place": "crun", "outcome": "contained", "how": HOSTILE}
+    ]
+    assert report["drivers"][1]["missing"] == "no engine"
+
+
+def test_a_page_is_self_contained_and_escapes(outcome: list[AuditOutcome], tmp_path: Path) -> None:
+    """The HTML page has the policy of reports, no script, and shows texts as text."""
+    path = tmp_path / "report.html"
+    assert audit("--html", str(path), "--entry", "A01").exit_code == 0
+    page = path.read_text()
+    assert "default-src 'none'" in page
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "\x1b" not in page
+    assert 'id="A01"' in page
+
+
+def test_tables_go_between_markers(outcome: list[AuditOutcome], tmp_path: Path) -> None:
+    """A new page has both tables; in an existing one only what is between the markers changes."""
+    path = tmp_path / "page.md"
+    assert audit("--markdown", str(path), "--entry", "A01").exit_code == 0
+    path.write_text("before\n" + path.read_text() + "after\n")
+    assert audit("--markdown", str(path), "--entry", "B0*").exit_code == 0
+    text = path.read_text()
+    assert text.startswith("before\n# Audit")
+    assert text.endswith("after\n")
+    assert rows_of(text, "catalogue")[0] == "B01"
+    assert "A01" not in rows_of(text, "catalogue")
+    assert "\\|" in text
+
+
+def test_a_page_without_markers_is_refused_before_the_audit(tmp_path: Path) -> None:
+    """Nobody waits for minutes to learn that the page cannot be written."""
+    path = tmp_path / "page.md"
+    path.write_text("a page of mine\n")
+    result = audit("--markdown", str(path))
+    assert getattr(result.exception, "code", "") == "audit-page-unmarked"
+    assert path.read_text() == "a page of mine\n"
+
+
+def test_an_unknown_entry_is_an_error() -> None:
+    """Its message says what ids look like."""
+    result = audit("--entry", "Z99")
+    assert getattr(result.exception, "code", "") == "audit-entry-unknown"
+
+
+def test_without_self_nothing_is_done() -> None:
+    """The flag is required, because other things may be audited one day."""
+    result = CliRunner().invoke(cli, ["audit"])
+    assert result.exit_code == 2
+    assert "--self" in result.stderr
