@@ -120,7 +120,7 @@ class EgressWorld:
     trust: ssl.SSLContext
 
     def decisions(self, lines: int = 1, task_id: str = "task") -> list[tuple[JsonValue, JsonValue]]:
-        """Return what was decided for a task, and why, once so many lines are there: they come after the answers."""
+        """Return the decisions for a task and their reasons, after waiting for so many: they follow the answers."""
         deadline = time.monotonic() + SECONDS
         while True:
             found = [(line["decision"], line["reason"]) for line in tuple(self.log) if line["task_id"] == task_id]
@@ -139,9 +139,9 @@ def world(
     addresses: Mapping[str, tuple[str, ...]] | None = None,
     bare: bool = False,
 ) -> Iterator[EgressWorld]:
-    """Make a world in which ``names`` lead to its servers, and ``addresses`` say where other names lead.
+    """Yield a world in which ``names`` lead to its servers. ``addresses`` are those of other names.
 
-    ``bare``: the server behind port 443 speaks no TLS, so that a test can say what is no TLS either.
+    With ``bare``, the server behind port 443 does not use TLS.
     """
     context, trust = tls_contexts(names)
     log: list[Mapping[str, JsonValue]] = []
@@ -182,7 +182,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def connected(port: int, target: str = f"{HOST}:443") -> socket.socket:
-    """Ask a proxy for a tunnel, and return the connection once it is there."""
+    """Request a tunnel from a proxy, and return the connection."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
     connection.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     head = b""

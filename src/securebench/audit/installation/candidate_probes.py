@@ -52,7 +52,7 @@ def judge_workspace_cheats(context: ProbeContext, names: Collection[str]) -> Ite
         root = context.scratch / f"workspace-{secrets.token_hex(4)}"
         return _judged(name, job.judge(driver, root, cheat.tree), canary)
 
-    known = job.judge(driver, context.scratch / "workspace-solution", workspaces.SOLUTION)
+    known = job.judge(driver, context.scratch / "workspace_known", workspaces.SOLUTION)
     yield from _unless_unsolved(known, names, findings(_WORKSPACE, names, attempt))
 
 
@@ -65,7 +65,7 @@ def judge_repository_cheats(context: ProbeContext, names: Collection[str]) -> It
         root = context.scratch / f"repository-{secrets.token_hex(4)}"
         return _judged(name, job.judge(driver, root, cheat.changes), "")
 
-    known = job.judge(driver, context.scratch / "repository-solution", _FIX)
+    known = job.judge(driver, context.scratch / "repository_known", _FIX)
     yield from _unless_unsolved(known, names, findings(_REPOSITORY, names, attempt))
 
 

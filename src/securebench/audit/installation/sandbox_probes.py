@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from securebench.testing.provider import Received
 
 _EGRESS: Final = dict.fromkeys(("direct", "proxy", "relay", "keys", "budget"), "")
-_KEY: Final = "sk-canary-of-the-audit-0123456789"
-_KEY_PARTS: Final = (_KEY.encode(), _KEY.encode().hex().encode(), b"c2stY2FuYXJ5", _KEY[::-1].encode(), b"of-the-audit")
+_KEY: Final = "sk-canary_of_the_audit_0123456789"
+_KEY_PARTS: Final = (_KEY.encode(), _KEY.encode().hex().encode(), b"c2stY2FuYXJ5", _KEY[::-1].encode(), b"of_the_audit")
+_MODEL: Final = Targets().model
 _ALLOWED_HOST: Final = "allowed.example"
 _OTHER_HOST: Final = "other.example"
 _REQUESTS: Final = 5
@@ -108,7 +109,7 @@ def _attacked(context: ProbeContext, kind: str) -> Finding:
             provider=Provider.OPENAI,
             base_url=f"{provider.url}/v1",
             key=_KEY,
-            model="scripted-model",
+            model=_MODEL,
             requests=_REQUESTS if kind == "budget" else 1000,
             tokens=10**9,
             bytes=10**9,
@@ -146,7 +147,7 @@ def _is_allowed(request: Received) -> bool:
     """Return whether the relay may pass on such a request: one path, one model, and no tool of the provider."""
     body = request.body or {}
     at = (request.method, request.path)
-    return at == ("POST", "/v1/responses") and body.get("model") == "scripted-model" and "tools" not in body
+    return at == ("POST", "/v1/responses") and body.get("model") == _MODEL and "tools" not in body
 
 
 def _run_attack(context: ProbeContext, workspace: Path, command: str, session: EgressSession) -> None:
