@@ -18,16 +18,26 @@ if TYPE_CHECKING:
 _PATHS = re.compile(r"^(\s+(?:manifest|tasks|agent_dir): )(.+)$", re.MULTILINE)
 
 
-def play(pack: str, tester: str, driver: SandboxDriver, root: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+def play(
+    pack: str, tester: str, driver: SandboxDriver, root: Path, *arguments: str, packs: Path = BENCHMARKS
+) -> dict[str, dict[str, Any]]:
     """Run ``benchmarks/<pack>/<tester>.yaml``, and return the records by the last name of their tasks.
 
-    ``arguments`` are added to the agent's command.
+    ``arguments`` are added to the agent's command. ``packs`` is the directory of the packs.
     """
-    directory = BENCHMARKS / pack
+    directory = packs / pack
     text = _PATHS.sub(rf"\1{directory}/\2", (directory / f"{tester}.yaml").read_text())
     text = text.replace("agent.sh]", ", ".join(("agent.sh", *arguments)) + "]")
     records = run(text, driver, root)
     return {record["task_id"].partition("/")[2]: record for record in records}
+
+
+def judge_again(root: Path, *flags: str) -> dict[str, Any]:
+    """Judge the candidates of the run in ``root / "out"`` again, and return the result with the exit code."""
+    command = [sys.executable, "-m", "securebench", "reverify", str(root / "out"), "--workers", "2", "--json", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return {**json.loads(done.stdout), "exit_code": done.returncode}
 
 
 def run(tester: str, driver: SandboxDriver, root: Path) -> list[dict[str, Any]]:
