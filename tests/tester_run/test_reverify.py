@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from securebench.faults import FaultPoint
 from securebench.harnesses.base import AgentResult
 from securebench.limits import GIB
 from securebench.results.attestation import check_signature
+from securebench.results.bundle import write_bundle
 from securebench.results.commitment import KEY_FILE
 from securebench.results.comparison import compare, tally
 from securebench.results.lock import RunLock
@@ -554,6 +556,18 @@ def test_the_pack_may_have_moved(root: Path) -> None:
     assert same(again(root, pack=pack)) == (TASKS, 0, 0)
 
 
+def test_a_bundle_can_be_judged_again(root: Path) -> None:
+    """What is packed for a reader is enough, with the pack."""
+    run(root, parts=make_parts(answers(task_1="wrong")))
+    with (root / "bundle.tar").open("wb") as file:
+        write_bundle(root / "results", file)
+    with tarfile.open(root / "bundle.tar") as archive:
+        archive.extractall(root / "unpacked", filter="data")
+    (unpacked,) = (root / "unpacked").iterdir()
+    pack = BenchmarkPaths(root / "pack/manifest.yaml", root / "pack/tasks.jsonl")
+    assert same(reverify(unpacked, RunOptions(), pack=pack, parts=make_parts())) == (TASKS, 0, 0)
+
+
 def test_a_published_run_does_not_say_where_its_pack_is(root: Path) -> None:
     """Whoever gets it names the pack, and is told that hidden content was not compared."""
     run(root)
@@ -630,15 +644,35 @@ def test_policy_and_limits_are_those_of_the_run(root: Path) -> None:
     run(root, parts=judging(FakeVerifier()))
     path.unlink()
     seen = []
+    messages: list[str] = []
     verifier = FakeVerifier(hook=lambda _number, _view, context: seen.append(context))
-    assert same(again(root, parts=judging(verifier))) == (TASKS, 0, 0)
+    assert same(again(root, parts=judging(verifier), notify=messages.append)) == (TASKS, 0, 0)
+    assert any("dangerous commands" in message for message in messages)
     assert {(context.limits.memory, context.limits.cpus) for context in seen} == {(2 * GIB, 1.5)}
     assert not seen[0].policy.disallow_dangerous_commands
+
+
+def test_a_hostile_number_of_trials_is_refused(root: Path) -> None:
+    """A plan of a billion trials would fill the memory."""
+    run(root)
+    header = read_header(root / "results")
+    assert header
+    many = 10**9
+    information = {**header.information, "planned": TASKS * many}
+    replace(header, closing=None, decisive={**header.decisive, "trials": many}, information=information).write(
+        root / "results"
+    )
+    with pytest.raises(ConfigError, match=r"run\.json: the run header is damaged") as caught:
+        again(root)
+    assert caught.value.code == "run-header-damaged"
 
 
 @pytest.mark.parametrize(
     ("section", "value"),
     [
+        ("run_id", ""),
+        ("run_id", "a\nb"),
+        ("harness", {"type": "command", "name": "\x1b[2J"}),
         ("limits", {"memory": 10**30}),
         ("limits", {"memory": "all"}),
         ("limits", {"other": 1}),

@@ -12,6 +12,7 @@ from securebench.limits import Limits
 from securebench.plugins import ExtensionKind, own_names
 from securebench.printable import printable_line
 from securebench.results.commitment import KEY_FILE, Commitment
+from securebench.results.lock import reading
 from securebench.results.pack_match import Match, match_pack, match_row
 from securebench.results.read import read_run
 from securebench.results.reverification import Difference, Reverification, compare_verdicts
@@ -26,7 +27,14 @@ from securebench.tester_config import (
     TaskSelection,
     TesterConfig,
 )
-from securebench.tester_config.wire import LimitsModel, SandboxModel, SelectModel, VerificationModel
+from securebench.tester_config.wire import (
+    HarnessModel,
+    LimitsModel,
+    RunModel,
+    SandboxModel,
+    SelectModel,
+    VerificationModel,
+)
 from securebench.tester_run.options import RunOptions, RunParts
 from securebench.tester_run.plan import make_plan
 from securebench.tester_run.run import run_plan
@@ -68,43 +76,42 @@ def reverify(
     Raises :class:`ConfigError`: ``run-active``, ``run-version``, ``pack-missing``, ``pack-differs``,
     ``verifier-differs``; and the errors of :func:`read_run` and :func:`run_benchmark`.
     """
-    run = _ended_run(directory)
-    sealed, parts = SealedRun(run), parts or RunParts()
-    output = _output_dir(directory, options.output_dir)
-    config = _config(run, pack or _recorded_pack(directory), output, options, tester)
-    make_driver = parts.make_driver if options.driver else _with_driver_hint(parts.make_driver)
-    parts = replace(parts, make_producer=lambda _: SealedProducer(sealed), make_driver=make_driver)
-    plan = make_plan(config, replace(options, task=(), driver=None, output_dir=output), parts)
-    match = _require_pack(plan.pack, sealed)
-    _require_verifiers(plan, run.header)
-    selected = select_tasks(plan.all_tasks, TaskSelection(task=options.task))
-    tasks = tuple(task for task in selected if task.id in sealed.rows)
-    if not tasks:
-        raise ConfigError(f"{directory} has no record of these tasks", code="selection-empty")
-    plan = replace(plan, tasks=tasks, selection=_selection(run.header, options), reviewed=run.header)
-    summary = run_plan(plan, replace(options, driver=None), sinks, parts)
-    trials = [planned.id for planned in plan.planned()]
-    return Reverification(
-        directory=directory,
-        summary=summary,
-        verdicts=compare_verdicts(trials, sealed.entries, read_run(output)),
-        differences=_recorded_differences(output),
-        notes=tuple(_notes(run, sealed, match)),
-    )
-
-
-def _ended_run(directory: Path) -> RecordedRun:
-    """Return the run in ``directory``. Raises :class:`ConfigError` if it is still running, or of an older format."""
-    run = read_run(directory)
-    if run.is_active:
-        raise ConfigError(
-            f"a run is writing to {directory}",
-            code="run-active",
-            hint="wait until it has finished: 'securebench status DIR --watch' shows how far it is",
+    parts = parts or RunParts()
+    read_run(directory)  # so that anything but a run is refused before it is locked
+    with reading(directory):
+        run = _current(read_run(directory))
+        sealed = SealedRun(run)
+        output = _output_dir(directory, options.output_dir)
+        config = _config(run, pack or _recorded_pack(directory), output, options, tester)
+        make_driver = parts.make_driver if options.driver else _with_driver_hint(parts.make_driver)
+        parts = replace(parts, make_producer=lambda _: SealedProducer(sealed), make_driver=make_driver)
+        options = replace(options, output_dir=output, driver=None)
+        plan = make_plan(config, replace(options, task=()), parts)
+        match = _require_pack(plan.pack, sealed)
+        _require_verifiers(plan, run.header)
+        selected = select_tasks(plan.all_tasks, TaskSelection(task=options.task))
+        tasks = tuple(task for task in selected if task.id in sealed.rows)
+        if not tasks:
+            raise ConfigError(f"{directory} has no record of these tasks", code="selection-empty")
+        if not config.verification.disallow_dangerous_commands:
+            options.notify("the run allows its verifiers dangerous commands (disallow_dangerous_commands: false)")
+        plan = replace(plan, tasks=tasks, selection=_selection(run.header, options), reviewed=run.header)
+        summary = run_plan(plan, options, sinks, parts)
+        trials = [planned.id for planned in plan.planned()]
+        return Reverification(
+            directory=directory,
+            summary=summary,
+            verdicts=compare_verdicts(trials, sealed.entries, read_run(output)),
+            differences=_recorded_differences(output),
+            notes=tuple(_notes(run, sealed, match)),
         )
+
+
+def _current(run: RecordedRun) -> RecordedRun:
+    """Return ``run``. Raises :class:`ConfigError` (``run-version``) if it is of an older format."""
     if run.header.version != HEADER_VERSION:
         raise ConfigError(
-            f"{directory} was written in format {run.header.version}; only runs of format {HEADER_VERSION} can be "
+            f"{run.directory} was written in format {run.header.version}; only runs of format {HEADER_VERSION} can be "
             "judged again",
             code="run-version",
             hint="start a new run, or use the version of SecureBench that made this one to look at it",
@@ -116,7 +123,8 @@ def _output_dir(directory: Path, asked: Path | None) -> Path:
     """Return the output directory. Raises :class:`ConfigError` (``output-dir-unsafe``) for one in the run directory."""
     reviewed = directory.resolve()
     output = asked.resolve() if asked else reviewed.with_name(reviewed.name + SUFFIX)
-    if output.is_relative_to(reviewed):
+    existing = [place for place in (output, *output.parents) if place.exists()]
+    if any(place.samefile(reviewed) for place in existing):  # also by another mount of the same directory
         raise ConfigError(
             f"the output directory {output} is the run directory or inside it, which is only read",
             code="output-dir-unsafe",
@@ -142,6 +150,8 @@ def _config(
 ) -> TesterConfig:
     """Return the configuration of the new run, with the policy and the limits of the run under review."""
     header = run.header
+    _valid(RunModel, {"id": run.run_id, "trials": run.trials, "output_dir": SUFFIX}, "run_id or trials")
+    _valid(HarnessModel, {"type": SealedProducer.name, "name": run.label}, "harness.name")
     policy = _section(VerificationModel, header, "verification")
     limits = Limits(**_section(LimitsModel, header, "limits"))
     return TesterConfig(
@@ -170,7 +180,12 @@ def _sandbox(header: RunHeader, limits: Limits, driver: str | None, tester: Test
 
 def _section(model: type[_Model], header: RunHeader, name: str) -> dict[str, Any]:
     """Return a section of ``decisive``. Raises :class:`ConfigError` (``run-header-damaged``) unless it is valid."""
-    found, faults = fit(model, header.decisive.get(name, {}))
+    return _valid(model, header.decisive.get(name, {}), name)
+
+
+def _valid(model: type[_Model], value: Any, name: str) -> dict[str, Any]:
+    """Return a part of ``run.json`` that a tester YAML could have, too. Raises :class:`ConfigError` otherwise."""
+    found, faults = fit(model, value)
     if found is None:
         raise ConfigError(
             f"the run header is damaged: {name}: {faults[0].message}",

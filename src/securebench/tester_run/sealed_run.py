@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import CandidateError, ConfigError
 from securebench.harnesses.base import AgentResult, HarnessProducer
 from securebench.results.chain import line_hash
-from securebench.results.record import VerificationStatus, recorded_candidate
+from securebench.results.record import VerificationStatus, candidate_fields
 from securebench.results.recorded_task import MAX_LINE, parse_recorded_task
 from securebench.results.reverification import Verdict, why_unjudged
 from securebench.results.run_files import JOURNAL, numbered_lines
@@ -127,7 +127,8 @@ class SealedProducer(HarnessProducer):
             return AgentResult(candidate=None, failure=failure, metadata=metadata)
         candidate, record = self._sealed.candidate(trial, view.candidate_kind, context.store)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
-        recorded = recorded_candidate(record.raw)
+        # The text as it was recorded: what was redacted in it stays so, and a patch has no other readable form.
+        recorded = candidate_fields(candidate, record.candidate_text, redacted=record.candidate_redacted)
         return AgentResult(candidate=candidate, metadata=metadata, image_id=image.id, recorded=recorded)
 
 
