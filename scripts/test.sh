@@ -30,6 +30,13 @@ fi
 if ! command -v ssh-agent >/dev/null && ! apt_install openssh-client; then
   say "tests of keys in an ssh-agent are skipped: openssh-client cannot be installed here"
 fi
+if ! command -v strace >/dev/null; then
+  say "installing strace for the tests of power failures"
+  if ! apt_install strace; then
+    say "tests of power failures are skipped: strace cannot be installed here"
+    export SECUREBENCH_NO_STRACE="strace cannot be installed here"
+  fi
+fi
 workers=$(($(nproc) + 2))
 status=0
 .venv/bin/python -m pytest -n $workers --dist loadfile --no-loadscope-reorder --durations 20 "$@" || status=$?

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,10 +14,9 @@ from securebench.fs.append_log import AppendLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
-@pytest.mark.parametrize("tail", [b"t", b"torn", b"\0" * 3 * 1024**2])
+@pytest.mark.parametrize("tail", [b"t", b"torn", b"\0" * 3 * 1024**2, b"\0\0rest\n", b"\0" * 2 * 1024**2 + b"\n"])
 @pytest.mark.parametrize("whole", [b"", b"one\n", b"one\n" + b"x" * 2 * 1024**2 + b"\n"])
 def test_a_torn_tail_is_kept_aside(tmp_path: Path, whole: bytes, tail: bytes) -> None:
     """The lines before it stay, the next one stands alone, and each torn tail gets its own file."""
@@ -85,6 +85,17 @@ def test_a_failed_write_leaves_no_part_of_a_line(
                 log.append(b"two\n")
         log.append(b"three\n")
     assert (tmp_path / "log").read_bytes() == b"one\nthree\n"
+
+
+def test_lines_of_a_killed_process_are_synced_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were read, but may not be on disk yet."""
+    synced: list[str] = []
+    (tmp_path / "log").write_bytes(b"one\n")
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    )
+    AppendLog(tmp_path / "log", sync=True).close()
+    assert synced == [str(tmp_path / "log"), str(tmp_path)]
 
 
 def test_a_line_that_cannot_be_synced_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from securebench.errors import StorageError
-from securebench.fs.durable import discard, storage_errors, temporary_name, write_durably, write_whole
+from securebench.fs import durable
+from securebench.fs.durable import (
+    discard,
+    make_directories,
+    storage_errors,
+    sync_name,
+    temporary_name,
+    write_durably,
+    write_whole,
+)
 
 
 def test_replaces_as_a_whole(tmp_path: Path) -> None:
@@ -89,6 +98,42 @@ def test_discarding_removes_the_file_and_what_was_begun(tmp_path: Path) -> None:
     discard(path)
     assert not list(tmp_path.iterdir())
     discard(path)
+
+
+def test_new_directories_are_synced_from_the_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of each is on disk before anything is in it. Those that exist are left alone."""
+    synced: list[Path] = []
+    monkeypatch.setattr(durable, "sync_directory", synced.append)
+    make_directories(tmp_path / "a/b/c", 0o700)
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a/b"]
+    assert [(tmp_path / path).stat().st_mode & 0o777 for path in ("a", "a/b", "a/b/c")] == [0o755, 0o755, 0o700]
+    make_directories(tmp_path / "a/b/c", 0o755)
+    assert len(synced) == 3
+    assert (tmp_path / "a/b/c").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_behind_a_link(tmp_path: Path) -> None:
+    """The directory that a user named may be a link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    make_directories(tmp_path / "link/a/b")
+    write_whole(tmp_path / "link/file", b"")
+    assert {path.name for path in (tmp_path / "real").iterdir()} == {"a", "file"}
+
+
+def test_a_directory_that_cannot_be_listed_is_synced_with_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drop directory, which others may only write to, cannot be opened."""
+    calls: list[str] = []
+
+    def refuse(_: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(durable, "sync_directory", refuse)
+    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"))
+    sync_name(tmp_path / "file")
+    assert calls == ["sync"]
 
 
 def _failing(*_: object) -> None:

@@ -14,7 +14,13 @@ import pytest
 
 from bounds import processor_seconds
 from securebench.errors import StorageError
-from securebench.fs.rmtree import MARKER, make_fresh_directory, make_private_directory, remove_tree
+from securebench.fs.rmtree import (
+    MARKER,
+    make_fresh_directory,
+    make_private_directory,
+    remove_private_directory,
+    remove_tree,
+)
 from securebench.testing.attacks import trees
 from workspaces.users import as_ordinary_user, open_directory
 
@@ -220,3 +226,24 @@ def _peak_descriptors(action: Callable[[], None]) -> int:
         peak = max(peak, _open_descriptors())
     worker.join()
     return peak
+
+
+def test_a_private_directory_is_removed_with_its_marker_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power failure, content without a marker would be refused as that of somebody else."""
+    place = tmp_path / "scratch"
+    make_private_directory(place)
+    make_fresh_directory(place / "task")
+    there: list[list[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda _: there.append(sorted(path.name for path in place.iterdir())))
+    remove_private_directory(place)
+    assert there == [[MARKER]]
+    assert not place.exists()
+    remove_private_directory(place)
+
+
+def test_a_directory_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
+    """Without the marker, nothing in it is touched."""
+    (tmp_path / "scratch/inner").mkdir(parents=True)
+    with pytest.raises(StorageError, match="did not create it"):
+        remove_private_directory(tmp_path / "scratch")
+    assert (tmp_path / "scratch/inner").is_dir()

@@ -19,7 +19,7 @@ from securebench.candidates.patch_archive import read_patch, write_patch
 from securebench.candidates.sealed_form import TREES, altered, require_sealed_form
 from securebench.errors import StorageError
 from securebench.faults import FaultPoint, reached
-from securebench.fs.durable import sync_directory
+from securebench.fs.durable import make_directories, sync_directory
 from securebench.fs.safe_open import OPEN_FILE
 from securebench.fs.streams import Digester, chunks
 from securebench.limits import MIB
@@ -114,6 +114,11 @@ class CandidateStore:
         text = None if kind in TREES else _text(data)
         return CandidateArtifact(kind, digest, size, self._path(digest), text)
 
+    def make(self) -> None:
+        """Create the directory of the store, if it does not exist. Raises :class:`StorageError`."""
+        with self._storing():
+            make_directories(self.root, 0o700)
+
     def clear_unfinished(self) -> None:
         """Remove temporary files of a killed run. Call it only while no other run uses this directory."""
         with self._storing():
@@ -151,7 +156,7 @@ class CandidateStore:
     @contextmanager
     def _temporary(self) -> Iterator[IO[bytes]]:
         """Open a temporary file in the store. It is removed afterwards unless it was published."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(self.root, 0o700)
         reached(FaultPoint.FILE_OPEN, self.root)
         with tempfile.NamedTemporaryFile(dir=self.root, prefix=UNFINISHED, delete=False) as file:
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.fs.durable import storage_errors, write_durably
+from securebench.fs.durable import make_directories, storage_errors, write_durably
 from securebench.limits import MIB
 from securebench.printable import printable
 from securebench.sandboxes.base import Stream
@@ -86,5 +86,5 @@ def output_file(directory: Path, name: str) -> Path:
 def keep_output(path: Path, text: str) -> None:
     """Write the output of a task, readable only by this user: it may contain hidden data."""
     with storage_errors(path):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        make_directories(path.parent, 0o700)
     write_durably(path, text.encode("utf-8", "backslashreplace"), mode=0o600)

@@ -1,7 +1,10 @@
 """Append-only logs: one writer, one line for each write, and no partial line that could be mistaken for a whole one.
 
-A killed process, or a full disk, can leave a partial line at the end. Opening the log moves that part into a file
-next to it, ``NAME.torn-N``, so that the next line is not joined to it and nothing is lost.
+A killed process, a full disk or a power failure can leave a partial line at the end. Opening the log moves that part
+into a file next to it, ``NAME.torn-N``, so that the next line is not joined to it and nothing is lost.
+
+Lines contain no NUL. After a power failure, a part of the last line that did not reach the disk may read as NULs, even
+if its newline did.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ class AppendLog:
             try:
                 self._repair(is_whole)
                 if sync:
+                    os.fsync(self._descriptor)  # a killed process may not have synced its last line
                     sync_directory(path.parent)
             except BaseException:
                 self.close()
@@ -117,10 +121,12 @@ class AppendLog:
     def _repair(self, is_whole: Callable[[bytes], bool]) -> None:
         """Complete a last line without a newline if it is whole. Otherwise keep it aside and cut it off."""
         end = os.fstat(self._descriptor).st_size
-        self.size = _end_of_last_line(self._descriptor, end)
-        if self.size == end:
+        start = _start_of_last_line(self._descriptor, end)
+        tail = os.pread(self._descriptor, end - start, start)
+        if not is_torn(tail):
+            self.size = end
             return
-        tail = os.pread(self._descriptor, end - self.size, self.size)
+        self.size = start
         if is_whole(tail):
             self.size = end
             self.append(b"\n")
@@ -142,9 +148,15 @@ def _write_at_once(descriptor: int, line: bytes) -> None:
         raise OSError(errno.ENOSPC, "the disk accepted only a part of a line")
 
 
-def _end_of_last_line(descriptor: int, end: int) -> int:
-    """Return the offset after the last newline before ``end``, searching backwards."""
-    while end:
+def is_torn(line: bytes) -> bool:
+    """Return whether the last line of a log was not written as a whole. An empty one was."""
+    return bool(line) and (not line.endswith(b"\n") or b"\0" in line)
+
+
+def _start_of_last_line(descriptor: int, end: int) -> int:
+    """Return the offset of the last line before ``end``, which may have a newline, searching backwards."""
+    end -= 1
+    while end > 0:
         start = max(0, end - MIB)
         found = os.pread(descriptor, end - start, start).rfind(b"\n")
         if found >= 0:

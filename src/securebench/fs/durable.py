@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import StorageError
 from securebench.faults import FaultPoint, reached
@@ -25,6 +27,10 @@ _HINTS = {
     errno.EMFILE: "raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
     errno.ENFILE: "find the program that has so many files open (lsof)",
 }
+
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""Links are followed: a directory that a user named may be one."""
+_MAKING: Final = threading.Lock()
 
 
 def storage_hint(number: int | None) -> str:
@@ -92,10 +98,30 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def make_directories(path: Path, mode: int = 0o777) -> None:
+    """Create the directory ``path`` and its missing parents. Their names are then on disk. Raises ``OSError``.
+
+    ``mode`` is the mode of ``path`` before the umask. Existing directories are not changed.
+    """
+    with _MAKING:  # a thread that finds the directory may rely on its name
+        missing = takewhile(lambda directory: not directory.is_dir(), (path, *path.parents))
+        for directory in reversed([*missing]):
+            directory.mkdir(mode if directory == path else 0o777, exist_ok=True)
+            sync_name(directory)
+
+
+def sync_name(path: Path) -> None:
+    """Flush the name of ``path`` to disk. Raises ``OSError``."""
+    try:
+        sync_directory(path.parent)
+    except PermissionError:  # a directory that this user may write to but not read cannot be opened
+        os.sync()
+
+
 def sync_directory(directory: Path) -> None:
     """Flush the names in ``directory`` to disk: a created or renamed file is only then sure to survive a crash."""
     reached(FaultPoint.DIRECTORY_SYNC, directory)
-    with opened(directory, OPEN_DIRECTORY) as descriptor:
+    with opened(directory, _OPEN) as descriptor:
         os.fsync(descriptor)
 
 

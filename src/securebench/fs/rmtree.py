@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
 from securebench.faults import FaultPoint, reached
-from securebench.fs.durable import storage_errors
+from securebench.fs.durable import storage_errors, sync_directory
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 from securebench.printable import printable_name
 
@@ -52,6 +52,22 @@ def make_private_directory(path: Path) -> None:
         path.chmod(0o700)
         if not _is_marked(path):
             (path / MARKER).write_bytes(_MARKER_TEXT)
+            sync_directory(path)  # after a crash, too, there must be no content without the marker
+
+
+def remove_private_directory(path: Path) -> None:
+    """Remove a directory that :func:`make_private_directory` created, with everything in it. It may be missing.
+
+    Raises the errors of :func:`remove_tree`, and :class:`StorageError` for files directly inside.
+    """
+    with storage_errors(path):
+        if not path.is_dir():
+            return
+        for inner in [inner for inner in path.iterdir() if inner.name != MARKER]:
+            remove_tree(inner)
+        sync_directory(path)  # the marker must be the last entry to go, after a crash, too
+        (path / MARKER).unlink(missing_ok=True)
+        path.rmdir()
 
 
 def make_fresh_directory(path: Path, owner: tuple[int, int] | None = None) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from securebench.fs.durable import storage_errors, write_durably
+from securebench.fs.durable import make_directories, storage_errors, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def keep_trajectory(path: Path, text: str, redactor: Redactor) -> dict[str, Json
         size += len(line)
     data = b"".join(kept)
     with storage_errors(path):
-        path.parent.mkdir(exist_ok=True)
+        make_directories(path.parent)
     write_durably(path, data)
     return {
         "path": f"{path.parent.name}/{path.name}",

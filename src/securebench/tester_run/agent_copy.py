@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import ConfigError
 from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import storage_errors
-from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_tree
+from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_private_directory
 from securebench.results.provenance import harness_provenance
 from securebench.tester_config import CommandConfig
 
@@ -55,9 +55,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
             )
         yield replace(plan, producer=producer, config=replace(plan.config, harness=harness))
     finally:
-        remove_tree(copy)
-        with suppress(OSError):
-            shutil.rmtree(place)
+        remove_private_directory(place)
 
 
 def _copy(source: Path, target: Path) -> None:

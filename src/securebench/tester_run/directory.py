@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.candidates.store import CANDIDATES, CandidateStore
 from securebench.errors import ConfigError, Problem, SourceLocation, StorageError
-from securebench.fs.durable import storage_errors, temporary_name
-from securebench.fs.rmtree import MARKER, make_private_directory, remove_tree
+from securebench.fs.durable import make_directories, storage_errors, sync_name, temporary_name
+from securebench.fs.rmtree import make_private_directory, remove_private_directory
 from securebench.results.closing import file_digests
 from securebench.results.commitment import KEY_FILE
 from securebench.results.lock import OWNER_FILE
@@ -50,8 +50,10 @@ def make_directory(directory: Path) -> None:
     try:
         if directory.exists() and not directory.is_dir():
             raise _unusable(f"{directory} is not a directory")
-        if not directory.exists():
-            directory.mkdir(parents=True, exist_ok=True)
+        if directory.exists():
+            sync_name(directory)  # whoever created it may not have done so
+        else:
+            make_directories(directory)
             directory.chmod((directory.stat().st_mode | stat.S_IRWXU) & ~_STEADY_UMASK)
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
             raise _unusable(f"you may not write to {directory}")
@@ -113,7 +115,9 @@ def make_room(directory: Path) -> None:
     make_private_directory(directory / WORKSPACES)
     clear_scratch(directory)
     make_private_directory(directory / SCRATCH)
-    candidate_store(directory).clear_unfinished()
+    store = candidate_store(directory)
+    store.make()
+    store.clear_unfinished()
 
 
 def candidate_store(directory: Path) -> CandidateStore:
@@ -155,13 +159,7 @@ def require_logs(directory: Path, header: RunHeader) -> None:
 
 def clear_scratch(directory: Path) -> None:
     """Remove files of verifiers, because they contain evaluation inputs."""
-    scratch = directory / SCRATCH
-    if scratch.is_dir():
-        for path in [path for path in scratch.iterdir() if path.name != MARKER]:
-            remove_tree(path)
-        with storage_errors(scratch):
-            (scratch / MARKER).unlink(missing_ok=True)
-            scratch.rmdir()
+    remove_private_directory(directory / SCRATCH)
 
 
 def _unusable(problem: str) -> ConfigError:

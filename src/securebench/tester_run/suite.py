@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import ConfigError, SecureBenchError
+from securebench.fs.durable import make_directories, storage_errors
 from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.suite import RecordedSuite, read_suite, write_suite
@@ -71,7 +72,8 @@ def run_suite(
         place = directory / run.path
         own = _options_of(run, directory, options)
         try:
-            place.parent.mkdir(exist_ok=True)
+            with storage_errors(place.parent):
+                make_directories(place.parent)
             with sinks(run, number) as found:
                 summary = run_benchmark(run.config, own, found, parts)
         except SecureBenchError as error:

@@ -13,6 +13,7 @@ import secrets
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from securebench.fs.durable import sync_directory
 from securebench.fs.locks import locked
 from securebench.fs.rmtree import remove_entry
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened
@@ -79,6 +80,8 @@ class Trash:
             self._locks.callback(os.close, held)
             self._names.append(directory.name)
             path.rename(directory / path.name)
+            # Before anything in it is deleted: a crash must not leave part of a tree under the name of a whole one.
+            sync_directory(path.parent)
 
     def put_abandoned(self, on_found: Callable[[frozenset[str]], None] = lambda _names: None) -> None:
         """Take over the directories that killed processes left. The caller holds the store's lock.

@@ -1,0 +1,39 @@
+"""Image stores in which a power failure interrupts an import, an unpacking or a removal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from power_loss.disk import tree_at
+from power_loss.scenarios import import_image
+from securebench.images.store.image_store import ImageStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from power_loss.conftest import Survive
+    from power_loss.disk import State
+
+
+def test_images_are_whole_or_absent(root: Path, survive: Survive) -> None:
+    """An image that was imported is there; a tree is never a part of one; and the store can be used."""
+
+    def check(state: State) -> None:
+        store = ImageStore(root / "images")
+        for prune in (False, True):
+            if prune:
+                store.prune()
+            found = store.find("tool:1")
+            assert found or not state.promises
+            if found:
+                require_whole_tree(store, found.id, found.environment["TEXT"])
+        for text in ("one", "two"):
+            require_whole_tree(store, import_image(store, text), text)
+
+    survive("images", check=check, at_least=200)
+
+
+def require_whole_tree(store: ImageStore, image_id: str, text: str) -> None:
+    """Fail unless an image unpacks to what was imported."""
+    with store.lease(image_id) as lease:
+        assert tree_at(lease.root) == {"etc": {"os": text.encode()}, "bin": {"sh": text.encode()}}
