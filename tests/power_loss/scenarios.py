@@ -5,7 +5,6 @@ Each says, at the moment at which SecureBench says so, what must be on disk.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from pathlib import Path
@@ -14,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from image_archives import directory, file, layer
 from power_loss.recorder import promise
 from run_fakes import FakeProducer
+from securebench import faults
 from securebench.candidates.store import CandidateStore
 from securebench.errors import ImageError
 from securebench.execution import retry
+from securebench.faults import FaultPoint
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.root_archive import RootConfig, add_root
-from securebench.results.journal import JOURNAL
+from securebench.results.chain import line_hash
+from securebench.results.run_files import JOURNAL
 from securebench.tasks import CandidateKind
 from securebench.tester_run import RunOptions, run_benchmark
 from tester_run.running import configuration, make_parts, pin_framework
@@ -83,15 +85,16 @@ def resumed_run(root: Path) -> None:
 def _run(root: Path, producer: FakeProducer, options: RunOptions) -> None:
     journal = root / "results" / JOURNAL
 
-    def checkpoint(point: str) -> None:
-        if point == "record_written":
-            promise(f"record/{hashlib.sha256(journal.read_bytes().splitlines()[-1]).hexdigest()}")
-        elif point in {"header_written", "run_done"}:
+    def promises(point: FaultPoint, _subject: str) -> None:
+        if point is FaultPoint.RECORD_WRITTEN:
+            promise(f"record/{line_hash(journal.read_bytes().splitlines()[-1])}")
+        elif point in {FaultPoint.HEADER_WRITTEN, FaultPoint.RUN_DONE}:
             promise(point)
 
+    faults.install(promises)
     pin_framework()
     retry.BACK_OFF = ()  # no pauses
-    run_benchmark(configuration(root), options, (), make_parts(producer, checkpoint=checkpoint))
+    run_benchmark(configuration(root), options, (), make_parts(producer))
 
 
 SCENARIOS: Final[Mapping[str, Callable[[Path], None]]] = {
