@@ -51,7 +51,7 @@ def make_directory(directory: Path) -> None:
         if directory.exists() and not directory.is_dir():
             raise _unusable(f"{directory} is not a directory")
         if directory.exists():
-            sync_name(directory)  # whoever created it may not have done so
+            sync_name(directory)  # the program that created it may not have done so
         else:
             make_directories(directory)
             directory.chmod((directory.stat().st_mode | stat.S_IRWXU) & ~_STEADY_UMASK)
