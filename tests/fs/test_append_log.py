@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fault_hooks import hooked
 from securebench.errors import StorageError
+from securebench.faults import FaultPoint
 from securebench.fs.append_log import AppendLog
 
 if TYPE_CHECKING:
@@ -139,6 +141,24 @@ def test_a_failed_rewrite_leaves_the_old_lines(tmp_path: Path) -> None:
 def _failing_lines() -> Iterator[bytes]:
     yield b"new\n"
     raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("failing", [FaultPoint.FILE_WRITE, FaultPoint.FILE_SYNC, FaultPoint.FILE_RENAME])
+def test_a_failed_rewrite_leaves_no_other_file(tmp_path: Path, failing: FaultPoint) -> None:
+    """Wherever it fails, the new lines are removed, and appending continues after the old ones."""
+
+    def fail(point: FaultPoint, _subject: str) -> None:
+        if point is failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "log"
+    with AppendLog(path, sync=True) as log:
+        log.append(b"one\n")
+        with hooked(fail), pytest.raises(StorageError):
+            log.rewrite([b"other\n"])
+        log.append(b"two\n")
+    assert path.read_bytes() == b"one\ntwo\n"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_link_is_never_opened(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A Unix socket in front of the engine's, which can be cut."""
+"""A Unix socket in front of the engine's, which can be cut, and can hang."""
 
 from __future__ import annotations
 
@@ -13,23 +13,36 @@ if TYPE_CHECKING:
 
 
 class CuttableSocket:
-    """Passes bytes on between ``path`` and the engine, until :meth:`cut`: then nobody listens there any more."""
+    """Passes bytes on between ``path`` and the engine, until :meth:`cut`: then nobody listens there any more.
+
+    :meth:`restore` listens again. After :meth:`hang`, connections are accepted and nothing is passed on.
+    """
 
     def __init__(self, path: Path, engine: str) -> None:
         self.path = path
         self._engine = engine
-        self._listener = socket.socket(socket.AF_UNIX)
         self._connections: list[socket.socket] = []
         self._lock = threading.Lock()
+        self._flows = threading.Event()
 
     def __enter__(self) -> Self:
-        self._listener.bind(str(self.path))
-        self._listener.listen(64)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.restore()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.cut()
+
+    def restore(self) -> None:
+        """Listen, for the first time or again."""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen(64)
+        self._flows.set()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def hang(self) -> None:
+        """Pass nothing on, until it is cut."""
+        self._flows.clear()
 
     def cut(self) -> None:
         """End every connection, and take no more."""
@@ -40,11 +53,12 @@ class CuttableSocket:
                     one.shutdown(socket.SHUT_RDWR)
                 one.close()
             self._connections.clear()
+        self._flows.set()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             upstream = socket.socket(socket.AF_UNIX)
@@ -64,6 +78,7 @@ class CuttableSocket:
                     source = key.fileobj
                     assert isinstance(source, socket.socket)
                     data = source.recv(65536)
+                    self._flows.wait()
                     if data:
                         other[source].sendall(data)
                     else:

@@ -113,6 +113,7 @@ class AppendLog:
                 beside.replace(self.path)
             except BaseException:
                 os.close(descriptor)
+                beside.unlink(missing_ok=True)
                 raise
             self.close()
             self._descriptor, self.size = descriptor, os.fstat(descriptor).st_size
