@@ -148,7 +148,7 @@ def try_fault(run: FaultRun, fault: Fault, clean: list[dict[str, Any]]) -> str:
     paid = run.passed.count((FaultPoint.AGENT_DONE, ""))
     stops = killed or fault.subject == JOURNAL or fault.point in _BETWEEN_RECORDS
     assert paid - (run.written() - before) <= (_IN_PROGRESS if stops else 0), done.stderr
-    if not killed:
+    if not killed and fault.point != FaultPoint.TREE_REMOVE:  # what cannot be removed is left to the next run
         run.require_nothing_left()
     outcome = _outcome(run, done, clean, killed=killed)
     last = done
@@ -177,4 +177,6 @@ def _outcome(
     path = run.results / JOURNAL
     reasons = {record.get("failure_reason") for record in (records(run.root) if path.exists() else ())}
     errors = sorted(reason for reason in reasons if reason in _ERRORS)
-    return f"error: {', '.join(errors)}" if errors else f"stopped ({done.returncode})"
+    # With exit code 1 the run stopped before any task: the errors are those of an earlier run.
+    has_errors = errors and done.returncode != 1
+    return f"error: {', '.join(errors)}" if has_errors else f"stopped ({done.returncode})"
