@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -17,14 +18,7 @@ from securebench.results.closing import Closing
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal
 from securebench.results.read import read_run
-from securebench.results.record import (
-    Assurance,
-    Failure,
-    Output,
-    TaskRecord,
-    VerificationStatus,
-    candidate_fields,
-)
+from securebench.results.record import Assurance, Failure, Output, TaskRecord, VerificationStatus, candidate_fields
 from securebench.results.redaction import Redactor
 from securebench.results.run_files import JOURNAL
 from securebench.results.run_header import RunHeader
@@ -50,6 +44,7 @@ _WHY: Final = {
     _STATUS.ERROR: Failure(FailureReason.ENGINE_UNAVAILABLE, FailurePhase.PRODUCE, "the engine does not answer"),
 }
 _DIGEST: Final = "ab" * 32
+_ANSWER: Final = "Answer: 42\n"
 
 
 def header(
@@ -119,7 +114,12 @@ def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **chang
         "benchmark_id": BENCHMARK_ID,
         "task_type": family,
         "status": status,
-        "candidate": {**candidate, "candidate_text": "Answer: 42\n", "candidate_digest": _DIGEST},
+        "candidate": {
+            **candidate,
+            "candidate_text": _ANSWER,
+            "candidate_digest": hashlib.sha256(_ANSWER.encode()).hexdigest(),
+            "candidate_redacted": False,
+        },
         "producer": Output(stdout="thinking...\nAnswer: 42\n", metadata={"harness": "command", "exit_code": 0}),
         "verifier": Output(metadata={"verifier": family, "version": "1", "phase": "verdict"}) if is_scored else None,
         "resource_summary": [
@@ -165,12 +165,13 @@ class SyntheticJournal(Journal):
     """The journal of a synthetic run, which is not closed any more."""
 
     def __init__(self, directory: Path) -> None:
-        self._head = reopen(directory)
-        super().__init__(directory, self._head)
+        head = reopen(directory)
+        self._run = head.run_digest
+        super().__init__(directory, head)
 
     def append(self, record: TaskRecord) -> RecordEntry:
         """Write a record as one of this run."""
-        return super().append(replace(record, provenance={**record.provenance, "run": self._head.run_digest}))
+        return super().append(replace(record, provenance={**record.provenance, "run": self._run}))
 
 
 def reopen(directory: Path) -> RunHeader:
@@ -205,6 +206,12 @@ def sealed_text(directory: Path, text: str, shown: str | None = None) -> dict[st
     """Seal a text candidate in a run, and return the fields of its record, which may show another text."""
     artifact = CandidateStore(directory / CANDIDATES).seal_bytes(CandidateKind.TEXT, text.encode(), text)
     return candidate_fields(artifact, text if shown is None else shown, redacted=shown not in {None, text})
+
+
+def shown_patch(text: str) -> dict[str, JsonValue]:
+    """Return the fields of a record that shows a patch, which is not in the store."""
+    fields = candidate_fields(None, None)
+    return {**fields, "candidate_patch": text, "candidate_digest": _DIGEST, "candidate_redacted": True}
 
 
 def sealed_tree(directory: Path, tree: Path) -> dict[str, JsonValue]:

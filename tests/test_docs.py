@@ -334,7 +334,7 @@ def test_every_restriction_is_described() -> None:
 
 def test_every_field_of_a_record_is_described() -> None:
     """The table of a record has the fields that a record may have, and no others."""
-    from securebench.results.record import FIELDS
+    from securebench.results.strict_record import FIELDS
 
     section = _section(_text(REFERENCE / "records.md"), "A record") or ""
     cells = re.findall(r"^\| (`[^|]*) \| [^|]* \| [^|]* \|$", section, re.MULTILINE)

@@ -96,7 +96,7 @@ docs/tutorial/first-benchmark.md 4
 
 src/securebench/harnesses 1
 
-src/securebench/results 1
+src/securebench/results 2
 
 src/securebench/verifiers 10
 """

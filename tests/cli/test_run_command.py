@@ -19,7 +19,7 @@ from results.samples import STATUS, record
 from securebench.cli import main
 from securebench.cli.run_command import exit_code, resume_command
 from securebench.progress import AgentOutput, Event, RunStart, SandboxCommand
-from securebench.results.record import read_entry
+from securebench.results.strict_record import read_entry
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary
 from securebench.tester_run import RunOptions
 from tester_run.running import make_parts, run, write_run

@@ -228,7 +228,12 @@ class TestDetail:
     def test_a_patch_is_a_coloured_diff(self, tmp_path: Path) -> None:
         """Added and removed lines differ in colour on a terminal; on a pipe there are no colours."""
         diff = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old [bold]\n+new\n"
-        fields = {**candidate_fields(None, None), "candidate_patch": diff, "candidate_digest": "0" * 64}
+        fields = {
+            **candidate_fields(None, None),
+            "candidate_patch": diff,
+            "candidate_digest": "0" * 64,
+            "candidate_redacted": True,
+        }
         run = read_run(written(tmp_path, synthetic.record(candidate=fields)))
         styles = {
             line.plain.strip(): {str(span.style) for span in line.spans}
@@ -322,6 +327,7 @@ class TestHostileRecords:
             **synthetic.trajectory(tmp_path, TASK, *steps),
             "driver": {"name": HOSTILE, "enforced": [HOSTILE, 7], "weaker": HOSTILE},
             "image": HOSTILE,
+            "verifier": {"family": HOSTILE, "version": HOSTILE},
             "usage": {"relay": {"models": {HOSTILE: 1}}, "egress": {HOSTILE: HOSTILE}},
             "failed_tries": [HOSTILE, {"error": HOSTILE}],
             "durations": {HOSTILE: HOSTILE},
@@ -384,7 +390,12 @@ class TestHostileRecords:
     @pytest.mark.parametrize("text", ["x" * 40_000_000, "\n" * 6_000_000, "\x1b" * 6_000_000, "ab\n" * 6_000_000])
     def test_megabytes_take_no_time(self, tmp_path: Path, text: str) -> None:
         """However much a text has, only its beginning or its end is worked on."""
-        fields = {**candidate_fields(None, None), "candidate_patch": text, "candidate_digest": "0" * 64}
+        fields = {
+            **candidate_fields(None, None),
+            "candidate_patch": text,
+            "candidate_digest": "0" * 64,
+            "candidate_redacted": True,
+        }
         written(tmp_path, synthetic.record(candidate=fields))
         start = time.process_time()
         done = invoke(tmp_path, TASK)

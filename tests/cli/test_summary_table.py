@@ -14,8 +14,9 @@ from results.samples import STATUS, record
 from securebench.cli.summary_table import summary_lines, summary_table
 from securebench.results.part_of_pack import PartOfPack
 from securebench.results.record import WEAK as WEAK_WORDS
-from securebench.results.record import Assurance, RecordEntry, read_entry
+from securebench.results.record import Assurance, RecordEntry
 from securebench.results.statistics import TaskResult
+from securebench.results.strict_record import read_entry
 from securebench.results.summary import Counts, TesterRunSummary, estimate, total
 from securebench.results.usage import Usage
 

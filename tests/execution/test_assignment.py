@@ -9,6 +9,7 @@ from securebench.errors import FailurePhase, FailureReason
 from securebench.execution import History
 from securebench.execution.assignment import Assignment
 from securebench.results.record import Assurance, Failure, Output, TaskRecord
+from securebench.results.strict_record import read_task_record
 from securebench.results.usage import Usage
 
 
@@ -48,4 +49,4 @@ ERROR = Failure(FailureReason.SANDBOX_FAILED, FailurePhase.VERIFY, "broken")
 )
 def test_a_record_comes_back_as_it_was(sample: TaskRecord) -> None:
     """Every field does, so the journal's line is the same, wherever the task was executed."""
-    assert TaskRecord.from_line(sample.line(0)).line(5) == sample.line(5)
+    assert read_task_record(sample.line(0)).line(5) == sample.line(5)

@@ -40,7 +40,8 @@ from securebench.execution import History, RunStoppedError, TaskContext, execute
 from securebench.harnesses.base import AgentResult, Spent
 from securebench.progress import AgentOutput
 from securebench.results.commitment import Commitment
-from securebench.results.record import VerificationStatus, comparable, read_entry
+from securebench.results.record import VerificationStatus, comparable
+from securebench.results.strict_record import read_entry
 from securebench.results.usage import Usage
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.testing.scripted_sandbox import ScriptedDriver

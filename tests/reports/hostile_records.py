@@ -44,6 +44,7 @@ def _records(directory: Path) -> Iterator[TaskRecord]:
             tags=(attack,),
             candidate={
                 **candidate_fields(None, None),
+                "candidate_redacted": True,
                 ("candidate_patch" if number % 2 else "candidate_text"): patch,
                 "candidate_digest": "ab" * 32,
             },

@@ -110,7 +110,12 @@ def test_each_task_has_its_detail(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     steps = synthetic_run.trajectory(directory, "made-up/task-00000", {"role": "assistant", "text": "I think"})
     patch = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new <b>\n"
-    fields = {**candidate_fields(None, None), "candidate_patch": patch, "candidate_digest": "ab" * 32}
+    fields = {
+        **candidate_fields(None, None),
+        "candidate_patch": patch,
+        "candidate_digest": "ab" * 32,
+        "candidate_redacted": True,
+    }
     producer = Output(stdout="said", stderr="complained")
     given = synthetic_run.record(0, STATUS.FAILED, candidate=fields, producer=producer, provenance=steps)
     page = page_of(synthetic_run.write_run(directory, [given]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import FailurePhase, FailureReason
@@ -48,18 +49,22 @@ def record(task_id: str = "pack/one", status: VerificationStatus = STATUS.PASSED
             "candidate_text": "42",
             "candidate_patch": None,
             "candidate_workspace": None,
-            "candidate_digest": "0" * 64,
+            "candidate_digest": hashlib.sha256(b"42").hexdigest(),
             "candidate_redacted": False,
         },
         "producer": Output(stdout="42\n"),
-        "verifier": Output(metadata={"verifier": "short_answer", "version": "1", "phase": "verify"}),
+        "verifier": Output(metadata={"verifier": "short_answer", "version": "1", "phase": "verify"})
+        if status in {STATUS.PASSED, STATUS.FAILED}
+        else None,
         "resource_summary": [],
         "failure": failure,
         "assurance": Assurance.FULL if changes.get("verifier", status in {STATUS.PASSED, STATUS.FAILED}) else None,
         "provenance": {"attempt": 1, "durations": {"total": 0.5}, "pack": "ab"},
     }
     given = {**fields, **changes}
-    return TaskRecord(**{**given, "provenance": {"run": HEAD.run_digest, **given["provenance"]}})
+    verifier = None if status is STATUS.PENDING else {"family": given["task_type"], "version": "1"}
+    usual = {"run": HEAD.run_digest, "attempt": 1, "verifier": verifier}
+    return TaskRecord(**{**given, "provenance": {**usual, **given["provenance"]}})
 
 
 def task(

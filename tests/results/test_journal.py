@@ -375,7 +375,6 @@ OWN: dict[str, JsonValue] = {
         {"task_id": "pack/two"},
         {"trial": 2},
         {"record_version": 2, "trial": "absent", "tags": "absent", "previous": "absent"},
-        {"task_type": "free_response"},
         {"provenance": {**OWN, "pack": "cd"}},
         {"provenance": {**OWN, "row": {"commitment": "d"}}},
         {"provenance": {**OWN, "row": None}},
@@ -415,7 +414,7 @@ def test_a_verdict_cannot_become_pending(tmp_path: Path) -> None:
     """Only a family without a verifier has pending records: a failure that is made one would leave the pass rate."""
     pending = record(status=STATUS.PENDING, verifier=None, provenance=OWN)
     (tmp_path / JOURNAL).write_bytes(pending.line(0, HEAD.genesis))
-    with pytest.raises(ConfigError, match="which is impossible for family"):
+    with pytest.raises(ConfigError, match="which contradicts"):
         Journal(tmp_path, HEAD, IDENTITY)
 
 

@@ -372,7 +372,7 @@ def test_many_small_values_are_refused_before_they_are_made(tmp_path: Path) -> N
 def test_long_texts_are_read(tmp_path: Path) -> None:
     """Megabytes of text with brackets and quotes in it are one value."""
     text = 'say "[{,\\' * 200_000
-    run = written(tmp_path, synthetic.record(0, candidate={**candidate_fields(None, None), "candidate_text": text}))
+    run = written(tmp_path, synthetic.record(0, candidate=synthetic.sealed_text(tmp_path, text)))
     assert next(run.records()).candidate_text == text
 
 

@@ -11,15 +11,8 @@ import pytest
 from results.samples import STATUS, record
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.errors import INFRASTRUCTURE_REASONS, FailureReason
-from securebench.results.record import (
-    Output,
-    VerificationStatus,
-    assurance_of,
-    candidate_fields,
-    comparable,
-    read_entry,
-    read_record,
-)
+from securebench.results.record import Output, VerificationStatus, assurance_of, candidate_fields, comparable
+from securebench.results.strict_record import read_entry, read_record
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
 

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import FailurePhase, FailureReason
 from securebench.execution.history import History
 from securebench.results.provenance import row_provenance, verifier_provenance
-from securebench.results.record import (
-    Failure,
-    Output,
-    TaskRecord,
-    VerificationStatus,
-    assurance_of,
-    candidate_fields,
-)
+from securebench.results.record import Failure, Output, TaskRecord, VerificationStatus, assurance_of, candidate_fields
 from securebench.results.usage import Usage
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 from securebench.fs.append_log import AppendLog
 from securebench.fs.durable import storage_errors, write_durably
 from securebench.results.chain import line_hash
-from securebench.results.record import RecordEntry, read_entry
 from securebench.results.record_files import RecordFiles
 from securebench.results.run_files import JOURNAL, SUPERSEDED
+from securebench.results.strict_record import read_entry
 from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.results.identity import RunIdentity
-    from securebench.results.record import TaskRecord
+    from securebench.results.record import RecordEntry, TaskRecord
     from securebench.results.run_header import RunHeader
     from securebench.trials import TrialId
 

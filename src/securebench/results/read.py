@@ -15,12 +15,12 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.printable import printable_line
 from securebench.results.lock import is_locked
 from securebench.results.part_of_pack import PartOfPack
-from securebench.results.record import require_shallow
 from securebench.results.record_files import RecordFiles
 from securebench.results.run_files import opened_run_file
 from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
 from securebench.results.running import read_running
 from securebench.results.sealed import read_sealed
+from securebench.results.strict_json import require_shallow
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, estimate, total
 from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
 from securebench.results.usage import read_usage

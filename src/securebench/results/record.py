@@ -6,16 +6,14 @@ Fields and their meaning are documented in ``docs/reference/records.md``.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from securebench.errors import INFRASTRUCTURE_REASONS, FailurePhase, FailureReason
+from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import REDACTED
 from securebench.results.chain import UNCHAINED
-from securebench.results.usage import read_usage
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
 
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
 
 RECORD_VERSION: Final = 4
 """Incremented when the meaning or the shape of a field changes. ``records.md`` lists the changes of each version."""
-
-READABLE_VERSIONS: Final = (2, 3, RECORD_VERSION)
-"""The versions that :func:`read_record` accepts."""
 
 VOLATILE: Final = frozenset(
     {
@@ -53,12 +48,6 @@ VOLATILE: Final = frozenset(
 
 Those of the last line describe tests that must fail, which are drawn at random for each verification.
 """
-
-MAX_DEPTH: Final = 64
-"""Levels of lists and objects: twice what a row may have, so that code may recurse into a record."""
-
-_ENTRY_MESSAGE: Final = 200
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class VerificationStatus(StrEnum):
@@ -205,28 +194,6 @@ class TaskRecord:
         content = self.to_json(sequence, previous)
         return json.dumps(content, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
 
-    @classmethod
-    def from_line(cls, line: bytes) -> Self:
-        """Return the record that :meth:`line` wrote, without its number. Raises the errors of :func:`read_record`."""
-        return cls.from_record(read_record(line))
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return a record that :func:`read_record` returned, without its number. Raises its errors and ``KeyError``."""
-        status = VerificationStatus(record["verification_status"])
-        return cls(
-            **{name: record[name] for name in ("run_id", "task_id", "trial", "benchmark_id", "task_type")},
-            tags=tuple(record["tags"]),
-            status=status,
-            candidate=recorded_candidate(record),
-            producer=Output.of(record, "producer"),
-            verifier=Output.of(record, "verifier") if "verifier_stdout" in record else None,
-            resource_summary=record["resource_summary"],
-            failure=Failure.of(record),
-            provenance=record["provenance"],
-            assurance=_assurance(record, status),
-        )
-
     def _score(self) -> dict[str, JsonValue]:
         if self.status not in {VerificationStatus.PASSED, VerificationStatus.FAILED}:
             return {}
@@ -302,162 +269,6 @@ class RecordEntry:
         return TrialId(self.task_id, self.trial)
 
 
-_CANDIDATES: Final = ("candidate_text", "candidate_patch", "candidate_workspace")
-_FIELDS_TEXT: Final = """
-record_version sequence previous run_id task_id trial benchmark_id task_type tags
-verification_status passed score assurance
-candidate_text candidate_patch candidate_workspace candidate_digest candidate_redacted
-producer_stdout producer_stderr producer_metadata verifier_stdout verifier_stderr verifier_metadata
-resource_summary hidden_values failure_reason failure_phase failure_message provenance
-"""
-FIELDS: Final = frozenset(_FIELDS_TEXT.split())
-"""The keys that a record may have."""
-_SINCE: Final = {"trial": 3, "tags": 3, "previous": 4}
-"""The versions that introduced fields."""
-
-
-def read_record(line: bytes) -> dict[str, Any]:
-    """Parse a line of the journal. A record of version 2 is returned as trial 1 without tags.
-
-    What a record says about others, such as ``previous``, is not checked here.
-
-    Raises ``ValueError``, ``TypeError`` or ``RecursionError`` if the record is incomplete or contradicts itself.
-    Duplicate keys are refused, because two readers could use different ones.
-    """
-    record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
-    if not isinstance(record, dict):
-        raise TypeError(f"expected a JSON object, got {type(record).__name__}")
-    if (version := _field(record, "record_version", int)) not in READABLE_VERSIONS:
-        raise ValueError(f"expected 'record_version' {RECORD_VERSION}, got {version}")
-    if unknown := sorted(record.keys() - FIELDS):
-        raise ValueError(f"unknown key {unknown[0][:80]!r}")
-    if record.get("hidden_values") != REDACTED:
-        raise ValueError(f"'hidden_values' is not {REDACTED!r}")
-    if sum(record.get(name) is not None for name in _CANDIDATES) > 1:
-        raise ValueError("more than one candidate field has a value")
-    if (sequence := _field(record, "sequence", int)) < 0:
-        raise ValueError(f"'sequence' is negative: {sequence}")
-    _require_fields_of(record, version)
-    status = VerificationStatus(_field(record, "verification_status", str))
-    _require_score(record, status)
-    _require_failure(record, status)
-    digest = record.get("candidate_digest")
-    if digest is not None and not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
-        raise ValueError("'candidate_digest' is not a SHA-256 in hex")
-    if (attempt := _field(_field(record, "provenance", dict), "attempt", int)) < 1:
-        raise ValueError(f"'attempt' must be at least 1, got {attempt}")
-    return record
-
-
-def read_entry(line: bytes) -> RecordEntry:
-    """Return the summary of a journal line. Raises the same errors as :func:`read_record`."""
-    return entry_of(read_record(line))
-
-
-def entry_of(record: Mapping[str, Any]) -> RecordEntry:
-    """Return the summary of ``record``. Raises ``ValueError`` and ``TypeError`` if a value is invalid."""
-    status = VerificationStatus(record["verification_status"])
-    provenance = record["provenance"]
-    return RecordEntry(
-        sequence=_field(record, "sequence", int),
-        run_id=_field(record, "run_id", str),
-        task_id=_field(record, "task_id", str),
-        trial=_field(record, "trial", int),
-        task_type=_field(record, "task_type", str),
-        status=status,
-        attempt=_field(provenance, "attempt", int),
-        reason=str(record.get("failure_reason", "")),
-        message=str(record.get("failure_message", ""))[:_ENTRY_MESSAGE],
-        usage=read_usage(provenance.get("spent") or provenance.get("usage")),
-        can_be_verified=status is VerificationStatus.ERROR
-        and record.get("failure_phase") == FailurePhase.VERIFY
-        and record.get("candidate_digest") is not None,
-        candidate_digest=record.get("candidate_digest"),
-        assurance=_assurance(record, status),
-        agent_stderr=last_line(str(record.get("producer_stderr", ""))) if "failure_reason" in record else "",
-    )
-
-
-def last_line(text: str) -> str:
-    """Return the last line of ``text`` that is not blank, truncated; empty if there is none."""
-    lines = text.strip().splitlines()
-    return lines[-1].strip()[:_ENTRY_MESSAGE] if lines else ""
-
-
-def _require_fields_of(record: dict[str, Any], version: int) -> None:
-    """Raise ``ValueError`` or ``TypeError`` if a field that not all versions have is invalid.
-
-    Add the fields of version 3 to a record of version 2.
-    """
-    if found := [name for name, since in _SINCE.items() if version < since and name in record]:
-        raise ValueError(f"unknown key {found[0]!r} in a record of version {version}")
-    if version < _SINCE["trial"]:
-        record |= {"trial": 1, "tags": []}
-    if (trial := _field(record, "trial", int)) < 1:
-        raise ValueError(f"'trial' must be at least 1, got {trial}")
-    if not all(isinstance(tag, str) for tag in _field(record, "tags", list)):
-        raise TypeError("'tags' must contain only strings")
-    if version >= _SINCE["previous"] and not _DIGEST.fullmatch(_field(record, "previous", str)):
-        raise ValueError("'previous' is not a SHA-256 in hex")
-
-
-def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> None:
-    """Raise ``ValueError`` if ``passed`` or ``score`` does not match the status."""
-    is_scored = status in {VerificationStatus.PASSED, VerificationStatus.FAILED}
-    passed = status is VerificationStatus.PASSED
-    wanted = {"passed": passed, "score": 1.0 if passed else 0.0} if is_scored else {}
-    for name, kind in (("passed", bool), ("score", float)):
-        value = record.get(name)
-        is_right = (type(value), value) == (kind, wanted[name]) if name in wanted else name not in record
-        if not is_right:
-            raise ValueError(f"{name!r} is {value!r}, which contradicts the status {status.value!r}")
-
-
-def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> None:
-    """Raise ``ValueError`` if the failure fields do not match the status."""
-    names = ("failure_reason", "failure_phase", "failure_message")
-    if status in {VerificationStatus.PASSED, VerificationStatus.PENDING}:
-        if found := [name for name in names if name in record]:
-            raise ValueError(f"{found[0]!r} is not allowed with the status {status.value!r}")
-        return
-    reason, phase, _ = (_field(record, name, str) for name in names)
-    FailurePhase(phase)
-    if (FailureReason(reason) in INFRASTRUCTURE_REASONS) is not (status is VerificationStatus.ERROR):
-        raise ValueError(f"the reason {reason!r} contradicts the status {status.value!r}")
-
-
-def require_shallow(value: Any) -> None:
-    """Raise ``ValueError`` if lists and objects are nested in ``value`` deeper than ``MAX_DEPTH``."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return
-    raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects")
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Convert ``pairs`` to a dict, for ``json.loads``. Raises ``ValueError`` for a duplicate key."""
-    unique = dict(pairs)
-    if len(unique) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"duplicate key {twice[:80]!r}")
-    return unique
-
-
-def _assurance(record: Mapping[str, Any], status: VerificationStatus) -> Assurance | None:
-    """Return the assurance. A pass without one is refused, because it would count as better than it is."""
-    if "assurance" in record or status is VerificationStatus.PASSED:
-        return Assurance(_field(record, "assurance", str))
-    return None
-
-
 def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``record`` without the keys that may differ between two correct runs of the same task.
 
@@ -477,14 +288,3 @@ def _without_volatile(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_volatile(item) for item in value]
     return value
-
-
-def _field(record: Mapping[str, Any], name: str, kind: type) -> Any:
-    value = record.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{name!r}: expected {kind.__name__}, got {type(value).__name__}")
-    return value
-
-
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not valid JSON")

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.limits import MIB
-from securebench.results.record import (
-    MAX_DEPTH,
-    Assurance,
-    Output,
-    VerificationStatus,
-    entry_of,
-    read_record,
-    require_shallow,
-)
+from securebench.results.record import Assurance, Output, VerificationStatus
+from securebench.results.strict_json import MAX_DEPTH, require_shallow
+from securebench.results.strict_record import entry_of, read_record
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import Usage, read_usage
 from securebench.tasks import CandidateKind

@@ -14,8 +14,9 @@ from securebench.fs.durable import write_durably
 from securebench.limits import MIB
 from securebench.results.chain import expressible, genesis, value_digest
 from securebench.results.closing import Closing
-from securebench.results.record import READABLE_VERSIONS, require_shallow, unique_keys
 from securebench.results.same_run import constant, grown, require_same
+from securebench.results.strict_json import require_shallow, strict_loads
+from securebench.results.strict_record import READABLE_VERSIONS
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
     try:
         if len(data) > _MAX_BYTES:
             raise ValueError(f"it has more than {_MAX_BYTES} bytes")  # noqa: TRY301
-        content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
+        content = strict_loads(data)
         require_shallow(content)
         _require_version(path, content, READABLE_VERSIONS if older else (HEADER_VERSION,))
         header = _from_json(content)

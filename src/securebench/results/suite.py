@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from securebench.errors import ConfigError
 from securebench.fs.durable import write_durably
 from securebench.results.read import read_run
-from securebench.results.record import unique_keys
 from securebench.results.run_header import HEADER
+from securebench.results.strict_json import strict_loads
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _suite(data: bytes) -> RecordedSuite:
     """Parse ``suite.json``, which may come from a stranger: no path leaves its directory."""
     if len(data) > _MAX_BYTES:
         raise ValueError(f"it has more than {_MAX_BYTES} bytes")
-    content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
+    content = strict_loads(data)
     if content["suite_version"] != SUITE_VERSION:
         raise ValueError(f"expected version {SUITE_VERSION}, got {content['suite_version']!r}")
     runs: Any = content["runs"]

@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import FailureReason, SecureBenchError
-from securebench.results.record import VerificationStatus, last_line
+from securebench.results.record import VerificationStatus
+from securebench.results.strict_record import last_line
 
 if TYPE_CHECKING:
     from securebench.results.record import TaskRecord

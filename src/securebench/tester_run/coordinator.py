@@ -10,7 +10,7 @@ from securebench.execution import History
 from securebench.execution.assignment import Assignment
 from securebench.faults import FaultPoint, reached
 from securebench.progress import TaskDone
-from securebench.results.record import TaskRecord
+from securebench.results.strict_record import read_task_record
 from securebench.tester_run.breaker import Breaker
 from securebench.tester_run.worker import TrialWorker
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from securebench.execution import TaskContext
     from securebench.results.journal import Journal
+    from securebench.results.record import TaskRecord
     from securebench.tester_run.plan import PlannedTrial
     from securebench.tester_run.worker import PreparedRun
     from securebench.trials import TrialId
@@ -69,7 +70,7 @@ class Coordinator:
     def _read(self, result: bytes) -> TaskRecord:
         """Return the record of a trial that was handed out. Raises :class:`InfrastructureError`."""
         try:
-            record = TaskRecord.from_line(result)
+            record = read_task_record(result)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise _executor_failed(f"it returned something that is not a record: {error}") from error
         if record.run_id != self._context.run_id or record.id not in self._expected:

@@ -23,10 +23,10 @@ from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.egress_log import EGRESS_LOG, MAX_BYTES
 from securebench.results.lock import is_locked
 from securebench.results.read import RecordedRun
-from securebench.results.record import TaskRecord
 from securebench.results.record_files import RecordFiles
 from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
+from securebench.results.strict_record import task_record_of
 from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE
 from securebench.strict_input.files import open_regular
 
@@ -226,7 +226,7 @@ class _Verification:
         """Check that the line is, byte for byte, what SecureBench writes for its content."""
         record = line.record
         try:
-            written = TaskRecord.from_record(record.raw).line(record.sequence, record.raw["previous"])
+            written = task_record_of(record.raw).line(record.sequence, record.raw["previous"])
         except (ValueError, TypeError, KeyError) as error:
             self.checks.records.add(f"invalid record: {error}", line.name, line.number)
             return

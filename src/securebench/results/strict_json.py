@@ -1,0 +1,53 @@
+"""Parse JSON of a run directory strictly: what two readers could understand differently is refused."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, Final
+
+MAX_DEPTH: Final = 64
+"""Levels of lists and objects: twice what a row may have, so that code may recurse into a record."""
+
+
+def strict_loads(data: bytes) -> Any:
+    """Parse ASCII JSON without duplicate keys or constants such as ``NaN``.
+
+    Raises ``ValueError`` or ``RecursionError``.
+    """
+    return _decoder().decode(data.decode("ascii"))
+
+
+def require_shallow(value: Any) -> None:
+    """Raise ``ValueError`` if lists and objects are nested in ``value`` deeper than ``MAX_DEPTH``."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects")
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    """Return the decoder of all files: making one for each takes time."""
+    return json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Convert ``pairs`` to a dict. Raises ``ValueError`` for a duplicate key."""
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"duplicate key {twice[:80]!r}")
+    return unique
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not valid JSON")
