@@ -85,7 +85,7 @@ def header(
 def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **changes: Any) -> TaskRecord:
     """Return the record of task ``number``; ``changes`` replace fields of it."""
     is_scored = status in {_STATUS.PASSED, _STATUS.FAILED}
-    family = FAMILIES[number % len(FAMILIES)]
+    family = changes.get("task_type", FAMILIES[number % len(FAMILIES)])
     candidate: dict[str, JsonValue] = candidate_fields(None, None)
     provenance: dict[str, JsonValue] = {
         "attempt": 1,
@@ -104,7 +104,7 @@ def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **chang
             "weaker": ["memory"],
         },
         "image": {"reference": "securebench/python:3.11", "id": f"sha256:{_DIGEST}"},
-        "verifier": {"family": family, "version": "1"},
+        "verifier": None if status is _STATUS.PENDING else {"family": family, "version": "1"},
         "usage": {"input_tokens": 1000 + number % 100, "output_tokens": 100, "turns": 3, "cost_usd": 0.01},
         "spent": {"input_tokens": 1000 + number % 100, "output_tokens": 100, "turns": 3, "cost_usd": 0.01},
     }
