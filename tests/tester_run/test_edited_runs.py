@@ -19,12 +19,13 @@ from securebench.results.read import read_run
 from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import HEADER
 from synthetic_run import reopen
-from tester_run.running import configuration, make_parts, pin_framework, run, write_run
+from tester_run.running import make_parts, pin_framework, run, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from securebench.results.run_header import RunHeader
     from securebench.tasks import AgentView
 
     Record = dict[str, Any]
@@ -332,16 +333,37 @@ def test_a_run_that_was_not_closed_can_lose_its_end(root: Path) -> None:
     assert closing.records == 7
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"planned_digest": "0" * 64}, "'information.planned_digest' is not that of the planned tasks"),
+        ({"planned": 5, "planned_tasks": 5, "planned_families": {"short_answer": 5}}, "is not that of the planned"),
+        ({"planned": 7, "planned_tasks": 7, "planned_families": {"short_answer": 7}}, "the pack has 6"),
+        ({"planned_families": {"short_answer": 5}}, "does not add up"),
+    ],
+)
+def test_a_false_plan_is_refused(root: Path, changes: Record, message: str) -> None:
+    """A run that is not closed cannot pretend that other tasks were planned: it is compared with the pack."""
+    results = root / "results"
+    open_run = reopen(results)
+    replace(open_run, information={**open_run.information, **changes}).write(results)
+    before = files(results)
+    with pytest.raises(ConfigError) as caught:
+        run(root, resume=True)
+    assert caught.value.code == "run-header-damaged"
+    assert message in str(caught.value)
+    assert files(results) == before
+
+
 def test_a_closed_run_goes_on(root: Path) -> None:
     """A resumed run is open until it ends, and is closed again with what it then has."""
     results = root / "results"
     before = read_run(results).header
-    (root / "pack" / "tasks.jsonl").touch()
-    seen = []
-    run(root, resume=True, trials=2, parts=make_parts(checkpoint=lambda _: seen.append(read_run(results).header)))
-    assert configuration(root).run.id == "run"
+    seen: list[RunHeader] = []
+    producer = FakeProducer(hook=lambda *_: seen.append(read_run(results).header))
+    run(root, resume=True, trials=2, parts=make_parts(producer))
     assert before.closing is not None
-    assert any(header.closing is None for header in seen)
+    assert [header.closing for header in seen] == [None] * 6
     after = read_run(results).header
     assert after.closing is not None
     assert (after.closing.counts["not_run"], after.closing.records) == (0, 13)

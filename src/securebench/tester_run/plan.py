@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
@@ -25,7 +25,7 @@ from securebench.results.provenance import (
 )
 from securebench.results.redaction import Redactor
 from securebench.results.reverification import reverified
-from securebench.results.run_header import RunHeader
+from securebench.results.run_header import HEADER, RunHeader
 from securebench.tester_config import CommandConfig, require_output_dir
 from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.memory import available_memory
@@ -34,7 +34,7 @@ from securebench.tester_run.selection import select_tasks, selection_of
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from securebench.benchmark_pack import BenchmarkPack
@@ -143,15 +143,28 @@ class Plan:
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
             **self.command_line,
-            "planned": len(self.tasks) * self.trials,
-            "planned_tasks": len(self.tasks),
-            "planned_families": dict(Counter(task.task_type for task in self.tasks)),
-            "planned_digest": json_digest([[task.id, commitment.to(task.row_digest)] for task in self.tasks]),
+            **_planned(self.tasks, self.trials, commitment),
             "workers": self.workers,
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
             **({"reverifies": reverified(self.reviewed, decisive, images)} if self.reviewed else {}),
         }
         return RunHeader(decisive=decisive, images=images, information=information)
+
+    def require_planned(self, earlier: RunHeader, commitment: Commitment) -> None:
+        """Raise :class:`ConfigError` if ``earlier``, the header of this run, plans other tasks than the run did then.
+
+        Otherwise whoever edits it could hide tasks that have not run.
+        """
+        limit: Any = earlier.selection.get("limit")
+        tasks = select_tasks(self.all_tasks, replace(self.selection, limit=limit))
+        for name, value in _planned(tasks, earlier.trials, commitment).items():
+            if earlier.information.get(name) != value:
+                raise ConfigError(
+                    f"{self.directory / HEADER} contradicts the pack and the selection: 'information.{name}' is not"
+                    " that of the planned tasks",
+                    code="run-header-damaged",
+                    hint="restore it, or start a new run with another --output-dir",
+                )
 
     def identity(self, commitment: Commitment, info: DriverInfo, images: Mapping[str, str]) -> RunIdentity:
         """Return the values that every record of this run must have."""
@@ -264,6 +277,16 @@ def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str
             hint="export them, or add them to the env file (--env-file)",
         )
     return {name: variables[name] for name in names}
+
+
+def _planned(tasks: Collection[SecureBenchTask], trials: int, commitment: Commitment) -> dict[str, JsonValue]:
+    """Return which trials are planned: their number, and a digest of the tasks."""
+    return {
+        "planned": len(tasks) * trials,
+        "planned_tasks": len(tasks),
+        "planned_families": dict(Counter(task.task_type for task in tasks)),
+        "planned_digest": json_digest([[task.id, commitment.to(task.row_digest)] for task in tasks]),
+    }
 
 
 def _settings_digest(settings: WireModel | None) -> dict[str, JsonValue]:

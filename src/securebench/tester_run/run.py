@@ -131,7 +131,11 @@ def _prepare(
         driver.self_test(image, forwarded_ports=plan.producer.needs_gateway)
     agent = prepare_agents(plan, driver, images, earlier, options)
     header = plan.header(driver, info, {image.reference: image.id for image in images}, commitment, agent)
-    return info, earlier.resumed_by(header) if earlier else header
+    if earlier is None:
+        return info, header
+    resumed = earlier.resumed_by(header)
+    plan.require_planned(earlier, commitment)
+    return info, resumed
 
 
 def _require_features(plan: Plan, info: DriverInfo) -> None:
