@@ -179,6 +179,7 @@ def edit(name: str, change: Callable[[Record], object], *expected: str, resumed:
 
 
 IN_LINE: Final = ("journal-damaged", f"{JOURNAL}:4")
+ITSELF: Final = ("record-contradictory", f"{JOURNAL}:4")
 AFTER: Final = ("chain-broken", f"{JOURNAL}:5", "'previous' is not the hash of the record with the sequence number 4")
 OTHER: Final = {"commitment": "0" * 64, "public_digest": "0" * 64}
 
@@ -200,14 +201,14 @@ EDITS: Final = [
     edit("7 settings", partial(provenance, run="0" * 64), "record-foreign", f"{JOURNAL}:4", "'provenance.run'"),
     Edit("8 task", another_task, "journal-damaged", f"{JOURNAL}:7", "'pack/new' has no trial",
          ("record-foreign", f"{JOURNAL}:7", "the pack has no task 'pack/new'")),
-    edit("9 family", lambda record: record.update(task_type="multiple_choice"), *IN_LINE, "not of the task's family"),
-    edit("10 pending", pending, *IN_LINE, "contradicts 'provenance.verifier'"),
+    edit("9 family", lambda record: record.update(task_type="multiple_choice"), *ITSELF, "the task's family"),
+    edit("10 pending", pending, *ITSELF, "contradicts 'provenance.verifier'"),
     edit("10 no verifier", pending_without_verifier, *AFTER, resumed="impossible for family 'short_answer'"),
     edit("11 error", error, *AFTER),
     Edit("11 deleted", partial(deleted, FAILED), "chain-broken", f"{JOURNAL}:4", "sequence number 4 is missing"),
     Edit("11 deleted at the end", partial(deleted, -1), "closing-mismatch", HEADER, "with 7 records, but there are 6"),
     Edit("12 twice", partial(twice, b'"passed": false', b'"passed": true'), *IN_LINE, "duplicate key 'passed'"),
-    edit("13 text", lambda record: record.update(candidate_text="right"), *IN_LINE, "digest of 'candidate_text'"),
+    edit("13 text", lambda record: record.update(candidate_text="right"), *ITSELF, "of 'candidate_text'"),
     edit("13 digest", forged_candidate, *AFTER),
 ]  # fmt: skip
 
@@ -339,7 +340,7 @@ def test_a_run_that_was_not_closed_can_lose_its_end(root: Path) -> None:
         ({"planned_digest": "0" * 64}, "'information.planned_digest' is not that of the planned tasks"),
         ({"planned": 5, "planned_tasks": 5, "planned_families": {"short_answer": 5}}, "is not that of the planned"),
         ({"planned": 7, "planned_tasks": 7, "planned_families": {"short_answer": 7}}, "the pack has 6"),
-        ({"planned_families": {"short_answer": 5}}, "does not add up"),
+        ({"planned_families": {"short_answer": 5}}, "'information.planned_families' is not that of the planned"),
     ],
 )
 def test_a_false_plan_is_refused(root: Path, changes: Record, message: str) -> None:

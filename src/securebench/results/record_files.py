@@ -18,6 +18,7 @@ from securebench.results.record import VerificationStatus
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.run_files import JOURNAL, SUPERSEDED, numbered_lines
 from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
+from securebench.results.strict_record import contradiction
 from securebench.strict_input.faults import shown
 from securebench.strict_input.files import open_regular
 from securebench.trials import TrialId
@@ -60,8 +61,8 @@ class RecordFiles:
     in both files; its line in the journal comes first. A line that is still being written is left out. At the end,
     ``tally`` has counted all records, and is checked against the closing of the run.
 
-    Iterating raises :class:`ConfigError` with the file and the line: ``journal-damaged``, ``chain-broken``,
-    ``record-foreign``, ``closing-mismatch``, ``file-not-regular``.
+    Iterating raises :class:`ConfigError` with the file and the line: ``journal-damaged``, ``record-contradictory``,
+    ``chain-broken``, ``record-foreign``, ``closing-mismatch``, ``file-not-regular``.
     """
 
     def __init__(
@@ -156,6 +157,8 @@ class RecordFiles:
                     return
                 self._refuse(invalid)
                 continue
+            if self._is_chained and (why := contradiction(record.raw)):
+                self._refuse(_refused(f"the record contradicts itself: {why}", "record-contradictory", location))
             if name == SUPERSEDED and not data.endswith(b"\n"):
                 self._refuse(damaged("its last line has no newline", location))
             if why := self._foreign(record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import INFRASTRUCTURE_REASONS, FailurePhase, FailureReason
@@ -22,7 +23,7 @@ from securebench.results.strict_json import strict_loads
 from securebench.results.usage import read_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _ENTRY_MESSAGE: Final = 200
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -31,7 +32,6 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 READABLE_VERSIONS: Final = (2, 3, RECORD_VERSION)
 """The versions that :func:`read_record` accepts."""
 
-_REASONS: Final = frozenset(reason.value for reason in FailureReason)
 _SCORED: Final = (VerificationStatus.PASSED, VerificationStatus.FAILED)
 _VERIFIER: Final = ("verifier_stdout", "verifier_stderr", "verifier_metadata")
 _CANDIDATES: Final = ("candidate_text", "candidate_patch", "candidate_workspace")
@@ -46,8 +46,6 @@ FIELDS: Final = frozenset(_FIELDS_TEXT.split())
 """The keys that a record may have."""
 _SINCE: Final = {"trial": 3, "tags": 3, "previous": 4}
 """The versions that introduced fields."""
-_CONSISTENT_SINCE: Final = 4
-"""Records of older versions may contradict themselves in their candidate and their verifier."""
 
 
 def read_record(line: bytes) -> dict[str, Any]:
@@ -80,9 +78,6 @@ def read_record(line: bytes) -> dict[str, Any]:
         raise ValueError("'candidate_digest' is not a SHA-256 in hex")
     if (attempt := _field(_field(record, "provenance", dict), "attempt", int)) < 1:
         raise ValueError(f"'attempt' must be at least 1, got {attempt}")
-    if version >= _CONSISTENT_SINCE:
-        _require_candidate(record)
-        _require_verifier(record, status)
     return record
 
 
@@ -91,7 +86,10 @@ def read_task_record(line: bytes) -> TaskRecord:
 
     Raises the errors of :func:`read_record`, and ``KeyError`` for a missing field.
     """
-    return task_record_of(read_record(line))
+    record = read_record(line)
+    if why := contradiction(record):
+        raise ValueError(why)
+    return task_record_of(record)
 
 
 def task_record_of(record: Mapping[str, Any]) -> TaskRecord:
@@ -188,36 +186,40 @@ def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> N
         raise ValueError(f"the reason {reason!r} contradicts the status {status.value!r}")
 
 
-def _require_candidate(record: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if the candidate fields contradict each other."""
+def contradiction(record: Mapping[str, Any]) -> str:
+    """Return how a record that :func:`read_record` returned contradicts itself; empty if it does not.
+
+    Records of older versions than 4 may do so.
+    """
+    return next(chain(_candidate_contradictions(record), _verifier_contradictions(record)), "")
+
+
+def _candidate_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
     digest, redacted, text = (record.get(name) for name in ("candidate_digest", "candidate_redacted", "candidate_text"))
     workspace = record.get("candidate_workspace")
     if digest is None and any(record.get(name) is not None for name in (*_CANDIDATES, "candidate_redacted")):
-        raise ValueError("there is a candidate, but no 'candidate_digest'")
+        yield "there is a candidate, but no 'candidate_digest'"
     if digest is not None and not isinstance(redacted, bool):
-        raise ValueError("'candidate_redacted' is neither true nor false")
+        yield "'candidate_redacted' is neither true nor false"
     if workspace is not None and workspace != f"sha256:{digest}":
-        raise ValueError("'candidate_workspace' is not 'candidate_digest'")
+        yield "'candidate_workspace' is not 'candidate_digest'"
     if isinstance(text, str) and redacted is False and hashlib.sha256(_utf8(text)).hexdigest() != digest:
-        raise ValueError("'candidate_digest' is not the digest of 'candidate_text'")
+        yield "'candidate_digest' is not the digest of 'candidate_text'"
 
 
-def _require_verifier(record: Mapping[str, Any], status: VerificationStatus) -> None:
-    """Raise ``ValueError`` if what is said about the verifier contradicts the verdict."""
-    judged = "verifier_metadata" in record
+def _verifier_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
+    status, judged = VerificationStatus(record["verification_status"]), "verifier_metadata" in record
     if any((name in record) is not judged for name in (*_VERIFIER, "assurance")):
-        raise ValueError("'assurance' and the verifier's output are there only together")
+        yield "'assurance' and the verifier's output are there only together"
     verifier = record["provenance"].get("verifier")
     if (status is VerificationStatus.PENDING) is not (verifier is None) and "failure_reason" not in record:
-        raise ValueError(f"the status is {status.value!r}, which contradicts 'provenance.verifier'")
+        yield f"the status is {status.value!r}, which contradicts 'provenance.verifier'"
     if judged and not (isinstance(verifier, dict) and verifier.get("family") == record.get("task_type")):
-        raise ValueError("'provenance.verifier' is not of the task's family")
-    if not judged:
-        return
-    metadata, reason = record["verifier_metadata"], record.get("failure_reason")
+        yield "'provenance.verifier' is not of the task's family"
+    metadata, reason = record.get("verifier_metadata"), record.get("failure_reason")
     told = metadata.get("reason", reason) if isinstance(metadata, dict) else reason
-    if status in _SCORED and told in {*_REASONS, None} and told != reason:
-        raise ValueError(f"the verifier's reason {told!r} contradicts the status {status.value!r}")
+    if status in _SCORED and (told is None or told in [*FailureReason]) and told != reason:
+        yield f"the verifier's reason {told!r} contradicts the status {status.value!r}"
 
 
 def _utf8(text: str) -> bytes:

@@ -123,6 +123,7 @@ class _Verification:
             "chain-broken": self.checks.chain,
             "closing-mismatch": self.checks.counts,
             "record-foreign": self.checks.content,
+            "record-contradictory": self.checks.content,
         }
 
     def report(self) -> RunReport:
