@@ -153,7 +153,7 @@ class Plan:
     def require_planned(self, earlier: RunHeader, commitment: Commitment) -> None:
         """Raise :class:`ConfigError` if ``earlier``, the header of this run, plans other tasks than the run did then.
 
-        Otherwise whoever edits it could hide tasks that have not run.
+        Otherwise anyone who edits it could hide tasks that have not run.
         """
         limit: Any = earlier.selection.get("limit")
         tasks = select_tasks(self.all_tasks, replace(self.selection, limit=limit))
