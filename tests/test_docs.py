@@ -309,22 +309,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken, f"broken links in {page.relative_to(ROOT)}:\n" + "\n".join(f"    {line}" for line in broken)
 
 
-def test_the_security_page_names_tests_that_exist() -> None:
-    """Each test in the attack tables exists: by path, in its section's directory, or in that of the name before it."""
-    attacks = _text(ROOT / "docs" / "explanation" / "security.md").partition("## Tested attacks")[2]
-    missing = []
-    for section in attacks.split("\n### ")[1:-1]:
-        own = re.search(r"without a path are in `(.+?)/`", section)
-        for line in section.splitlines():
-            before = ""
-            for name in re.findall(r"`(\w+/[\w/]*|[\w/]*(?:test_|cheats)\w*\.py)`", line):
-                places = {"", own[1]} if own else {before if "/" not in name else ""}
-                if not any((base / place / name).exists() for base in (ROOT / "tests", SOURCE) for place in places):
-                    missing.append(f"{name}: {line}")
-                before = str(Path(name).parent)
-    assert not missing, "docs/explanation/security.md names tests that do not exist:\n" + "\n".join(missing)
-
-
 def test_every_restriction_is_described() -> None:
     """The page on records names what drivers enforce, in the words of their messages."""
     section = _section(_text(REFERENCE / "records.md"), "What held a sandbox") or ""

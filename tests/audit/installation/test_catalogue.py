@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 
 from securebench.audit.installation.catalogue import entries_of, read_catalogue, select_entries
+from securebench.audit.installation.model import AuditOutcome
+from securebench.audit.installation.render import rows_of
 from securebench.audit.installation.run import KINDS
 from securebench.errors import ConfigError
+from securebench.testing.breakout import ATTEMPTS, EVIDENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 CATALOGUE = read_catalogue()
 ENTRIES = {entry.id: entry for entry in entries_of(CATALOGUE)}
+
+SECURITY_PAGE = ROOT / "docs" / "explanation" / "security.md"
 
 VALID = """\
 sections:
@@ -126,3 +131,13 @@ def test_entries_are_selected_by_patterns() -> None:
     with pytest.raises(ConfigError) as refused:
         select_entries(CATALOGUE, ["Z99"])
     assert refused.value.code == "audit-entry-unknown"
+
+
+def test_the_security_page_shows_the_catalogue() -> None:
+    """The page has a row for each entry, in order, with its title, and for each escape attempt; all are contained."""
+    page = SECURITY_PAGE.read_text(encoding="utf-8")
+    assert rows_of(page, "catalogue") == list(ENTRIES)
+    for entry in ENTRIES.values():
+        assert f"| {entry.id} | **{entry.title}.** {entry.attack} | {entry.contained_by} |" in page
+    assert sorted(rows_of(page, "breakout")) == sorted([*ATTEMPTS, *(one.name for one in EVIDENCE)])
+    assert f"**{AuditOutcome.NOT_CONTAINED}**" not in page

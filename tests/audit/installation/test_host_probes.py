@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from securebench.audit.installation.host_probes import HOST_KINDS
 from securebench.audit.installation.model import AuditOutcome
 from securebench.audit.installation.probes import ProbeContext
 from securebench.audit.installation.record_probes import RECORD_KINDS
+from securebench.audit.run.report import RunReport
 from securebench.fs.rmtree import clear_directory, make_private_directory
 from securebench.report import pages
 from securebench.report.export import tables
@@ -86,25 +86,6 @@ class LenientVerifier:
         return VerificationResult(reason=None)
 
 
-class LenientRun:
-    """A run that is read without any check."""
-
-    def __init__(self, directory: Path) -> None:
-        """Read all lines that are JSON."""
-        self._lines = (directory / "candidates.jsonl").read_text(errors="replace").splitlines()
-
-    def records(self) -> Iterator[Any]:
-        """Yield what can be read."""
-        for line in self._lines:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
-
-    def candidate(self, _record: object) -> None:
-        """Do not look at it."""
-
-
 SWITCHED_OFF: dict[str, tuple[tuple[str, ...], Callable[[pytest.MonkeyPatch], object]]] = {
     "tree": (
         ("fifo", "git_fsmonitor", "git_hooks"),
@@ -135,7 +116,7 @@ SWITCHED_OFF: dict[str, tuple[tuple[str, ...], Callable[[pytest.MonkeyPatch], ob
     ),
     "record": (
         ("failures turned into passes", "failures removed", "a candidate replaced", "a record of another run"),
-        lambda patch: patch.setattr(record_probes, "read_run", LenientRun),
+        lambda patch: patch.setattr(record_probes, "verify_run", lambda *_: RunReport(checks=())),
     ),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from securebench.audit.installation.run import KINDS
 from securebench.egress.model import EgressPlan
 from securebench.errors import EngineError
 from securebench.sandboxes.base import Mount, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.wrapping import WrappedDriver
 from securebench.testing.judging.code import judge
 from securebench.testing.judging.repository_image import repository_image
@@ -110,9 +112,9 @@ def test_a_checker_whose_exit_code_is_lost_is_noticed(context: ProbeContext) -> 
 
 @pytest.fixture
 def with_repository(context: ProbeContext, base_image: ResolvedImage) -> Iterator[ProbeContext]:
-    """Give the image with a repository, too. The driver of the session keeps it until its end."""
-    with repository_image(base_image.reference) as name:
-        yield replace(context, repository_image=name)
+    """Give the image with a repository, too, and a driver that is closed before the image is removed."""
+    with repository_image(base_image.reference) as name, closing(OciDriver()) as driver:
+        yield replace(context, driver=driver, repository_image=name)
 
 
 def test_tests_without_evidence_are_noticed(with_repository: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:

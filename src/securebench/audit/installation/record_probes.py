@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.audit.installation.model import AuditOutcome
 from securebench.audit.installation.probes import Finding, ProbeContext, ProbeKind, findings
+from securebench.audit.run.verify import Evidence, verify_run
 from securebench.errors import ConfigError
 from securebench.report.export.junit import write_junit
 from securebench.report.export.tables import write_csv
@@ -81,14 +82,9 @@ def edit_runs(context: ProbeContext, names: Collection[str]) -> Iterable[Finding
 
 
 def _problem(run: Path) -> str:
-    """Read a run and its candidates. Return the problem, or an empty string."""
-    try:
-        recorded = read_run(run)
-        for record in recorded.records():
-            recorded.candidate(record)
-    except ConfigError as error:
-        return error.message
-    return ""
+    """Return the first problem that ``securebench verify-run`` finds in a run, or an empty string."""
+    report = verify_run(run, Evidence())
+    return next((f"{check.name}: {check.summary}" for check in report.checks if check.found), "")
 
 
 def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:

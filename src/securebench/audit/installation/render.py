@@ -31,9 +31,12 @@ def text_lines(report: AuditReport) -> Iterator[str]:
 
 def summary(report: AuditReport) -> str:
     """Return the number of entries with each outcome, in a sentence."""
-    parts = [f"{count} {outcome}" for outcome, count in report.counts.items() if count]
     tried = [driver.name for driver in report.drivers if not driver.missing]
-    return f"{', '.join(parts)}; drivers: {', '.join(tried) or 'none'}; {report.seconds:.0f} s"
+    return f"{_counts(report)}; drivers: {', '.join(tried) or 'none'}; {report.seconds:.0f} s"
+
+
+def _counts(report: AuditReport) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in report.counts.items() if count)
 
 
 def empty_tables() -> dict[str, str]:
@@ -50,7 +53,7 @@ def _catalogue(report: AuditReport) -> str:
     """Return a table for each section, and what was audited."""
     tried = [f"{one.name} ({one.version})" for one in report.drivers if not one.missing]
     version = f"SecureBench {report.version} on {report.platform}"
-    parts = [f"{report.started_at[:10]}, {version}. Drivers: {', '.join(tried) or 'none'}. {summary(report)}."]
+    parts = [f"{report.started_at[:10]}, {version}. Drivers: {', '.join(tried) or 'none'}. {_counts(report)}."]
     for section in report.sections:
         parts += [f"### {section.title} ({section.id})", _section(report, [entry.id for entry in section.entries])]
     return "\n\n".join(parts)

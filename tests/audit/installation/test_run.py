@@ -1,0 +1,85 @@
+"""An audit as a whole: which drivers it uses, what it says without any, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.audit.installation import run
+from securebench.audit.installation.catalogue import read_catalogue, select_entries
+from securebench.audit.installation.model import AuditOutcome
+from securebench.audit.installation.run import AuditRequest, audit_installation
+from securebench.errors import EngineError
+from securebench.images.store.image_store import ImageStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.audit.installation.model import AuditReport
+
+
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have temporary files in a directory of the test, which other users may enter."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    for path in (place, *list(place.parents)[:2]):
+        path.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+
+
+def audit(*entries: str, drivers: tuple[str, ...] = ()) -> AuditReport:
+    """Audit some entries."""
+    return audit_installation(AuditRequest(select_entries(read_catalogue(), entries), drivers))
+
+
+def no_driver(name: str) -> None:
+    """Fail to open a driver."""
+    raise EngineError(f"{name} is not installed")
+
+
+def test_a_machine_without_drivers_can_be_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes of sandboxes do not apply, those of the host run, and each missing driver has its reason."""
+    monkeypatch.setattr(run, "_open", no_driver)
+    report = audit("B01", "E01", "E14", "N01")
+    assert {name: result.outcome for name, result in report.entries.items()} == {
+        "B01": AuditOutcome.NOT_APPLICABLE,
+        "E01": AuditOutcome.CONTAINED,
+        "E14": AuditOutcome.NOT_CHECKED,
+        "N01": AuditOutcome.NOT_APPLICABLE,
+    }
+    assert report.entries["B01"].why == "no driver can make sandboxes on this machine"
+    assert [driver.missing for driver in report.drivers] == [f"{name} is not installed" for name in run.DRIVERS]
+    assert report.holds
+
+
+def test_a_driver_that_was_named_must_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user asked for it, so its error is the command's."""
+    monkeypatch.setattr(run, "_open", no_driver)
+    with pytest.raises(EngineError, match="crun is not installed"):
+        audit("B01", drivers=("crun",))
+
+
+def test_without_need_no_driver_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries that are checked on the host alone need no sandbox."""
+    monkeypatch.setattr(run, "_open", no_driver)
+    assert audit("E*", drivers=("crun",)).drivers == ()
+
+
+def images() -> set[str]:
+    """Return the images of the store. Another audit on this machine may have one for a while."""
+    return {entry.reference or entry.id for entry in ImageStore().entries()}
+
+
+@pytest.mark.oci
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("oci_driver")
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    """After an audit with sandboxes and an image of its own, its files and that image are gone."""
+    before = images()
+    report = audit("A02", "C19", "G01", drivers=("crun",))
+    assert {result.outcome for result in report.entries.values()} == {AuditOutcome.CONTAINED}
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert images() <= before
