@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from securebench.audit.installation import run
-from securebench.audit.installation.catalogue import read_catalogue, select_entries
+from securebench.audit.installation.catalogue import (
+    CatalogueEntry,
+    CatalogueSection,
+    read_catalogue,
+    select_entries,
+)
 from securebench.audit.installation.model import AuditOutcome
+from securebench.audit.installation.probes import Finding, ProbeKind
 from securebench.audit.installation.run import AuditRequest, audit_installation
 from securebench.errors import EngineError
 from securebench.images.store.image_store import ImageStore
+from securebench.testing.scripted_sandbox import DEFAULT_IMAGE as SCRIPTED_IMAGE
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from securebench.audit.installation.model import AuditReport
@@ -35,7 +44,7 @@ def audit(*entries: str, drivers: tuple[str, ...] = ()) -> AuditReport:
     return audit_installation(AuditRequest(select_entries(read_catalogue(), entries), drivers))
 
 
-def no_driver(name: str) -> None:
+def no_driver(name: str) -> NoReturn:
     """Fail to open a driver."""
     raise EngineError(f"{name} is not installed")
 
@@ -66,6 +75,35 @@ def test_without_need_no_driver_is_opened(monkeypatch: pytest.MonkeyPatch) -> No
     """Entries that are checked on the host alone need no sandbox."""
     monkeypatch.setattr(run, "_open", no_driver)
     assert audit("E*", drivers=("crun",)).drivers == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ((), {"breakout on crun", "code on crun", "breakout on docker"}),
+        (("crun", "docker"), {"breakout on crun", "code on crun", "breakout on docker", "code on docker"}),
+    ],
+)
+def test_verdicts_are_attacked_on_one_driver_unless_several_are_named(
+    monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...], expected: set[str]
+) -> None:
+    """By default a driver that was not opened first runs only what depends on it."""
+
+    def kind(name: str, *, once: bool) -> ProbeKind:
+        def contained(_context: object, names: Collection[str]) -> list[Finding]:
+            return [Finding.of(item, "", "stopped") for item in names]
+
+        return ProbeKind(name, name, {"x": "B01"}, contained, sandboxed=True, once=once)
+
+    def open_driver(name: str) -> ScriptedDriver:
+        return ScriptedDriver() if name in {"crun", "docker"} else no_driver(name)
+
+    monkeypatch.setattr(run, "KINDS", (kind("breakout", once=False), kind("code", once=True)))
+    monkeypatch.setattr(run, "_open", open_driver)
+    entry = CatalogueEntry("B01", "One", "x", "y", ("breakout", "code"))
+    sections = (CatalogueSection("B", "Code", (entry,)),)
+    report = audit_installation(AuditRequest(sections, named, image=SCRIPTED_IMAGE))
+    assert {f"{one.kind} on {one.place}" for one in report.entries["B01"].results} == expected
 
 
 def images() -> set[str]:

@@ -20,9 +20,12 @@ from securebench.errors import EngineError
 from securebench.sandboxes.base import Mount, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.wrapping import WrappedDriver
+from securebench.testing.breakout import ATTEMPTS
 from securebench.testing.judging.code import judge
 from securebench.testing.judging.repository_image import repository_image
 from securebench.testing.judging.unittests import unittest_job
+from securebench.testing.scripted_sandbox import DEFAULT_IMAGE as SCRIPTED_IMAGE
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from testing.lying_drivers import AlwaysSucceeds, LyingDriver
 
 if TYPE_CHECKING:
@@ -75,6 +78,23 @@ def test_escapes_are_contained_and_an_open_host_is_noticed(context: ProbeContext
     assert all_are(AuditOutcome.CONTAINED, outcomes("breakout", context, READS))
     open_host = replace(context, driver=SeesTheHost(context.sandboxes[0]))
     assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("breakout", open_host, READS))
+
+
+def test_the_host_is_checked_after_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unharmed host after no attempt shows nothing, so a check of the host makes all attempts."""
+    made: list[list[str]] = []
+
+    def record(_driver: object, _image: object, *, user: object, names: list[str]) -> list[object]:
+        made.append(names)
+        return []
+
+    monkeypatch.setattr(sandbox_probes, "break_out", record)
+    driver = ScriptedDriver()
+    context = ProbeContext(Path(), "crun", driver, driver.resolve_image(SCRIPTED_IMAGE))
+    list(BY_NAME["breakout"].run(context, ["processes left, afterwards"]))
+    assert made == [list(ATTEMPTS)] * 2
+    list(BY_NAME["breakout"].run(context, [READS]))
+    assert made[2:] == [[READS]] * 2
 
 
 def test_a_driver_that_lies_does_not_conform(context: ProbeContext) -> None:

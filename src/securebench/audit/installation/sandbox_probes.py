@@ -43,7 +43,9 @@ _SECONDS: Final = 120.0
 def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
     """Make the breakout attempts as each user, and check the host afterwards."""
     driver, image = context.sandboxes
-    attempts = [name for name in ATTEMPTS if name in names]
+    # That the host is unharmed means something only after all attempts.
+    looks_afterwards = any(evidence.name in names for evidence in EVIDENCE)
+    attempts = [name for name in ATTEMPTS if looks_afterwards or name in names]
     by_name: dict[str, dict[str, AttemptResult]] = {}
     for who, user in USERS.items():
         for result in break_out(driver, image, user=user, names=attempts):
