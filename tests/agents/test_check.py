@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.agents.check import parse_version, require_version, version_command
 from securebench.agents.model import AgentProgram
 from securebench.errors import ConfigError
+from securebench.harnesses.provider.installation import parse_version, require_version, version_command
 from securebench.sandboxes.base import CommandResult
 
 CODEX = AgentProgram(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elf_files import AARCH64, I386, X86_64, elf_file
-from securebench.agents.elf import Elf, read_elf
+from securebench.agents.compatibility import Elf, read_elf
 from securebench.fs.safe_open import opened
 
 if TYPE_CHECKING:

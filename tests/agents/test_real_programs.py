@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.agents.catalogue import PROGRAMS
-from securebench.agents.check import VERSION_SECONDS, parse_version, require_version, version_command
-from securebench.agents.compatibility import choose_platform, require_fit
-from securebench.agents.elf import read_elf
+from securebench.agents.compatibility import choose_platform, read_elf, require_fit
 from securebench.fs.safe_open import OPEN_FILE, opened
+from securebench.harnesses.provider.installation import VERSION_SECONDS, parse_version, require_version, version_command
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from securebench.agents.registry import NpmRegistry
 from securebench.agents.store import AgentStore
 from securebench.errors import ConfigError, DiskFullError, InfrastructureError
 from securebench.images.store import incoming
+from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.places import DIRECTORY_VARIABLE
-from securebench.images.store.root_archive import RootConfig, add_root
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from layered_image import add_layered_image
 from sandboxes.oci.test_rootless import home as home  # noqa: PLC0414 - a fixture
 from securebench.errors import FailureReason
 from securebench.fs.rmtree import remove_tree
+from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
-from securebench.images.store.root_archive import RootConfig, add_root
 from securebench.patches.model import FileVersion
 from securebench.sandboxes.base import Limits
 from securebench.sandboxes.oci import OciDriver

@@ -15,8 +15,8 @@ from image_archives import directory, docker_save, file, layer
 from securebench.images.engine_images import import_from_engine, load_into_engine
 from securebench.images.ensure import ensure_image
 from securebench.images.resolve import resolve
+from securebench.images.store.archive import import_path
 from securebench.images.store.ids import tree_shift
-from securebench.images.store.importing import import_path
 from securebench.images.store.index import ImageSource
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from securebench.engine import client as engine_module
 from securebench.errors import ConfigError, EngineError, ImageError
 from securebench.images.ensure import ensure_image, pull
 from securebench.images.registry.model import Platform
+from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
-from securebench.images.store.root_archive import RootConfig, add_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

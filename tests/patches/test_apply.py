@@ -11,9 +11,17 @@ from patches.trees import MemoryTree, after, git_apply, tree
 from securebench.errors import FailureReason
 from securebench.patches.apply import apply_patch
 from securebench.patches.binary import literal
-from securebench.patches.errors import PatchDoesNotApplyError, PatchError, PatchInvalidError
-from securebench.patches.limits import MAX_CHANGED_BYTES, MAX_FILES, MAX_HUNKS, MAX_PATCH_BYTES, MAX_PATCH_LINES
-from securebench.patches.model import FileVersion
+from securebench.patches.model import (
+    MAX_CHANGED_BYTES,
+    MAX_FILES,
+    MAX_HUNKS,
+    MAX_PATCH_BYTES,
+    MAX_PATCH_LINES,
+    FileVersion,
+    PatchDoesNotApplyError,
+    PatchError,
+    PatchInvalidError,
+)
 from securebench.patches.parse import parse
 
 if TYPE_CHECKING:

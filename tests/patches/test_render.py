@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from bounds import processor_seconds
 from patches.trees import MemoryTree, after, git_apply, tree
 from securebench.patches.apply import apply_patch
-from securebench.patches.limits import DIFF_STEPS, Steps
 from securebench.patches.lines import changes, split_lines
-from securebench.patches.model import FileVersion
+from securebench.patches.model import DIFF_STEPS, FileVersion, Steps
 from securebench.patches.render import MAX_TEXT_BYTES, render
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.sandboxes.base import Limits
-from securebench.sandboxes.seen import FILES, SOCKET_FILES, Mounted, Sockets, View
-from securebench.sandboxes.self_test import weaknesses
+from securebench.sandboxes.self_test import FILES, SOCKET_FILES, Mounted, Sockets, View, weaknesses
 
 
 def test_this_process_is_read() -> None:

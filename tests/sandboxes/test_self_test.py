@@ -10,8 +10,7 @@ import pytest
 from securebench.errors import EgressError, EngineError
 from securebench.sandboxes.base import DriverInfo, Limits
 from securebench.sandboxes.enforcement import ENFORCEABLE
-from securebench.sandboxes.seen import View
-from securebench.sandboxes.self_test import inspect_sandbox, port_problems, require_isolation, weaknesses
+from securebench.sandboxes.self_test import View, inspect_sandbox, port_problems, require_isolation, weaknesses
 from securebench.sandboxes.spec_rules import serve_forwarded_ports
 from securebench.testing.scripted_sandbox import ScriptedDriver
 

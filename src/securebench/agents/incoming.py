@@ -13,8 +13,8 @@ from securebench.agents.package import inspect, unusable
 from securebench.agents.progress import InstallStage, ProgressReporter
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.http.download import Download
+from securebench.images.store.archive import RootConfig, root_config
 from securebench.images.store.archive_files import layer_type
-from securebench.images.store.root_archive import RootConfig, root_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

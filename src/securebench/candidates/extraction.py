@@ -14,8 +14,7 @@ from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.limits import MIB
 from securebench.patches.apply import apply_patch
-from securebench.patches.errors import PatchError
-from securebench.patches.limits import MAX_PATCH_BYTES
+from securebench.patches.model import MAX_PATCH_BYTES, PatchError
 from securebench.patches.render import render
 from securebench.workspaces.changes import read_changes
 from securebench.workspaces.snapshot import read_file

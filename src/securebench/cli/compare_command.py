@@ -56,7 +56,7 @@ def _write_page(groups: dict[str, list[Comparison]], output: Path) -> None:
     from securebench.report.extras import require
 
     require("report")
-    from securebench.report.html_comparison import write_comparison
+    from securebench.report.html_report import write_comparison
 
     with text_output(output) as file:
         write_comparison(groups, file)

@@ -118,8 +118,8 @@ def import_(path: Path, name: str) -> None:
     PATH is a 'docker save' archive, an OCI image layout (a directory or a tar archive), or a root file system in a tar
     archive. Each archive may be compressed with gzip, xz, bzip2 or zstd.
     """
+    from securebench.images.store.archive import import_path
     from securebench.images.store.image_store import ImageStore
-    from securebench.images.store.importing import import_path
 
     store = ImageStore()
     with _stages(path.name) as report:

@@ -82,7 +82,7 @@ class BuildSandboxes:
 
 
 def _steps_spec(image: ResolvedImage, build_script: BuildScript) -> SandboxSpec:
-    from securebench.images.build.derived.script import TOOLS
+    from securebench.images.build.derived.build import TOOLS
     from securebench.limits import Limits
     from securebench.sandboxes.base import BASE_ENVIRONMENT, Mount, SandboxSpec
 

@@ -16,7 +16,6 @@ from securebench.tasks import Environment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 MAX_IMAGE_LENGTH: Final = 512
 """Characters of an image reference: a registry's limit is 255 for the name and 128 for the tag."""
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, CommandResult, ForwardedPort, Sandbox
     from securebench.tasks import AgentView
 
-
 MAX_RECORDED_BYTES: Final = 64 * 1024
 """Bytes of each stream that a record keeps."""
 

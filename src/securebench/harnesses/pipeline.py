@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from securebench.workspaces.filling import Filled
     from securebench.workspaces.materialization import MaterializationPlan, MaterializedAsset
 
-
 TASK_FILE_VARIABLE = "SECUREBENCH_TASK_FILE"
 """Holds the absolute path of the task file, inside the sandbox."""
 

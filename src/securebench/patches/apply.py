@@ -6,10 +6,15 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from securebench.patches.errors import PatchDoesNotApplyError, PatchInvalidError
 from securebench.patches.hunks import apply_hunks
-from securebench.patches.limits import MAX_CHANGED_BYTES, SEARCH_STEPS, Steps
-from securebench.patches.model import FileVersion
+from securebench.patches.model import (
+    MAX_CHANGED_BYTES,
+    SEARCH_STEPS,
+    FileVersion,
+    PatchDoesNotApplyError,
+    PatchInvalidError,
+    Steps,
+)
 from securebench.patches.names import parents, shown
 from securebench.patches.parse import ChangeKind, parse
 

@@ -8,8 +8,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securebench.patches.errors import PatchDoesNotApplyError, PatchInvalidError
-from securebench.patches.limits import MAX_CHANGED_BYTES
+from securebench.patches.model import MAX_CHANGED_BYTES, PatchDoesNotApplyError, PatchInvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

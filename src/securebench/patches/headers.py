@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from securebench.patches.errors import PatchInvalidError
+from securebench.patches.model import PatchInvalidError
 from securebench.patches.names import shown, unquoted
 
 if TYPE_CHECKING:

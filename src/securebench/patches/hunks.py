@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securebench.patches.errors import PatchDoesNotApplyError, PatchInvalidError
 from securebench.patches.lines import split_lines
+from securebench.patches.model import PatchDoesNotApplyError, PatchInvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from securebench.patches.limits import Steps
+    from securebench.patches.model import Steps
 
 HUNK_HEADER = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.patches.limits import Steps
+    from securebench.patches.model import Steps
 
 CONTEXT: Final = 3
 """Unchanged lines around a change, as git shows them."""

@@ -1,12 +1,74 @@
-"""File trees and changes to them. Paths are bytes: relative, with plain components separated by ``/``."""
+"""File trees and changes to them, the limits on reading patches, and the errors of patches.
+
+Paths are bytes: relative, with plain components separated by ``/``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+
+from securebench.errors import FailureReason, SecureBenchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+MAX_PATCH_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of a patch. The largest in public benchmarks are below one MiB."""
+
+MAX_PATCH_LINES: Final = 1_000_000
+"""Lines of a patch, counted before splitting: each line costs more memory than its bytes."""
+
+MAX_FILES: Final = 10_000
+MAX_HUNKS: Final = 100_000
+
+MAX_HEADER_LINE: Final = 16 * 1024
+"""Bytes of a line that names a file. Two paths of maximum length would only be longer if every byte were escaped."""
+
+MAX_CHANGED_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of all files that a patch writes. Copies and compressed data count with their full size."""
+
+SEARCH_STEPS: Final = 10_000_000
+"""Lines compared to find moved hunks: a few seconds."""
+
+DIFF_STEPS: Final = 4_000_000
+"""Comparisons to find minimal differences, for all files of a change together: a few seconds."""
+
+Delta: TypeAlias = "Mapping[bytes, FileVersion | None]"
+"""The changes from one tree to another: each changed path with its new version, ``None`` if it was removed.
+
+As in git, directories exist as long as they contain something. Unchanged paths are not included.
+"""
+
+
+@dataclass(slots=True)
+class Steps:
+    """A remaining budget of steps."""
+
+    left: int
+
+    def spend(self, count: int) -> bool:
+        """Spend ``count`` steps, and return whether enough were left."""
+        self.left -= count
+        return self.left >= 0
+
+
+class PatchError(SecureBenchError):
+    """A patch cannot be applied; nothing was changed. ``reason`` is the failure reason if the patch is a candidate."""
+
+    default_code = "patch-invalid"
+    reason: ClassVar[FailureReason] = FailureReason.PATCH_INVALID
+
+
+class PatchInvalidError(PatchError):
+    """It is not a valid patch, or uses an unsupported format. Independent of the tree."""
+
+
+class PatchDoesNotApplyError(PatchError):
+    """It is a valid patch, but does not apply to this tree."""
+
+    default_code = "patch-does-not-apply"
+    reason = FailureReason.PATCH_DOES_NOT_APPLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +78,6 @@ class FileVersion:
     content: bytes
     executable: bool = False
     link: bool = False
-
-
-Delta: TypeAlias = "Mapping[bytes, FileVersion | None]"
-"""The changes from one tree to another: each changed path with its new version, ``None`` if it was removed.
-
-As in git, directories exist as long as they contain something. Unchanged paths are not included.
-"""
 
 
 class FileTree(Protocol):

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from securebench.patches.errors import PatchInvalidError
+from securebench.patches.model import PatchInvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.patches.binary import BinaryHunk
 from securebench.patches.binary import read_hunk as read_binary
-from securebench.patches.errors import PatchInvalidError
 from securebench.patches.headers import GitHeader, has_epoch, side_name
 from securebench.patches.hunks import HUNK_HEADER, Hunk, read_hunk
-from securebench.patches.limits import MAX_FILES, MAX_HEADER_LINE, MAX_HUNKS, MAX_PATCH_BYTES, MAX_PATCH_LINES
+from securebench.patches.model import (
+    MAX_FILES,
+    MAX_HEADER_LINE,
+    MAX_HUNKS,
+    MAX_PATCH_BYTES,
+    MAX_PATCH_LINES,
+    PatchInvalidError,
+)
 from securebench.patches.names import path_fault, shown
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from securebench.patches.binary import literal
-from securebench.patches.limits import DIFF_STEPS, Steps
 from securebench.patches.lines import CONTEXT, changes, grouped, split_lines
+from securebench.patches.model import DIFF_STEPS, Steps
 from securebench.patches.names import quoted
 
 if TYPE_CHECKING:

@@ -1,19 +1,24 @@
-"""``securebench report``: one self-contained page."""
+"""``securebench report`` and ``securebench compare --html``: one self-contained page each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import StorageError
 from securebench.report.pages import render
 from securebench.report.run_view import comparison, view_of
+from securebench.results.comparison import names_of
 from securebench.results.suite import read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from securebench.report.run_view import RunView
+    from securebench.results.comparison import Comparison
+
+_SHOWN: Final = 1000
+"""Task ids in a list."""
 
 
 def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> list[RunView]:
@@ -49,3 +54,10 @@ def write_report(directories: Sequence[Path], output: Path) -> None:
     except OSError as error:
         hint = "choose another file with --output"
         raise StorageError(f"cannot write {output}: {error.strerror or error}", hint=hint) from error
+
+
+def write_comparison(groups: Mapping[str, Sequence[Comparison]], file: IO[str]) -> None:
+    """Write the page of the comparisons of each benchmark. It follows the same policy as a report."""
+    names = {key: name for pairs in groups.values() for key, name in names_of(pairs).items()}
+    values = {"groups": groups, "name_of": lambda side: names[id(side)], "shown": _SHOWN}
+    file.writelines(render("compare.html", **values, is_live=False))

@@ -31,11 +31,8 @@ from securebench.sandboxes.spec_rules import one_command_only
 if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, Command, SandboxSpec
 
-
 T = TypeVar("T")
-
 SandboxT = TypeVar("SandboxT", bound=Sandbox)
-
 ProcessT = TypeVar("ProcessT", bound=SandboxProcess)
 
 KILL_GRACE = 30.0

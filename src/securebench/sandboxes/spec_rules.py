@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import ForwardedPort, SandboxSpec
 
-
 HOSTNAME: Final = "sandbox"
 """The host name of every sandbox."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.egress.relay.secret import Eraser, erased
+from securebench.egress.relay.answer import Eraser, erased
 
 KEY = "aab-aab-c"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
-from securebench.harnesses.provider.claude_events import ClaudeEventParser
+from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer, ClaudeEventParser
 from securebench.harnesses.provider.harness import HOME, Call
 from securebench.tester_config import ClaudeCodeConfig
 

@@ -8,8 +8,7 @@ import tomllib
 
 import pytest
 
-from securebench.harnesses.provider.codex import CodexHarnessProducer
-from securebench.harnesses.provider.codex_events import CodexEventParser
+from securebench.harnesses.provider.codex import CodexEventParser, CodexHarnessProducer
 from securebench.harnesses.provider.harness import HOME, Call
 from securebench.tester_config import CodexConfig
 

@@ -14,8 +14,8 @@ from securebench.egress.gateway import Gateway
 from securebench.egress.model import EgressPlan, RelayPlan
 from securebench.egress.model import Provider as Api
 from securebench.errors import CandidateError, FailurePhase, FailureReason, ProviderError
-from securebench.harnesses.provider.claude_events import ClaudeEventParser
-from securebench.harnesses.provider.codex_events import CodexEventParser
+from securebench.harnesses.provider.claude_code import ClaudeEventParser
+from securebench.harnesses.provider.codex import CodexEventParser
 from securebench.harnesses.provider.session import ProviderSession, ProviderSetup
 from securebench.limits import ProviderTimeouts
 from securebench.sandboxes.base import CommandResult

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from harnesses import streams
 from harnesses.streams import lines
 from securebench.egress.model import Trouble
-from securebench.harnesses.provider.claude_events import ClaudeEventParser
-from securebench.harnesses.provider.codex_events import CodexEventParser
+from securebench.harnesses.provider.claude_code import ClaudeEventParser
+from securebench.harnesses.provider.codex import CodexEventParser
 from securebench.harnesses.provider.events import EventReader
 from securebench.harnesses.provider.self_report import MAX_TEXT, EventParser, Trajectory, trouble_of_status
 

@@ -12,8 +12,7 @@ from fake_registry import fake_registry
 from fake_server import breaks_after, redirects, says
 from pulling import MemorySink, pull
 from securebench.errors import ImageError
-from securebench.images.registry.challenge import Challenge, parse_challenge
-from securebench.images.registry.client import registry_address
+from securebench.images.registry.client import Challenge, parse_challenge, registry_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

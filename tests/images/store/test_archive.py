@@ -26,7 +26,7 @@ from image_archives import (
 from securebench.errors import ConfigError, ImageError
 from securebench.fs.zstd import zstd
 from securebench.images.store import archive_files
-from securebench.images.store.importing import import_path
+from securebench.images.store.archive import import_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

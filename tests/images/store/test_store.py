@@ -26,13 +26,12 @@ from securebench.fs.rmtree import remove_entry
 from securebench.images.layout import LAYER_TYPE, Descriptor
 from securebench.images.store import incoming as incoming_module
 from securebench.images.store import index, leases, temporary
+from securebench.images.store.archive import RootConfig, add_root, import_path
 from securebench.images.store.ids import SHIFT
 from securebench.images.store.image_store import ImageStore, TreeLease
-from securebench.images.store.importing import import_path
 from securebench.images.store.index import ImageSource, Origin
+from securebench.images.store.leases import Layer, unpack
 from securebench.images.store.places import DIRECTORY_VARIABLE, default_directory
-from securebench.images.store.root_archive import RootConfig, add_root
-from securebench.images.store.unpack import Layer, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -177,7 +176,7 @@ import os, signal, sys
 from securebench.images.store import {module} as module
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import Origin, ImageSource
-from securebench.images.store.root_archive import RootConfig, add_root
+from securebench.images.store.archive import RootConfig, add_root
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 real = getattr(module, {name!r})

@@ -28,7 +28,7 @@ from image_archives import (
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
 from securebench.images.store.ids import SHIFT
-from securebench.images.store.unpack import Layer, unpack
+from securebench.images.store.leases import Layer, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

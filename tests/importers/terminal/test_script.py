@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from importers.terminal_tasks import UV_SCRIPT, UVX_SCRIPT
-from securebench.importers.terminal.script import needed_system_packages, read_script
-from securebench.importers.terminal.shell import UnreadableScriptError, commands
+from securebench.importers.terminal.script import UnreadableScriptError, commands, needed_system_packages, read_script
 
 
 def test_a_script_that_downloads_its_runner_and_writes_a_reward_is_recognised() -> None:

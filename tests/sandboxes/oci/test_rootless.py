@@ -17,8 +17,8 @@ import pytest
 
 import securebench
 from securebench.errors import EngineError
+from securebench.images.store.archive import import_path
 from securebench.images.store.image_store import ImageStore
-from securebench.images.store.importing import import_path
 from securebench.sandboxes.base import MIB, Limits, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.connection import _has_subordinate_ids

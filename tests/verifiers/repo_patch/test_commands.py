@@ -7,8 +7,7 @@ import pytest
 from securebench.sandboxes.base import BASE_ENVIRONMENT
 from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.environment import check_environment
-from securebench.verifiers.repo_patch.evidence.pytest_adapter import PytestAdapter
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from securebench.verifiers.repo_patch.evidence.adapters import PytestAdapter, recognise
 
 ARE = {
     "pytest -q tests": PytestAdapter("pytest", ("-q", "tests"), module=False),

@@ -9,7 +9,7 @@ import pytest
 
 from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.pytest_options import added_options, refused_option
 from verifiers.repo_patch.evidence.here import Here
 

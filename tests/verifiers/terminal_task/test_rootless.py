@@ -9,8 +9,8 @@ import pytest
 
 from sandboxes.oci.test_rootless import home  # noqa: F401 - a fixture
 from securebench.dangerous_commands import VerificationPolicy
+from securebench.images.store.archive import import_path
 from securebench.images.store.image_store import ImageStore
-from securebench.images.store.importing import import_path
 from securebench.sandboxes.oci import OciDriver
 from securebench.testing.attacks.workspaces import CHEATS, CHECKER, SOLUTION
 from securebench.testing.judging.workspace import WorkspaceJob

@@ -1,7 +1,8 @@
 """The HTTP/1.1 proxy of a sandbox: it reaches only the domains that the task allows.
 
 Each request is checked on its own, by host name. The proxy resolves the name, checks every address, and connects only
-to a checked address. A tunnel must start with a TLS ClientHello for the same name.
+to a checked address. A tunnel must start with a TLS ClientHello for the same name. A plain HTTP request and its
+response are framed again by h11.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from securebench.egress.proxy.answers import BAD_GATEWAY, alert, answer, refuse
 from securebench.egress.proxy.client_hello import HelloChecker, HelloError
 from securebench.egress.proxy.decisions import Decision, ProxyAttempt, Reason
 from securebench.egress.proxy.domains import AllowedDomains
-from securebench.egress.proxy.exchange import exchange
-from securebench.egress.proxy.request import UnreadableError, forwarded, judge, read
+from securebench.egress.proxy.request import UnreadableError, end_to_end, forwarded, judge, read
 from securebench.egress.proxy.resolution import Dialer, RefusalError
-from securebench.egress.proxy.tunnel import LimitError, TunnelMeter, tunnel, write
+from securebench.egress.proxy.tunnel import LimitError, TunnelMeter, stop, tunnel, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -31,6 +31,47 @@ if TYPE_CHECKING:
 
 _BROKEN: Final = (OSError, EOFError, h11.ProtocolError)
 _OK: Final = 200
+
+
+async def exchange(client: HttpPeer, server: HttpPeer, head: h11.Request, meter: TunnelMeter) -> None:
+    """Send ``head`` and the client's body to the server, and its response to the client.
+
+    Returns when the response is complete, even if the server did not read the body. Raises ``LimitError``, ``OSError``
+    and ``h11.ProtocolError``.
+    """
+    await server.send(head)
+    body = asyncio.ensure_future(_request_body(client, server, meter))
+    answer = asyncio.ensure_future(_response(client, server, meter))
+    try:
+        done, _ = await asyncio.wait((body, answer), return_when=asyncio.FIRST_COMPLETED)
+        if body in done:
+            body.result()
+        await answer
+    finally:
+        await stop(body, answer)
+
+
+async def _request_body(client: HttpPeer, server: HttpPeer, meter: TunnelMeter) -> None:
+    if client.connection.they_are_waiting_for_100_continue:
+        await client.send(h11.InformationalResponse(status_code=100, headers=[]))
+    async for piece in client.body():
+        meter.sent(len(piece))
+        await server.send(h11.Data(data=piece))
+    await server.send(h11.EndOfMessage())
+
+
+async def _response(client: HttpPeer, server: HttpPeer, meter: TunnelMeter) -> None:
+    event = await server.next_event()
+    while isinstance(event, h11.InformationalResponse):
+        event = await server.next_event()
+    if not isinstance(event, h11.Response):
+        raise h11.RemoteProtocolError("the server closed the connection without a response")
+    headers = end_to_end(list(event.headers))
+    await client.send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
+    async for piece in server.body():
+        meter.received(len(piece))
+        await client.send(h11.Data(data=piece))
+    await client.send(h11.EndOfMessage())
 
 
 class Proxy:

@@ -1,4 +1,4 @@
-"""Forward one accepted request to the provider, and stream the answer back."""
+"""Forward one accepted request to the provider, and stream the answer back without the key."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import h11
 
 from securebench.egress.model import Trouble
 from securebench.egress.relay.providers.base import read_object
-from securebench.egress.relay.secret import Eraser, erased
 from securebench.egress.relay.upstream import drop
 from securebench.egress.relay.usage import AnswerMeter
+from securebench.resources import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from securebench.egress.relay.providers.base import Dialect, Header, Route
     from securebench.egress.relay.tally import RequestEntry
     from securebench.egress.relay.upstream import Upstream
+
+_REDACTED: Final = REDACTED.encode()
 
 MAX_ERROR_BYTES: Final = 64 * 1024
 """Maximum body of an error response. A longer one is not forwarded, because truncated JSON is useless."""
@@ -43,6 +45,42 @@ AGENT_SECONDS: Final = 60.0
 
 _SHOULD_RETRY: Final = b"x-should-retry"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+
+
+class Eraser:
+    """Removes a key from a stream of bytes, even if it is split between pieces. Without a key, nothing changes.
+
+    Data is returned at once, except for a suffix that may be the beginning of the key.
+    """
+
+    def __init__(self, key: str | None) -> None:
+        self._key = (key or "").encode()
+        self._held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Add a piece, and return the data that can be forwarded."""
+        if not self._key:
+            return piece
+        data = (self._held + piece).replace(self._key, _REDACTED)
+        held = self._begun(data)
+        self._held = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def finish(self) -> bytes:
+        """Return the remaining data."""
+        rest, self._held = self._held, b""
+        return rest
+
+    def _begun(self, data: bytes) -> int:
+        """Return the length of the longest suffix of ``data`` that is a proper prefix of the key."""
+        longest = min(len(self._key) - 1, len(data))
+        return next((size for size in range(longest, 0, -1) if data.endswith(self._key[:size])), 0)
+
+
+def erased(data: bytes, key: str | None) -> bytes:
+    """Return ``data`` with ``key`` replaced by the redaction mark."""
+    eraser = Eraser(key)
+    return eraser.feed(data) + eraser.finish()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from securebench.images.build.recipe_kinds import DerivedRecipe, DockerfileRecip
 from securebench.images.engine_images import import_from_engine
 from securebench.images.ensure import ensure_image
 from securebench.images.resolve import resolve
+from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.index import ImageSource, Origin
-from securebench.images.store.root_archive import RootConfig, add_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable

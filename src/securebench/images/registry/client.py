@@ -1,12 +1,14 @@
-"""One repository of a registry: its documents and blobs, with errors that name the image."""
+"""One repository of a registry: authentication, documents and blobs, with errors that name the image."""
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from securebench.errors import ImageError
 from securebench.http.address import parse_address
@@ -15,7 +17,7 @@ from securebench.http.download import Download
 from securebench.http.errors import DeadlineError, HttpError, MismatchError, StatusError, UnreachableError
 from securebench.http.timeouts import Deadline, Timeouts
 from securebench.images.reference import DEFAULT_REGISTRY
-from securebench.images.registry.challenge import parse_challenge, read_token
+from securebench.images.registry.documents import parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -23,15 +25,59 @@ if TYPE_CHECKING:
     from securebench.http.address import Address
     from securebench.http.connection import Response
     from securebench.images.reference import RegistryReference
-    from securebench.images.registry.challenge import Challenge
     from securebench.images.registry.credentials import Credentials
     from securebench.images.registry.model import BlobDescriptor
 
+_BEARER = re.compile(r"(?i)(?:^|,)\s*bearer\s+(.*)")
+_BASIC = re.compile(r"(?i)(?:^|,)\s*basic\b")
+_PARAMETER = re.compile(r'([a-zA-Z]+)="([^"\\]*)"')
+_TOKEN = re.compile(r"[!-~]+")
+"""Printable and without spaces: it becomes part of a header."""
+
 _DEFAULT_HOST: Final = "registry-1.docker.io"
 """The API of the default registry; its name is that of a web site."""
+
 _DENIED: Final = frozenset({401, 403})
 _MISSING: Final = frozenset({404, 410})
 _MAX_TOKEN_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """How to authenticate. ``realm`` is the token server's address, or empty if the registry wants a password."""
+
+    realm: str = ""
+    service: str = ""
+    scope: str = ""
+
+    def token_address(self, registry: Address, repository: str) -> Address:
+        """Return where to request a token for pulling. Raises :class:`AddressError`."""
+        realm = registry.follow(self.realm)
+        query = {"service": self.service, "scope": self.scope or f"repository:{repository}:pull"}
+        separator = "&" if "?" in realm.path else "?"
+        wanted = urlencode({name: value for name, value in query.items() if value})
+        return realm.follow(f"{realm.path}{separator}{wanted}")
+
+
+def parse_challenge(header: str) -> Challenge | None:
+    """Return the challenge in a ``WWW-Authenticate`` header, or ``None`` if it is not supported.
+
+    A token is preferred to a password.
+    """
+    if bearer := _BEARER.search(header):
+        parameters = {name.lower(): value for name, value in _PARAMETER.findall(bearer[1])}
+        if parameters.get("realm"):
+            return Challenge(parameters["realm"], parameters.get("service", ""), parameters.get("scope", ""))
+    return Challenge() if _BASIC.search(header) else None
+
+
+def read_token(data: bytes, server: Address) -> str:
+    """Return the token in a token server's response. Raises :class:`ImageError` (``registry-answer-invalid``)."""
+    answer = parse_object(data, f"the token from {server}")
+    token = answer.get("token") or answer.get("access_token")
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise ImageError(f"{server} returned an invalid token", code="registry-answer-invalid")
+    return token
 
 
 def registry_address(registry: str) -> Address:

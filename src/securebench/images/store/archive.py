@@ -1,12 +1,13 @@
 """Import images from files: a ``docker save`` archive, an OCI image layout, or a root file system.
 
-A layout may be a directory or a tar archive. Any tar archive may be compressed.
+A layout may be a directory or a tar archive. Any tar archive may be compressed. A root file system becomes an image
+with one layer and a generated configuration.
 """
 
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, ImageError
@@ -15,10 +16,12 @@ from securebench.fs.streams import chunks, decompressed
 from securebench.images.layout import (
     INDEX_FILE,
     INDEX_TYPES,
+    LAYER_TYPE,
     REFERENCE_KEY,
     Descriptor,
     ImageConfig,
     ImageManifest,
+    encoded,
     json_list,
     parse_index,
     text,
@@ -34,18 +37,58 @@ from securebench.images.store.archive_files import (
     is_image_archive,
     layer_type,
 )
-from securebench.images.store.root_archive import RootConfig, add_root
+from securebench.images.store.index import ImageSource, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from securebench.images.store.archive_files import Files
+    from securebench.images.store.image_store import ImageStore
     from securebench.images.store.incoming import Incoming
 
 SAVED: Final = "manifest.json"
 """The file that lists the images of a ``docker save`` archive."""
+
 _CONTAINERD_NAME: Final = "io.containerd.image.name"
+
+
+@dataclass(frozen=True, slots=True)
+class RootConfig:
+    """The configuration of an image that is made from a root file system."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, what: str) -> str:
+    """Add the image of a tar archive, compressed or not, for this machine's architecture, and return its id.
+
+    The same archive and configuration always give the same id: the image records no time. ``what`` names the archive in
+    errors. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
+    """
+    layer = incoming.take(decompressed(pieces, ArchiveLimits(), what))
+    return incoming.add(root_config(config, layer.digest), [replace(layer, media_type=LAYER_TYPE)])
+
+
+def root_config(config: RootConfig, diff_id: str) -> bytes:
+    """Return the configuration of an image for this machine. ``diff_id`` is the digest of its layer's tar archive."""
+    platform = Platform.of_this_machine()
+    inner = {
+        "Env": [f"{name}={value}" for name, value in config.environment.items()],
+        "Cmd": list(config.command),
+        "Labels": dict(config.labels),
+    }
+    return encoded(
+        {
+            "architecture": platform.architecture,
+            "os": platform.os,
+            "config": {name: value for name, value in inner.items() if value},
+            "rootfs": {"type": "layers", "diff_ids": [diff_id]},
+            "history": [{"created_by": "securebench"}],
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +204,49 @@ def _is_reference(name: str) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def import_path(store: ImageStore, path: Path, name: str, report: Callable[[str], None]) -> tuple[str, ...]:
+    """Import all images of a file or directory into the store, and return their references.
+
+    ``name`` is the reference for a single image; if it is empty, the references in the archive are used. If one image
+    is invalid, none is imported. Raises :class:`ConfigError` (``image-name-needed``, ``image-reference-invalid``),
+    :class:`DiskFullError`, and the :class:`ImageError` of unpacking and of
+    :func:`~securebench.images.store.archive.add_path`.
+    """
+    if name:
+        check_reference(name)
+    size = path.stat().st_size if path.is_file() else 0
+    with store.incoming(Origin(ImageSource.ARCHIVE), size) as incoming:
+        report("reading")
+        try:
+            added = add_path(incoming, path)
+        except OSError as error:
+            raise malformed(str(path), f"it cannot be read: {error.strerror or error}") from None
+        named = _named(added, name, path)
+        report("unpacking")
+        for image_id in {image_id for image_id, _ in named}:
+            _unpack(store, image_id, path)
+        for image_id, reference in named:
+            incoming.name(image_id, reference)
+    return tuple(reference for _, reference in named)
+
+
+def _unpack(store: ImageStore, image_id: str, path: Path) -> None:
+    try:
+        store.lease(image_id).close()
+    except ImageError as error:
+        raise ImageError(f"{path}: {error.message}", code=error.code, hint=error.hint) from error
+
+
+def _named(added: Sequence[Added], name: str, path: Path) -> list[tuple[str, str]]:
+    if name and len(added) == 1:
+        return [(added[0].id, name)]
+    if name or not added or not all(image.names for image in added):
+        names = ", ".join(reference for image in added for reference in image.names) or "none"
+        raise ConfigError(
+            f"{path} holds {len(added)} images, named: {names}",
+            code="image-name-needed",
+            hint="pass '--name REF' for an archive of one image; in an archive of several, each needs a name",
+        )
+    return [(image.id, reference) for image in added for reference in image.names]

@@ -2,20 +2,25 @@
 
 Agent programs are images of the store, too. On disk it is an OCI image layout (``oci-layout``, ``index.json``,
 ``blobs``) with unpacked images in ``trees``. An image's id is the digest of its configuration, as an engine has it.
-Several processes and threads may use a store at once.
+Several processes and threads may use a store at once. An image is exported as the archive that ``docker load`` reads.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
 from securebench.fs.locks import take
+from securebench.fs.streams import chunks
+from securebench.fs.tar_reader import BLOCK
+from securebench.images.layout import encoded
 from securebench.images.reference import canonical, check_reference, is_image_id
+from securebench.images.store.archive import SAVED
 from securebench.images.store.collecting import Collector
 from securebench.images.store.incoming import Incoming
 from securebench.images.store.index import Catalogue
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from securebench.images.layout import ImageManifest
+    from securebench.images.layout import Descriptor, ImageManifest
     from securebench.images.model import ResolvedImage
     from securebench.images.store.collecting import Pruned, StoreEntry
     from securebench.images.store.index import Origin
@@ -36,7 +41,41 @@ __all__ = ["ImageStore", "TreeLease"]
 
 _COPIES = 2
 """Each image is on disk twice: as an archive and as a tree."""
+
 _MIN_FREE = 256 * 1024 * 1024
+
+
+def saved(places: StorePaths, manifest: ImageManifest, reference: str) -> Iterator[bytes]:
+    """Yield the archive. ``reference`` is the name of the image in it; empty for none. Raises ``OSError``."""
+    names = {blob.digest: f"blobs/sha256/{blob.digest.removeprefix('sha256:')}" for blob in _blobs(manifest)}
+    for blob in _blobs(manifest):
+        yield _header(names[blob.digest], blob.size)
+        yield from _content(places.blob(blob.digest))
+        yield bytes(-blob.size % BLOCK)
+    entry = {
+        "Config": names[manifest.config.digest],
+        "RepoTags": [reference] if reference else [],
+        "Layers": [names[layer.digest] for layer in manifest.layers],
+    }
+    document = encoded([entry])
+    yield _header(SAVED, len(document))
+    yield document + bytes(-len(document) % BLOCK) + bytes(2 * BLOCK)
+
+
+def _blobs(manifest: ImageManifest) -> list[Descriptor]:
+    """Return the configuration and the layers, without duplicates."""
+    return list({blob.digest: blob for blob in (manifest.config, *manifest.layers)}.values())
+
+
+def _header(name: str, size: int) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from chunks(file)
 
 
 class ImageStore:
@@ -162,7 +201,7 @@ class ImageStore:
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
-        from securebench.images.store.export import saved  # loads the registry client
+        from securebench.images.store.image_store import saved  # loads the registry client
 
         found = self._catalogue.find(canonical(reference))
         if found is None:

@@ -1,36 +1,126 @@
 """Unpacked images, shared: each is unpacked once, read by many, and not removed while one of them uses it.
 
-The lock file of an image contains notes about its tree; its mtime is when the tree was last used.
+The layers of an image, one on top of the other, become one directory tree. The archives are hostile: every write goes
+through descriptors below the tree's root, no link leads out of it, only files, directories and links are created, and
+bytes, members, depth and names have limits. The digest of each layer's archive must be the one in the image's
+configuration, whose own digest is the image's id.
+
+The lock file of an image contains notes about its tree: a quick digest of its metadata, to notice changes, and one of
+all of its content. Its mtime is when the tree was last used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import ImageError
+from securebench.fs.archives import ArchiveLimits, wrong_digest
 from securebench.fs.durable import sync_directory, sync_file_system
 from securebench.fs.locks import take
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, TreeRefusedError, opened
+from securebench.fs.streams import Digester, chunks, decompressed
+from securebench.fs.tar_reader import TarReader
+from securebench.fs.walk import STATUS, UNPACKED, EntryKind, Links, TreeRules, walk
 from securebench.images.store.ids import tree_shift
 from securebench.images.store.places import explaining
 from securebench.images.store.temporary import changing, temporary_directory
-from securebench.images.store.tree_digest import content_digest, fingerprint
-from securebench.images.store.unpack import Layer, unpack
+from securebench.images.store.tree_builder import TreeBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from securebench.fs.archives import ArchiveLimits
     from securebench.images.store.index import Catalogue
     from securebench.images.store.places import StorePaths
     from securebench.images.store.temporary import Trash
     from securebench.images.store.tree_builder import Unpacked
 
+_EVERYTHING = TreeRules(links=Links.ANY, everything=True)
+
 _ROOT: Final = "root"
+
+
+def fingerprint(root: Path) -> str:
+    """Return the digest (hex) of the metadata of everything below ``root``; empty if that cannot be read.
+
+    It covers inodes and ctimes, which no process without raw disk access can reset, so that an unchanged fingerprint
+    means unchanged files. A copy of the tree has another one.
+    """
+    digest = hashlib.sha256()
+    try:
+        for entry in walk(root, UNPACKED, STATUS):
+            status = entry.status
+            times = status.st_mtime_ns, status.st_ctime_ns
+            owner = status.st_uid, status.st_gid
+            facts = (entry.path, status.st_mode, *owner, status.st_size, status.st_ino, *times, entry.target)
+            digest.update(repr(facts).encode())
+    except (OSError, TreeRefusedError):
+        return ""
+    return digest.hexdigest()
+
+
+def content_digest(root: Path) -> str:
+    """Return the digest (hex) of everything below ``root``: names, types, modes, owners, links and all content.
+
+    Empty if that cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        for entry in walk(root, UNPACKED, _EVERYTHING):
+            status = entry.status
+            facts = (entry.path, status.st_mode, status.st_uid, status.st_gid, entry.size, entry.target)
+            digest.update(repr(facts).encode())
+            if entry.kind is EntryKind.FILE:
+                for chunk in entry.chunks():
+                    digest.update(chunk)
+    except (OSError, TreeRefusedError):
+        return ""
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An archive, compressed or not, and ``diff_id``, the digest of the uncompressed tar archive."""
+
+    path: Path
+    diff_id: str
+
+
+def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits | None = None) -> Unpacked:
+    """Unpack into ``root``, an empty private directory, and return statistics.
+
+    ``shift`` is added to each owner; without one, this user owns everything. Raises :class:`ImageError`
+    (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
+    """
+    limits = limits or ArchiveLimits()
+    with opened(root, OPEN_DIRECTORY) as descriptor:
+        builder = TreeBuilder(descriptor, shift, limits)
+        try:
+            for number, layer in enumerate(layers, start=1):
+                size = _unpack_layer(builder, layer, f"layer {number} of {len(layers)}", limits)
+                limits = replace(limits, bytes=max(0, limits.bytes - size))
+            builder.finish()
+        finally:
+            builder.close()
+    return builder.unpacked
+
+
+def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: ArchiveLimits) -> int:
+    """Unpack one layer, and return the size of its archive in bytes."""
+    with opened(layer.path, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
+        digester = Digester()
+        reader = TarReader(digester.through(decompressed(chunks(file), limits, what)), what, limits.header)
+        builder.begin_layer(what)
+        for member in reader:
+            builder.add(member, reader.content())
+    if digester.digest != layer.diff_id:
+        raise wrong_digest(what, layer.diff_id, digester.digest)
+    return digester.size
 
 
 class TreeLease:

@@ -1,4 +1,4 @@
-"""Read facts from a task's Dockerfile without building it."""
+"""Read facts from a task's Dockerfile and its ``.dockerignore`` without building them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,29 @@ from typing import TYPE_CHECKING, Final
 from securebench.dockerfile import BaseImages, instructions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from securebench.dockerfile import Instruction
+    from securebench.importers.terminal.files import TaskFile
+    from securebench.importers.terminal.task import TerminalTask
+
+IGNORE_FILE: Final = ".dockerignore"
+_UNSURE: Final = frozenset("[]\\")
+
+OURS: Final = "securebench/python:"
+"""This project's base image. Built from Debian's packages, it has ``python3`` and neither of the following."""
+
+_PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
+    "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
+    "python": re.compile(r"(?:^|[\"'`;&|(]|\b(?:sudo|exec|env|time|then|do)\s)\s*python[\"'` ]", re.MULTILINE),
+}
+"""How a program is used in a shell line, in the list form of a command, or in a text of a test."""
+
+_INSTALLED: Final = {
+    "pip": re.compile(r"python3-pip|ensurepip|get-pip"),
+    "python": re.compile(r"\bpython-is-python3\b"),
+}
+"""The lines with which a Dockerfile installs one of them itself."""
 
 _PYTHON_IMAGE = re.compile(r"(?:.*/)?(?:python|pypy)(?::|$|@)|securebench/python:")
 _PYTHON_PACKAGE = re.compile(r"\bpython3(?:\.\d+)?(?:-\w+)?\b")
@@ -21,6 +41,53 @@ _URL = re.compile(r"[a-z+]+://|git@")
 _MOUNT = re.compile(r"--mount=(\S+)")
 _WHOLE: Final = "."
 """The whole context. Also used for a source that only a build can resolve, such as one with a variable."""
+
+
+def is_ignored(path: str, context: Mapping[str, TaskFile]) -> bool:
+    """Whether the build ignores the file ``path`` of its context.
+
+    As in Docker, the last pattern that matches the path or a parent directory decides. A pattern with a character class
+    or an escape is not evaluated: it ignores nothing, and as an exception (``!``) it includes everything.
+    """
+    file = context.get(IGNORE_FILE)
+    ignored = False
+    for line in file.data.decode("utf-8", "replace").split("\n") if file else ():
+        pattern = line.strip()
+        if not pattern or line.startswith("#"):
+            continue
+        exception = pattern.startswith("!")
+        pattern = posixpath.normpath(f"/{pattern.removeprefix('!').strip()}").strip("/")
+        fits = exception if _UNSURE & set(pattern) else _expression(pattern).fullmatch(path) is not None
+        ignored = not exception if fits else ignored
+    return ignored
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Return an expression that matches the paths of a pattern and everything below them."""
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    body = "".join(parts.get(piece) or re.escape(piece) for piece in pieces)
+    return re.compile(f"{body}(?:/.*)?", re.DOTALL)
+
+
+def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str]) -> list[str]:
+    """Return what the report says of programs that the task uses and the image in place of its base lacks."""
+    stand_in = next((base_images[base] for base in facts.bases[-1:] if base in base_images), "")
+    if not stand_in.startswith(OURS):
+        return []
+    steps = "\n".join(found.operands for found in instructions(task.dockerfile) if found.name == "RUN")
+    texts = {"its Dockerfile": steps, "its tests": _text(task.tests), "its solution": _text(task.solution)}
+    found = []
+    for program, used in _PROGRAMS.items():
+        places = [place for place, text in texts.items() if used.search(text)]
+        if places and not _INSTALLED[program].search(steps):
+            where = "has it only if built from a registry's image: see docs/how-to/import-a-benchmark.md"
+            found.append(f"{program}, used by {' and '.join(places)}: {stand_in} {where}")
+    return found
+
+
+def _text(files: Mapping[str, TaskFile]) -> str:
+    return "\n".join(file.data.decode("utf-8", "replace") for file in files.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import SourceLocation
 from securebench.families.fields import identifier_fault
 from securebench.importers.row import ImportedRow
-from securebench.importers.terminal.dockerfile import read_dockerfile
+from securebench.importers.terminal.dockerfile import is_ignored, lacking, read_dockerfile
 from securebench.importers.terminal.files import TaskFile, refused, tree_digest
-from securebench.importers.terminal.ignored import is_ignored
-from securebench.importers.terminal.script import needed_system_packages, read_script
-from securebench.importers.terminal.shell import UnreadableScriptError
-from securebench.importers.terminal.stand_ins import lacking
+from securebench.importers.terminal.script import UnreadableScriptError, needed_system_packages, read_script
 from securebench.importers.terminal.tests import absolute_paths, expected_names, moved
 from securebench.importers.terminal.wheels import PYTEST_VERSION
 from securebench.pack_paths import LANE_ROOTS, container_directory_fault

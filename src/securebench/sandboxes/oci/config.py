@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.runtime import OciRuntime
     from securebench.sandboxes.oci.seccomp import Seccomp
 
-
 OCI_VERSION: Final = "1.0.2"
 
 INIT_TARGET: Final = "/dev/init"
@@ -80,11 +79,8 @@ READ_ONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/p
 _DEV_SIZE: Final = 64 * 1024 * 1024
 
 _NAMESPACES: Final = ("pid", "network", "ipc", "uts", "mount", "cgroup", "user")
-
 _NO_NEW_PRIVILEGES: Final = ("no-new-privileges:true", "no-new-privileges")
-
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-
 _COMPILED_SECCOMP: Final = "run.oci.seccomp_bpf_data"
 """The annotation from which crun reads a compiled filter, in base64."""
 

@@ -39,13 +39,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.optimisations import Optimisations
     from securebench.sandboxes.oci.runtime import OciRuntime
 
-
 _READY_SECONDS: Final = 30.0
-
 _END_SECONDS: Final = 10.0
-
 _START: Final = pack({})
-
 _NAMESPACES: Final = ("--mount", "--propagation", "slave", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxSpec
     from securebench.sandboxes.oci.sandbox import OciContext
 
+_PROGRAMS: Final = ("bin", "lib", "lib32", "lib64", "sbin", "usr")
+_DIRECTORIES: Final = ("dev", "etc", "proc", "sys", "tmp")
+_FILES: Final = ("dev/init", "etc/hosts", "etc/resolv.conf")
+"""Mount points. They must exist, because a sandbox cannot create them in its read-only root."""
+
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
@@ -88,14 +93,6 @@ def prove(context: OciContext) -> Isolation:
             hint="run 'securebench doctor', or use the docker driver (sandbox.driver: docker)",
         )
     return expected
-
-
-_PROGRAMS: Final = ("bin", "lib", "lib32", "lib64", "sbin", "usr")
-
-_DIRECTORIES: Final = ("dev", "etc", "proc", "sys", "tmp")
-
-_FILES: Final = ("dev/init", "etc/hosts", "etc/resolv.conf")
-"""Mount points. They must exist, because a sandbox cannot create them in its read-only root."""
 
 
 @contextmanager

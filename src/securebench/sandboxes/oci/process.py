@@ -30,13 +30,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.connection import ProcessHandle
     from securebench.sandboxes.oci.wire import ProcessReport
 
-
 _READ = 64 * 1024
 
 _NOT_FOUND = 127
-
 _NOT_EXECUTABLE = 126
-
 _SIGKILLED = 137
 
 _EXIT_NOTICE_SECONDS = 10.0

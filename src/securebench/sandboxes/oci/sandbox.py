@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.process import Pipes
     from securebench.sandboxes.oci.runtime import OciRuntime
 
-
 LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
 """The time limit of a persistent or warm container, which stands for no limit: its commands have their own."""
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import FailureReason
 from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame
-from securebench.verifiers.code_completion.explain import NOTES
 from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPLY, REQUEST, VERDICT
+from securebench.verifiers.code_completion.verifier import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from securebench.errors import FailureReason, MaterializationError
 from securebench.patches.apply import apply_patch
-from securebench.patches.errors import PatchDoesNotApplyError, PatchError
-from securebench.patches.model import Delta, FileTree, FileVersion
+from securebench.patches.model import Delta, FileTree, FileVersion, PatchDoesNotApplyError, PatchError
 from securebench.patches.names import parents, shown
 from securebench.patches.policy import MAX_SHOWN, Violation, matches, violations
 from securebench.patches.render import render

@@ -11,9 +11,9 @@ from securebench.candidates.store import CandidateStore
 from securebench.errors import FailureReason
 from securebench.verifiers.base import CandidateFailedError, VerificationResult, Verifier
 from securebench.verifiers.repo_patch.checks import CommandRun
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.collection import OTHER_NAMES, required
 from securebench.verifiers.repo_patch.evidence.controls import plant
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from securebench.verifiers.repo_patch.layout import PatchLayout
 from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require_allowed, require_tree, task_patch
 from securebench.verifiers.repo_patch.preflight import require_judgeable

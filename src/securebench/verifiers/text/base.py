@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
 
-
 _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
     {
         FailureReason.CANDIDATE_NOT_TEXT: "the candidate is not text",

@@ -25,7 +25,6 @@ from securebench.verifiers.text.wording import CUE, boxes, unwrapped
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 MAX_TEXT_BYTES: Final = 256 * 1024
 """Longer than a person would read for one answer, with room for a long chain of thought before it."""
 
@@ -45,6 +44,7 @@ MAX_POLITE_CHARACTERS: Final = 200
 
 MAX_OPERATOR_CHARACTERS: Final = 40
 """How far before a marked answer to look for an operator."""
+
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )

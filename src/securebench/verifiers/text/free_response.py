@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue, ResourceBundle
 
-
 MAX_WORDS: Final = 1_000
 """A longer response could list every possible answer."""
 
@@ -36,6 +35,13 @@ _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
 """The end of a sentence, but not an ellipsis, at the end of a word."""
 
 _STOPS: Final = ".,;:!?"
+
+_PIECE: Final = re.compile(r"[^\W_]+")
+_DIGITS: Final = tuple(str.maketrans({"0": "o", "1": one}) for one in "li")
+"""Digits read as the letters that they resemble: ``L0ndon``. A one is read as both ``l`` and ``i``."""
+
+_CAPITAL_I: Final = str.maketrans(dict.fromkeys("I\u0399\u0406\u04c0\u0196\u2c92\uff29", "l"))
+"""Capital letters that resemble a small ``l``: ``PoIand``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +166,6 @@ def _is_near(phrase: tuple[str, ...], spoken: tuple[str, ...], min_token_f1: flo
 
 def _denials(spoken: tuple[str, ...]) -> Counter[str]:
     return Counter(word for word in map(_look, spoken) if word in NEGATIONS | HEDGES | CONTRASTS)
-
-
-_PIECE: Final = re.compile(r"[^\W_]+")
-
-_DIGITS: Final = tuple(str.maketrans({"0": "o", "1": one}) for one in "li")
-"""Digits read as the letters that they resemble: ``L0ndon``. A one is read as both ``l`` and ``i``."""
-
-_CAPITAL_I: Final = str.maketrans(dict.fromkeys("I\u0399\u0406\u04c0\u0196\u2c92\uff29", "l"))
-"""Capital letters that resemble a small ``l``: ``PoIand``."""
 
 
 def says_any(phrases: Iterable[str], text: str) -> bool:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from securebench.resources import ResourceBundle
 
-
 _CLINGING: Final = "()[]{}\"'`*\u201c\u201d\u2018\u2019\u00ab\u00bb.,;:!$"
 _WIDE: Final = str.maketrans(
     {

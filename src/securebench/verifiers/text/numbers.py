@@ -20,23 +20,19 @@ if TYPE_CHECKING:
 
     from securebench.verifiers.text.questions import Question
 
-
 _NUMBER: Final = re.compile(
     rf"""(?x) (?P<sign>[-+\u2212]?) (?:(?:us)?(?P<currency>[{CURRENCIES}]))? (?P<inner>[-\u2212]?)
     (?P<digits> [0-9]{{1,3}}(?:,[0-9]{{3}}){{1,15}}(?:\.[0-9]{{0,50}})? | [0-9]{{1,50}}(?:\.[0-9]{{0,50}})?
     | \.[0-9]{{1,50}} ) (?P<power> e[-+]?[0-9]{{1,3}} )? (?P<suffix> [%{CURRENCIES}] )?""",
     re.IGNORECASE,
 )
-
 _ATTACHED: Final = re.compile(r"(?<=\d)(?:h|hrs?|mins?|secs?|ms|[mck]m|ft|mi|[mk]g|lbs?|oz|ml|\xb0[cfk])")
 """Units that may follow a number without a space. Single letters are missing: they may be variables or magnitudes."""
 
 _LOOSE_GROUP: Final = re.compile(r"(?<=\d)[\u2009\u202f\xa0](?=\d{3}(?!\d))")
-
 _POWER_OF_TEN: Final = re.compile(
     r"(?<=\d)\s?(?:[\u00d7x*]|\\times|\\cdot)\s?10\^(?:\{([-\u2212]?\d{1,3})\}|([-\u2212]?\d{1,3}))(?![\d.^])"
 )
-
 _UNIT_POWER: Final = re.compile(r"(?<=[mftnd])\}?\^\{?([23])\}?(?![\d.])")
 """An exponent of a unit of length: ``m^2``, ``\\text{m}^2``."""
 
@@ -44,16 +40,13 @@ _ACCOUNTING: Final = re.compile(rf"\(\s*\\?[{CURRENCIES}][\d.,]+\s*\)")
 """An amount in parentheses, which accountants use for a loss."""
 
 _PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
-
 _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
-
 _REASON: Final = re.compile(
     r"(?<=\S)\s+(?:(?:because|since|given|due)|(?<=,\s)(?:as|where|which)|(as|where|when|if|using|by))\b", re.IGNORECASE
 )
 """The start of an explanation. An equation after it does not belong to the answer. Some need an answer before them."""
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
-
 _SPOKEN_EQUALS: Final = re.compile(
     r"(?:(?<=\d)|(?<=\d[)\]]))(?: [^\W\d]{1,20})?,? (?:which )?(?:equals|is equal to|gives(?: us)?|which is) (?=[$*\d])"
     r"|(?<=\d) times (?:\d{1,20}) (?:is|are|makes) (?=[$*\d])",
@@ -69,6 +62,30 @@ _ROUNDING: Final = re.compile(
 _COMPUTED: Final = re.compile(
     r"[-+*/\u00d7\u00b7\u00f7\u2212^\u03c0\u221a\xb2\xb3]|\\(?:times|cdot|div|frac|sqrt|pi)\b"
 )
+
+_SMALL: Final = re.findall(
+    r"\w+",
+    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen""",
+)
+_TENS: Final = ["", "", *re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninety")]
+_LARGE: Final = {"million": 1_000_000, "thousand": 1_000, "hundred": 100}
+_VALUES: Final = {
+    **{word: value for value, word in enumerate(_SMALL)},
+    **{word: 10 * value for value, word in enumerate(_TENS) if word},
+}
+
+_WORD: Final = "(?:" + "|".join([*sorted(_VALUES, key=len, reverse=True), *_LARGE]) + ")"
+_RUN: Final = re.compile(rf"(?<![\w.-])(?>{_WORD}(?:(?:-|\s+(?:and\s+)?){_WORD})*)(?![\w-])", re.IGNORECASE)
+"""A whole number in words. ``three-body`` is another word and does not match."""
+
+_NO_NUMBER: Final = re.compile(
+    r"\b(?:the|no|any|every|each|this|that|which) one\b|\bone (?:of|another|more)\b", re.IGNORECASE
+)
+
+_FIGURES: Final = r"\d[\d,]{0,30}"
+_AND_FIGURES: Final = re.compile(rf"(?P<words>{_RUN.pattern})\s?\((?P<figures>{_FIGURES})\)", re.IGNORECASE)
+_AND_WORDS: Final = re.compile(rf"(?<![\w.,])(?P<figures>{_FIGURES})\s?\((?P<words>{_RUN.pattern})\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,37 +272,6 @@ def _is_explained(left: str) -> bool:
 
 def _has_digit(text: str) -> bool:
     return any(character.isdecimal() for character in text)
-
-
-_SMALL: Final = re.findall(
-    r"\w+",
-    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen""",
-)
-
-_TENS: Final = ["", "", *re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninety")]
-
-_LARGE: Final = {"million": 1_000_000, "thousand": 1_000, "hundred": 100}
-
-_VALUES: Final = {
-    **{word: value for value, word in enumerate(_SMALL)},
-    **{word: 10 * value for value, word in enumerate(_TENS) if word},
-}
-
-_WORD: Final = "(?:" + "|".join([*sorted(_VALUES, key=len, reverse=True), *_LARGE]) + ")"
-
-_RUN: Final = re.compile(rf"(?<![\w.-])(?>{_WORD}(?:(?:-|\s+(?:and\s+)?){_WORD})*)(?![\w-])", re.IGNORECASE)
-"""A whole number in words. ``three-body`` is another word and does not match."""
-
-_NO_NUMBER: Final = re.compile(
-    r"\b(?:the|no|any|every|each|this|that|which) one\b|\bone (?:of|another|more)\b", re.IGNORECASE
-)
-
-_FIGURES: Final = r"\d[\d,]{0,30}"
-
-_AND_FIGURES: Final = re.compile(rf"(?P<words>{_RUN.pattern})\s?\((?P<figures>{_FIGURES})\)", re.IGNORECASE)
-
-_AND_WORDS: Final = re.compile(rf"(?<![\w.,])(?P<figures>{_FIGURES})\s?\((?P<words>{_RUN.pattern})\)", re.IGNORECASE)
 
 
 def with_figures(text: str) -> str:

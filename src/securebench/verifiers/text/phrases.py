@@ -67,6 +67,7 @@ _SHORTEST_ADJECTIVE: Final = 5
 """How many letters an adjective must share with a name of the question: ``Japanese`` with ``Japan``."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
+
 _QUOTES: Final = "*_`\"'\u201c\u201d\u2018\u2019\u00ab\u00bb"
 _REJECTING: Final = DOUBTS | HEDGES | NEGATIONS | OTHER_ANSWERS | DISBELIEF | CONTRASTS
 _JOINING: Final = frozenset({"of", "with", "between", "to", "that"})

@@ -30,7 +30,6 @@ from securebench.verifiers.text.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 MAX_UNIT_WORDS: Final = 3
 """The most words in the unit after a number: ``square feet``, ``fluid ounces``."""
 

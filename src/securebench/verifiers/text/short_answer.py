@@ -42,7 +42,6 @@ from securebench.verifiers.text.wording import (
 if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
-
 MAX_RIVAL_WORDS: Final = 3
 """The most words of a rival after an earlier cue. A longer text is reasoning about the answer."""
 

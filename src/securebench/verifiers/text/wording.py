@@ -30,9 +30,7 @@ from securebench.verifiers.text.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 MAX_REMARK_CHARACTERS: Final = 10_000
-
 MAX_SENTENCES: Final = 200
 """A longer remark is not an explanation. This limit bounds time: each sentence is compared with each choice."""
 
@@ -48,14 +46,49 @@ _CLOSING: Final = ")\"'`*”\u2019».,;:"
 _QUESTION_WORD: Final = re.compile(r"[^\W\d_]+|\d(?:[\d.,]*\d)?")
 
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
-
 _CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
-
 _FEW_WORDS: Final = 3
 """A sentence with fewer words of its own may be an answer: ``London.``, ``The capital is London.``"""
 
 _STEP_WORDS: Final = 5
 """A sentence with fewer words and no figures may give a number in words."""
+
+_FONTS: Final = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname|fbox|boxed)\s?\{([^{}]*)\}"
+)
+_MATH: Final = re.compile(r"(?<![$\w])\$(?!\s)([^$\n]*[^\s$])\$(?![\d$])")
+"""Inline mathematics by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is text."""
+
+_SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|\\q?quad\b")
+_GROUP: Final = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
+"""A LaTeX thin space as a thousands separator."""
+
+_CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
+"""GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
+
+_LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
+"""Punctuation left alone when the dollar sign before it is removed."""
+
+_ESCAPED_DOLLAR: Final = "\ue000"
+_MAX_NESTING: Final = 8
+
+_WRAPPERS: Final = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ("$", "$"))
+_BULLET: Final = re.compile(r"[*\u2022]\s+(?=\S)")
+"""A bullet before the answer. A dash is not a bullet because it may be a minus."""
+
+_EXCLAMATION: Final = re.compile(r"(?:(?<=[^\W\d_]{2})|(?<=[^\W\d_]{2}[*_\"'`)]))!+$")
+"""Exclamation marks after a word. ``5!`` and ``n!`` are factorials and keep them."""
+
+_ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});?")
+_BLOCK: Final = re.compile(
+    r"</?(?:br|hr|p|div|pre|blockquote|[uod]l|li|d[td]|table|t[hdr]|h[1-6]|section|article)\b[^<>]*>", re.IGNORECASE
+)
+"""Tags that start a new line."""
+
+_TAG: Final = re.compile(r"<[^<>]*>")
+_LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^()\[\]]*\)")
+_HYPHENATED: Final = re.compile(r"[-\xad\u2010][ \t]*\r?\n\s*")
+_MARKS: Final = re.compile(r"[*_`~\\]")
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -80,52 +113,6 @@ def position(part: tuple[str, ...], whole: tuple[str, ...], start: int = 0) -> i
 def question_words(question: str) -> frozenset[str]:
     """Return the words of ``question`` that consist only of letters or only of figures."""
     return frozenset(_QUESTION_WORD.findall(normalize_text(question)))
-
-
-_FONTS: Final = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname|fbox|boxed)\s?\{([^{}]*)\}"
-)
-
-_MATH: Final = re.compile(r"(?<![$\w])\$(?!\s)([^$\n]*[^\s$])\$(?![\d$])")
-"""Inline mathematics by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is text."""
-
-_SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|\\q?quad\b")
-
-_GROUP: Final = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
-"""A LaTeX thin space as a thousands separator."""
-
-_CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
-"""GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
-
-_LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
-"""Punctuation left alone when the dollar sign before it is removed."""
-
-_ESCAPED_DOLLAR: Final = "\ue000"
-
-_MAX_NESTING: Final = 8
-
-_WRAPPERS: Final = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ("$", "$"))
-
-_BULLET: Final = re.compile(r"[*\u2022]\s+(?=\S)")
-"""A bullet before the answer. A dash is not a bullet because it may be a minus."""
-
-_EXCLAMATION: Final = re.compile(r"(?:(?<=[^\W\d_]{2})|(?<=[^\W\d_]{2}[*_\"'`)]))!+$")
-"""Exclamation marks after a word. ``5!`` and ``n!`` are factorials and keep them."""
-
-_ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});?")
-
-_BLOCK: Final = re.compile(
-    r"</?(?:br|hr|p|div|pre|blockquote|[uod]l|li|d[td]|table|t[hdr]|h[1-6]|section|article)\b[^<>]*>", re.IGNORECASE
-)
-"""Tags that start a new line."""
-
-_TAG: Final = re.compile(r"<[^<>]*>")
-
-_LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^()\[\]]*\)")
-
-_HYPHENATED: Final = re.compile(r"[-\xad\u2010][ \t]*\r?\n\s*")
-
-_MARKS: Final = re.compile(r"[*_`~\\]")
 
 
 def rendered(text: str) -> str:

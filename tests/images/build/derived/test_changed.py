@@ -16,7 +16,7 @@ from image_archives import digest, directory, file, hard_link, layer, special, s
 from securebench.errors import ImageError
 from securebench.images.build.derived.changed import layer_of_archive, layer_of_overlay
 from securebench.images.build.derived.layer import MTIME
-from securebench.images.store.unpack import Layer, unpack
+from securebench.images.store.leases import Layer, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ import pytest
 
 from git_repositories import commit, git, repository
 from securebench.errors import ImageError
-from securebench.images.build.derived.fetching import fetch_commit
+from securebench.images.build.derived.sources import fetch_commit
 from securebench.images.build.git.reading import read_commit
 
 if TYPE_CHECKING:

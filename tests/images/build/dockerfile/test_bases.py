@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.errors import ConfigError
-from securebench.images.build.dockerfile.bases import with_bases
+from securebench.images.build.dockerfile.build import with_bases
 
 ID = "sha256:" + "ab" * 32
 BASES = {"python:3.13-slim": ID, "ghcr.io/x/tool:1": "tool:2"}

@@ -12,8 +12,8 @@ from securebench.images.build.build import Builder
 from securebench.images.build.directory import builds_directory
 from securebench.images.build.engine_build import RECIPE_LABEL, TOKEN_LABEL
 from securebench.images.build.recipe_kinds import DockerfileRecipe
+from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.index import ImageSource, Origin
-from securebench.images.store.root_archive import RootConfig, add_root
 from tiny_root import tiny_root
 
 if TYPE_CHECKING:

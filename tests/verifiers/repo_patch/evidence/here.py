@@ -15,10 +15,10 @@ from securebench.sandboxes.base import CommandResult, Stream
 from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.checks import GUEST_FILES
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, read_channel
 from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
 from securebench.verifiers.repo_patch.evidence.judge import Judge
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from verifiers.repo_patch.evidence.in_process import request_of
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from securebench.patches.model import FileVersion
 from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult
 from securebench.verifiers.base import CandidateFailedError
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
 from securebench.verifiers.repo_patch.evidence.controls import plant
 from securebench.verifiers.repo_patch.evidence.judge import Judge
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 if TYPE_CHECKING:

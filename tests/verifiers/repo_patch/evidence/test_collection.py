@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 from securebench.verifiers.repo_patch.evidence.collection import required
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from verifiers.repo_patch.evidence.here import Here
 from verifiers.repo_patch.evidence.styles import CORE, STYLES
 

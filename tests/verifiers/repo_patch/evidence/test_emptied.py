@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.collection import required
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from verifiers.repo_patch.evidence.here import Here
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 
 from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.controls import plant
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from securebench.verifiers.repo_patch.evidence.source import ModuleSource
 from securebench.verifiers.repo_patch.evidence.values import Values
 from verifiers.repo_patch.evidence.here import Here

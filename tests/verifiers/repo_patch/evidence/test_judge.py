@@ -13,8 +13,7 @@ from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
 from securebench.verifiers.repo_patch.evidence.controls import Controls
 from securebench.verifiers.repo_patch.evidence.edited_file import ControlGroup
-from securebench.verifiers.repo_patch.evidence.fingerprint import signed
-from securebench.verifiers.repo_patch.evidence.judge import Judge
+from securebench.verifiers.repo_patch.evidence.judge import Judge, signed
 from verifiers.repo_patch.evidence.in_process import adapter_of, judged, request_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from securebench.errors import FailureReason
 from securebench.testing.judging.repository import BROKEN, FIXED
 from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.evidence.unplaced import places_of
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
+from securebench.verifiers.repo_patch.evidence.controls import places_of
 from verifiers.repo_patch import more_cheats
 from verifiers.repo_patch.evidence.here import Here
 from verifiers.repo_patch.evidence.test_undone_changes import EXPECTED, UNITTEST_COMMANDS, UNITTEST_FILES

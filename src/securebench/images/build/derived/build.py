@@ -1,15 +1,17 @@
 """Build a derived image: the layers of its base, one layer with its content, and one with the changes of its steps.
 
-No engine is needed. Nothing that is downloaded runs on the host: steps run in a sandbox without network.
+No engine is needed. Nothing that is downloaded runs on the host: steps run in a sandbox without network, as one shell
+script, which announces each step and stops at the first failure.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
@@ -17,20 +19,24 @@ from securebench.fs.streams import capped
 from securebench.images.build.derived.compose import COMMIT_LABEL, SOURCE_LABEL, Additions, Base, add_image
 from securebench.images.build.derived.content import content_layer
 from securebench.images.build.derived.layer import MTIME
-from securebench.images.build.derived.script import MARK, script, steps
 from securebench.images.build.derived.sources import fetch_source
 from securebench.images.build.derived.wheels import fetch_wheels
 from securebench.images.ensure import ensure_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from securebench.images.build.git.model import SourceTree
-    from securebench.images.build.recipe_kinds import DerivedRecipe
+    from securebench.images.build.recipe_kinds import Argv, DerivedRecipe
     from securebench.images.layout import Descriptor
     from securebench.images.store.image_store import ImageStore
     from securebench.images.store.incoming import Incoming
+
+TOOLS: Final = "/run/securebench"
+"""Where a build's inputs are mounted read-only. Images do not keep files below ``/run``."""
+
+MARK: Final = "securebench: step"
 
 _INSTALLER = Path(__file__).resolve().parent.parent / "guest" / "install_wheels.py"
 _LINES_SHOWN = 10
@@ -46,6 +52,29 @@ _ENVIRONMENT = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
 """Variables of the steps, besides the image's own."""
+
+RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[StepsResult | None]]"
+"""Runs a script in a sandbox and passes its output to the function. ``None`` if this machine cannot create sandboxes.
+
+The result is valid until the block ends. Raises :class:`InfrastructureError`.
+"""
+
+
+def steps(recipe: DerivedRecipe) -> tuple[Argv, ...]:
+    """Return all steps that need a sandbox."""
+    wheels = (("python3", f"{TOOLS}/install_wheels.py", f"{TOOLS}/wheels"),) if recipe.requirements else ()
+    return (*wheels, *recipe.install, *recipe.run)
+
+
+def script(argvs: Sequence[Argv], workdir: str) -> str:
+    """Return the script. Each step starts in ``workdir``."""
+    lines = ["set -eu", "umask 022"]
+    for number, argv in enumerate(argvs, start=1):
+        lines += [
+            f"echo {shlex.quote(f'{MARK} {number} of {len(argvs)}: {shlex.join(argv)}')}",
+            f"( cd {shlex.quote(workdir or '/')} && exec {shlex.join(argv)} )",
+        ]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +93,6 @@ class StepsResult:
 
     exit_code: int
     layer: Iterator[bytes]
-
-
-RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[StepsResult | None]]"
-"""Runs a script in a sandbox and passes its output to the function. ``None`` if this machine cannot create sandboxes.
-
-The result is valid until the block ends. Raises :class:`InfrastructureError`.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,18 @@
-"""The source of a derived image, and its record in the image."""
+"""The source of a derived image, and its record in the image.
+
+One commit of a remote git repository is fetched without running anything from it. The tester asks for a build, and this
+is the only code that runs git on the host. It fetches objects into a bare repository that did not exist before, with a
+fixed configuration, without hooks, templates, tags or a checkout. The result is then read as plain files.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Final
 
-from securebench.images.build.derived.fetching import fetch_commit
+from securebench.errors import ImageError
 from securebench.images.build.derived.pypi import fetch_release
 from securebench.images.build.git.reading import read_commit
 from securebench.images.build.recipe_kinds import GitSource
@@ -15,6 +23,71 @@ if TYPE_CHECKING:
 
     from securebench.images.build.git.model import SourceTree
     from securebench.images.build.recipe_kinds import Source
+
+_SECONDS: Final = 1800
+_LINES_SHOWN: Final = 5
+_PASSED: Final = ("PATH", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "GIT_SSL_CAINFO")
+_FIXED: Final = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+}
+_SETTINGS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "credential.helper=",
+    "fetch.recurseSubmodules=false",
+    "fetch.fsckObjects=true",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "http.followRedirects=initial",
+    "transfer.bundleURI=false",
+)
+
+
+def fetch_commit(url: str, commit: str, directory: Path, protocols: str = "https") -> Path:
+    """Fetch only ``commit`` into ``directory``, which must not exist, and return that bare repository.
+
+    Raises :class:`ImageError` (``image-tool-missing``, ``source-unavailable``).
+    """
+    if shutil.which("git") is None:
+        raise ImageError("git is not installed", code="image-tool-missing", hint="run 'apt-get install git'")
+    environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    environment |= _FIXED | {"GIT_ALLOW_PROTOCOL": protocols}
+    _git(("init", "--quiet", "--bare", "--template=", str(directory)), environment, url)
+    fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--end-of-options", url, commit)
+    _git(("--git-dir", str(directory), *fetch), environment, url)
+    return directory
+
+
+def _git(arguments: tuple[str, ...], environment: dict[str, str], url: str) -> None:
+    settings = tuple(part for setting in _SETTINGS for part in ("-c", setting))
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed argv, with a checked address and commit
+            ("git", *settings, *arguments),  # noqa: S607 - the user's own git
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise _unavailable(url, f"timed out after {_SECONDS} s") from None
+    if done.returncode != 0:
+        raise _unavailable(url, "\n    ".join(["git reports:", *done.stderr.strip().splitlines()[-_LINES_SHOWN:]]))
+
+
+def _unavailable(url: str, why: str) -> ImageError:
+    return ImageError(
+        f"cannot fetch the commit from {url}: {why}",
+        code="source-unavailable",
+        hint="check the address and the commit, or clone it yourself and use 'path' instead of 'url'",
+    )
 
 
 def fetch_source(source: Source, directory: Path, report: Callable[[str], None]) -> tuple[SourceTree, str]:

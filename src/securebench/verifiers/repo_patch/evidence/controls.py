@@ -4,25 +4,32 @@ They are created for each verification. A test and its controls are the same fun
 use the test's name and new names, and replace the test or are added beside it. Which one is the task's own test is
 chosen at random, and only the host knows. Code that turns failures into passes makes controls pass too. A control
 counts only if its test passed: if that was skipped or did not run, its controls prove nothing.
+
+Some expected ids do not say where their test is: the first line of a docstring, or a function's name. Code under test
+can remove the task's test and add another one with the same name. So such an id counts only if a test with this name
+passed that the task's own files define.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from securebench.python_text import parse_python
+from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.edited_file import EditedFile, Variants
-from securebench.verifiers.repo_patch.evidence.unplaced import places_of
+from securebench.verifiers.repo_patch.evidence.source import called_name
 from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from securebench.patches.model import FileTree, FileVersion
-    from securebench.verifiers.repo_patch.evidence.adapter import Adapter, CasePlace
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
     from securebench.verifiers.repo_patch.evidence.edited_file import AssertionWay, ControlGroup, TaskTest
 
 MAX_FILES: Final = 6
@@ -46,6 +53,46 @@ _LIBRARIES: Final = {
     "django.test.testcases": b"django",
 }
 """Modules with assertions, and text that a file which uses them contains."""
+
+
+def places_of(
+    ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
+) -> dict[str, frozenset[CasePlace]]:
+    """Return where the ``files`` (content by path) define the tests of each of ``ids`` that has no place.
+
+    Tests in classes that may not be test cases themselves are left out: only Python knows which class runs them.
+    """
+    wanted = {test for test in ids if adapter.place(test) is None}
+    found: dict[str, set[CasePlace]] = {}
+    for path, content in files if wanted else ():
+        stem = adapter.stem(path.decode("utf-8", "replace"))
+        for name, place in _tests(content, stem, adapter):
+            if name in wanted:
+                found.setdefault(name, set()).add(place)
+    return {name: frozenset(places) for name, places in found.items()}
+
+
+def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, CasePlace]]:
+    """Yield the names that ids may use for a test, and its place."""
+    try:
+        body = parse_python(content).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    gone = {name.id for one in body for name in ast.walk(one) if isinstance(name, ast.Name) and _is_bound(name)}
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and adapter.functions and node.name not in gone:
+            yield node.name, CasePlace(stem, (), node.name)
+        is_case = isinstance(node, ast.ClassDef) and any(called_name(base).endswith("TestCase") for base in node.bases)
+        if isinstance(node, ast.ClassDef) and is_case and node.name not in gone:
+            for test in node.body:
+                text = ast.get_docstring(test) if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) else None
+                if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and text:
+                    yield text.strip().split("\n")[0].strip(), CasePlace(stem, (node.name,), test.name)
+
+
+def _is_bound(name: ast.Name) -> bool:
+    """Return whether a name is deleted or reassigned, because its first meaning may not run."""
+    return isinstance(name.ctx, ast.Store | ast.Del)
 
 
 @dataclass(slots=True)

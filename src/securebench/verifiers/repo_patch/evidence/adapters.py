@@ -1,0 +1,343 @@
+"""The adapters of the test runners, and which of them understands a test command.
+
+* unittest and runners based on it: ``python -m unittest …``, Django's ``runtests.py`` and ``manage.py test``.
+* pytest: ``pytest …``, ``py.test …`` and ``python -m pytest …``.
+* SymPy's own runner: ``bin/test -C --verbose sympy/…/tests/test_….py``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from securebench.runner_commands import read_command
+from securebench.verifiers.repo_patch.commands import started
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, CasePlace
+from securebench.verifiers.repo_patch.pytest_options import configuration_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.runner_commands import RunnerCommand
+
+_OPTIONS: Final = """
+-s --start-directory -p --pattern -t --top-level-directory --settings --parallel --verbosity --testrunner --durations
+--using --start-at --start-after --pythonpath
+"""
+
+_WITH_VALUE: Final = frozenset(_OPTIONS.split())
+"""Options with a value in the next argument, which is not the label of a test."""
+
+_STARTS: Final = ("-s", "--start-directory")
+_PRINTED = re.compile(r"(\w+) \(([\w.<>]+)\)")
+_SERIAL: Final = "--parallel=1"
+
+_PYTEST_WITH_VALUE: Final = (
+    "-k",
+    "-m",
+    "-p",
+    "-o",
+    "-c",
+    "-n",
+    "-W",
+    "-r",
+    "--rootdir",
+    "--ignore",
+    "--deselect",
+    "--tb",
+)
+"""Options of pytest with a value in the next argument, which is not the name of a test."""
+
+_NARROWING = re.compile(
+    r"-[km].*|--deselect.*|--keyword.*|--markers?-?exp.*|(?!-).*::.*|--(?:lf|ff|sw|last|step|failed).*"
+)
+
+_PROTECTED: Final = """
+_pytest._code.code _pytest.approx _pytest.assertion _pytest.assertion.rewrite _pytest.assertion.util
+_pytest.config _pytest.fixtures _pytest.main _pytest.mark.structures _pytest.nodes _pytest.outcomes
+_pytest.python _pytest.python_api _pytest.raises _pytest.recwarn _pytest.reports _pytest.runner
+_pytest.skipping _pytest.subtests _pytest.unittest pluggy.*
+"""
+"""Modules of pytest and pluggy, in all versions, that determine the outcome of a test."""
+
+
+class ReportedTest(NamedTuple):
+    """A test as ``guest/securebench_unittest.py`` reports it: these fields, joined by ``::``."""
+
+    module: str
+    qualified: str
+    method: str
+
+    @classmethod
+    def read(cls, test: str) -> ReportedTest | None:
+        """Parse a reported id. Returns ``None`` for any other text."""
+        parts = test.split("::")
+        return cls(*parts) if len(parts) == len(cls._fields) else None
+
+
+@dataclass(frozen=True, slots=True)
+class UnittestAdapter(Adapter):
+    """A command whose tests are run by ``unittest.TestCase.run``, in one process."""
+
+    runner: ClassVar[str] = "unittest"
+    protected: ClassVar[tuple[str, ...]] = ("unittest.main", "unittest.runner", "unittest.mock", "unittest.async_case")
+    functions: ClassVar[bool] = False
+
+    command: RunnerCommand
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The same command, started by the launcher. Django's runners must run all tests in one process."""
+        command = self.command
+        kind, script = ("script", (command.script,)) if command.script else ("module", ())
+        serial = (_SERIAL,) if command.runner == "django" and not self._is_serial else ()
+        launcher = f"{GUEST}/securebench_unittest.py"
+        return started((command.program, *command.flags, launcher, kind, *script, *command.arguments, *serial))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Bytecode is not written, so that no later process can load it."""
+        return {"PYTHONDONTWRITEBYTECODE": "1"}
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The files and directories that the labels may refer to. Those that do not exist select nothing."""
+        labels, starts, before = [], [], ""
+        for word in self._words:
+            if before in _STARTS:
+                starts.append(word)
+            elif not word.startswith("-") and before not in _WITH_VALUE:
+                labels.append(word)
+            before = word
+        if self.command.runner == "unittest" and labels[:1] == ["discover"]:
+            return tuple(starts or labels[1:2] or ["."])
+        return tuple(path for label in labels for path in self._paths(label)) or (self._top or ".",)
+
+    @property
+    def narrows(self) -> bool:
+        """A label may select a class, including its controls. Commands that select a method are not recognised."""
+        return False
+
+    @property
+    def collecting(self) -> UnittestAdapter:
+        """The same command: the launcher only collects if the order says so."""
+        return self
+
+    def file(self, test: str) -> str | None:
+        """Return the file of a test's module, judging by names: classes begin with a capital letter."""
+        printed = _PRINTED.fullmatch(test)
+        return self._paths(printed[2])[0] if printed else None
+
+    def owns(self, path: str) -> bool:
+        """Return whether ``path`` belongs to the repository's own runner."""
+        return self.command.owns(path)
+
+    def place(self, test: str) -> CasePlace | None:
+        """Parse a reported id, or an id as unittest prints it. A description has no place."""
+        if reported := ReportedTest.read(test):
+            return CasePlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
+        printed = _PRINTED.fullmatch(test)
+        if printed is None:
+            return None
+        parts = printed[2].removesuffix(f".{printed[1]}").split(".")
+        return CasePlace(parts[-2], (parts[-1],), printed[1]) if len(parts) > 1 else None
+
+    def stem(self, path: str) -> str:
+        """Return the last part of the module name of ``path``."""
+        file = PurePosixPath(path)
+        return file.parent.name if file.name == "__init__.py" else file.stem
+
+    def names(self, test: str) -> tuple[str, ...]:
+        """Return the names of a reported test in logs: as older and newer unittest print it, and its dotted name."""
+        reported = ReportedTest.read(test)
+        if reported is None:
+            return (test,)
+        owner = f"{reported.module}.{reported.qualified}"
+        printed = (f"{reported.method} ({owner})", f"{reported.method} ({owner}.{reported.method})")
+        return (*printed, f"{owner}.{reported.method}")
+
+    @property
+    def _top(self) -> str:
+        """The root of module names: the script's directory, or else the working directory."""
+        top = PurePosixPath(self.command.script or ".").parent.as_posix()
+        return "" if top == "." else top
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        arguments = self.command.arguments
+        return arguments[1:] if PurePosixPath(self.command.script).name == "manage.py" else arguments
+
+    @property
+    def _is_serial(self) -> bool:
+        text = " ".join(self.command.arguments)
+        return "--parallel 1" in text or _SERIAL in text
+
+    def _paths(self, label: str) -> list[str]:
+        """Return the files and directories that a label may refer to, relative to the working directory.
+
+        Modules are searched in the script's directory, where Python looks first, and in the working directory.
+        """
+        if "/" in label or label.endswith(".py"):
+            return [label]
+        parts = label.split(".")
+        named = [*parts]
+        while named and named[-1][:1].isupper():
+            named.pop()
+        if named == parts and len(parts) > 1 and parts[-2][:1].isupper():
+            named = parts[:-2]
+        tops = dict.fromkeys(["/".join([self._top, *named]).strip("/"), "/".join(named)])
+        return [name for path in tops if path for name in (f"{path}.py", path)] or ["."]
+
+
+def read_unittest(command: RunnerCommand) -> UnittestAdapter | None:
+    """Return the adapter of a command that runs its tests with unittest."""
+    return UnittestAdapter(command) if command.runner in ("unittest", "django") else None
+
+
+@dataclass(frozen=True, slots=True)
+class PytestAdapter(Adapter):
+    """A pytest command: ``PROGRAM -m pytest ARGUMENTS`` if ``module``, else ``PROGRAM ARGUMENTS``."""
+
+    runner: ClassVar[str] = "pytest"
+    plain_classes: ClassVar[bool] = True
+    protected: ClassVar[tuple[str, ...]] = tuple(_PROTECTED.split())
+
+    program: str
+    arguments: tuple[str, ...]
+    module: bool
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The same command, with the reporter as a plugin."""
+        if self.module:  # the launcher does the same as -m, but first loads the installed pytest
+            return started((self.program, f"{GUEST}/securebench_launch.py", *self.arguments))
+        return started((self.program, "-p", "securebench_report", *self.arguments))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Bytecode is not written, so that no later process can load it."""
+        common = {"PYTHONDONTWRITEBYTECODE": "1"}
+        return common if self.module else {**common, "PYTHONPATH": GUEST}
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The files and directories that it names."""
+        names: list[str] = []
+        before = ""
+        for argument in self.arguments:
+            if not argument.startswith("-") and before not in _PYTEST_WITH_VALUE:
+                names.append(argument.partition("::")[0])
+            before = argument
+        return tuple(names)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether an option or a node id selects single tests."""
+        return any(_NARROWING.fullmatch(argument) for argument in self.arguments)
+
+    @property
+    def collecting(self) -> PytestAdapter:
+        """The same command with pytest's option to collect only."""
+        return replace(self, arguments=(*self.arguments, "--collect-only"))
+
+    def file(self, test: str) -> str | None:
+        """Return the file of a node id."""
+        return test.partition("::")[0]
+
+    def owns(self, path: str) -> bool:
+        """Return whether ``path`` is the configuration file that the command names."""
+        named = configuration_file(self.arguments)
+        return bool(named) and PurePosixPath(named) == PurePosixPath(path)
+
+    def names(self, test: str) -> tuple[str, ...]:
+        """Return the node id, and the part of it that remains in a log parser that cuts at spaces.
+
+        Only cuts inside brackets are included. Text before another space could be the full id of another test.
+        """
+        cut = test.split(" ", 1)[0]
+        return (test, cut) if cut.count("[") > cut.count("]") else (test,)
+
+    def place(self, test: str) -> CasePlace | None:
+        """Read a node id: ``FILE::CLASS::FUNCTION[PARAMETERS]``."""
+        path, *inner = test.partition("[")[0].split("::")
+        if not inner:
+            return None
+        return CasePlace(PurePosixPath(path).stem, tuple(inner[:-1]), inner[-1])
+
+
+def read_pytest(command: RunnerCommand) -> PytestAdapter | None:
+    """Return the adapter of a command that is pytest."""
+    if command.runner != "pytest":
+        return None
+    return PytestAdapter(command.program, command.arguments, module=command.interpreter)
+
+
+@dataclass(frozen=True, slots=True)
+class SympyAdapter(Adapter):
+    """A command whose test functions are run by ``guest/securebench_sympy.py`` instead of ``bin/test``."""
+
+    runner: ClassVar[str] = "sympy"
+    protected: ClassVar[tuple[str, ...]] = ("inspect", "random", "traceback", "warnings")
+
+    command: RunnerCommand
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The runner in the sandbox, with the options and paths of the command."""
+        launcher = f"{GUEST}/securebench_sympy.py"
+        return started((self.command.program, *self.command.flags, launcher, *self.command.arguments))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Bytecode is not written, so that no later process can load it."""
+        return {"PYTHONDONTWRITEBYTECODE": "1"}
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The files and directories that the command names, or all of SymPy if it names none."""
+        return tuple(word for word in self.command.arguments if not word.startswith("-")) or ("sympy",)
+
+    @property
+    def narrows(self) -> bool:
+        """Always whole files."""
+        return False
+
+    @property
+    def collecting(self) -> SympyAdapter:
+        """The same command: the runner only collects if the order says so."""
+        return self
+
+    def file(self, test: str) -> str | None:
+        """Return the file of a reported id. An expected id is only a function's name."""
+        path, inner, _ = test.partition("::")
+        return path if inner else None
+
+    def owns(self, path: str) -> bool:
+        """Return whether ``path`` belongs to the repository's own runner."""
+        return self.command.owns(path)
+
+    def place(self, test: str) -> CasePlace | None:
+        """Parse a reported id, ``FILE::FUNCTION``. A function's name alone has no place."""
+        path, inner, function = test.partition("::")
+        return CasePlace(PurePosixPath(path).stem, (), function) if inner else None
+
+    def names(self, test: str) -> tuple[str, ...]:
+        """Return the name of a reported test in logs: its function."""
+        return (test, test.partition("::")[2])
+
+
+def read_sympy(command: RunnerCommand) -> SympyAdapter | None:
+    """Return the adapter of a command that runs SymPy's runner."""
+    return SympyAdapter(command) if command.runner == "sympy" else None
+
+
+ADAPTERS: Final[tuple[Callable[[RunnerCommand], Adapter | None], ...]] = (read_pytest, read_unittest, read_sympy)
+"""Each returns an adapter if the command belongs to its runner. There is one for each runner of ``read_command``."""
+
+
+def recognise(command: str | tuple[str, ...]) -> Adapter | None:
+    """Return the adapter of ``command``, or ``None`` if only its exit code can be judged."""
+    found = read_command(command)
+    return None if found is None else next(adapter for read in ADAPTERS if (adapter := read(found)) is not None)
