@@ -12,7 +12,7 @@ from bounds import processor_seconds
 from securebench.errors import ConfigError, FailureReason
 from securebench.families.normalization import normalize_text
 from securebench.testing.judging.text import verdict
-from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.base import MAX_TEXT_BYTES
 from securebench.verifiers.text.free_response import (
     MAX_WORDS,
     FreeResponseVerifier,

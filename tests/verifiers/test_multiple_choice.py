@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
 from securebench.testing.judging.text import verdict
-from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.base import MAX_TEXT_BYTES
 from securebench.verifiers.text.multiple_choice import (
     MultipleChoiceVerifier,
     judge_choice,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
 from securebench.testing.judging.text import verdict
-from securebench.verifiers.text.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.base import MAX_TEXT_BYTES
 from securebench.verifiers.text.short_answer import (
     ExpectedAnswer,
     ShortAnswerVerifier,

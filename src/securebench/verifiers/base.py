@@ -1,12 +1,17 @@
-"""The interface of verifiers: judge a sealed candidate, in this process or in fresh sandboxes."""
+"""The interface of verifiers: judge a sealed candidate, in this process or in fresh sandboxes.
+
+:class:`TextVerifier` is the base of those that compare a text with values in this process, without a sandbox.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from securebench.errors import FailurePhase, FailureReason
+from securebench.families.normalization import normalize_text
 from securebench.plugins import Extension
 from securebench.verifiers.probe import ImageProbe
 
@@ -17,10 +22,25 @@ if TYPE_CHECKING:
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.dangerous_commands import VerificationPolicy
     from securebench.progress import Reporter
-    from securebench.resources import JsonValue
+    from securebench.resources import JsonValue, ResourceBundle
     from securebench.sandboxes.base import CommandResult, Limits, SandboxDriver
     from securebench.strict_input.models import WireModel
     from securebench.tasks import VerifierView
+
+MAX_TEXT_BYTES: Final = 256 * 1024
+"""Longer than a person would read for one answer, with room for a long chain of thought before it."""
+
+_MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
+    {
+        FailureReason.CANDIDATE_NOT_TEXT: "the candidate is not text",
+        FailureReason.CANDIDATE_TOO_LARGE: "the candidate is too long for an answer",
+        FailureReason.CANDIDATE_EMPTY: "the candidate has no visible characters",
+        FailureReason.WRONG_ANSWER: "the final answer is not an accepted one",
+        FailureReason.AMBIGUOUS_ANSWER: "the final answer is ambiguous: it gives several answers or takes one back",
+        FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
+    }
+)
+"""Constants: a message never contains a part of the candidate or of a hidden value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +129,62 @@ def require_own_end(result: CommandResult, seconds: float, what: str) -> None:
         raise CandidateFailedError(FailureReason.CANDIDATE_OUT_OF_MEMORY, f"{what} exceeded the sandbox's memory limit")
     if result.output_limit_exceeded:
         raise CandidateFailedError(FailureReason.CANDIDATE_OUTPUT_LIMIT, f"{what} exceeded the sandbox's output limit")
+
+
+@dataclass(frozen=True, slots=True)
+class TextVerdict:
+    """A verdict on a text. ``rule`` names the deciding comparison; ``reason`` is ``None`` for a pass."""
+
+    reason: FailureReason | None
+    rule: str
+
+    @classmethod
+    def passing(cls, rule: str) -> TextVerdict:
+        """Return a pass by ``rule``."""
+        return cls(None, rule)
+
+
+class TextVerifier(Verifier):
+    """A verifier that reads only the candidate's text and the evaluator's resources."""
+
+    def verify(
+        self,
+        view: VerifierView,
+        candidate: CandidateArtifact,
+        context: VerifyContext,  # noqa: ARG002 - the contract's signature: text needs neither driver nor scratch
+    ) -> VerificationResult:
+        """Judge the candidate's text. Raises :class:`ConfigError` for a task that this verifier cannot judge."""
+        refused = refusal(candidate.text)
+        if refused or candidate.text is None:
+            return self._result(TextVerdict(refused, "none"), phase="extraction")
+        return self._result(self.judge(candidate.text, view.evaluator), phase="comparison")
+
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: ARG002 - as above
+        """Judge an arbitrary text, because invalid hidden values raise :class:`ConfigError` for every text."""
+        self.judge("any", view.evaluator)
+
+    @abstractmethod
+    def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
+        """Judge ``text``, which is neither empty nor too long, using public and hidden values. No side effects."""
+
+    def _result(self, judgement: TextVerdict, *, phase: str) -> VerificationResult:
+        return VerificationResult(
+            reason=judgement.reason,
+            message=_MESSAGES[judgement.reason] if judgement.reason else "",
+            metadata={
+                "verifier": self.family,
+                "version": self.version,
+                "phase": phase,
+                "reason": judgement.reason.value if judgement.reason else None,
+                "rule": judgement.rule,
+            },
+        )
+
+
+def refusal(text: str | None) -> FailureReason | None:
+    """Return why ``text`` cannot be an answer at all, or ``None``."""
+    if text is None:
+        return FailureReason.CANDIDATE_NOT_TEXT
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+        return FailureReason.CANDIDATE_TOO_LARGE
+    return None if normalize_text(text) else FailureReason.CANDIDATE_EMPTY

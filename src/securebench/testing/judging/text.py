@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.resources import JsonValue
-    from securebench.verifiers.base import VerificationResult, VerifyContext
-    from securebench.verifiers.text.base import TextVerifier
+    from securebench.verifiers.base import TextVerifier, VerificationResult, VerifyContext
 
 NO_CONTEXT = cast("VerifyContext", None)
 """Text is judged without a driver, a policy or a scratch directory. Using one would raise."""

@@ -25,9 +25,6 @@ from securebench.verifiers.text.wording import CUE, boxes, unwrapped
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_TEXT_BYTES: Final = 256 * 1024
-"""Longer than a person would read for one answer, with room for a long chain of thought before it."""
-
 MAX_ANSWER_CHARACTERS: Final = 10_000
 """A longer text is not accepted as a final answer."""
 

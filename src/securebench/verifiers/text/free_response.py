@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import ConfigError, FailureReason
 from securebench.families.normalization import normalize_text
 from securebench.families.skeleton import skeleton
-from securebench.verifiers.text.base import TextVerdict, TextVerifier
+from securebench.verifiers.base import TextVerdict, TextVerifier
 from securebench.verifiers.text.vocabulary import CONTRASTS, HEDGES, NEGATIONS
 from securebench.verifiers.text.wording import position, rendered, words
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from securebench.errors import FailureReason
 from securebench.families.multiple_choice import Answer, acceptable_choices
 from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
-from securebench.verifiers.text.base import TextVerdict, TextVerifier
+from securebench.verifiers.base import TextVerdict, TextVerifier
 from securebench.verifiers.text.final_answer import AnswerReading, readings
 from securebench.verifiers.text.numbers import result_of
 from securebench.verifiers.text.phrases import Phrase

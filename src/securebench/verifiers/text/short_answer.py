@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.text.base import TextVerdict, TextVerifier
+from securebench.verifiers.base import TextVerdict, TextVerifier
 from securebench.verifiers.text.final_answer import AnswerReading, readings
 from securebench.verifiers.text.numbers import (
     Number,
