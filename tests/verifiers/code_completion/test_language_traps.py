@@ -9,8 +9,8 @@ import pytest
 from securebench.errors import FailureReason
 from securebench.testing.judging.code import artifact, judge, view_of
 from securebench.verifiers.code_completion.guest import hints, notes
+from securebench.verifiers.code_completion.relay import NOTES, explain
 from securebench.verifiers.code_completion.request import read_request
-from securebench.verifiers.code_completion.verifier import NOTES, explain
 
 if TYPE_CHECKING:
     from securebench.testing.scripted_sandbox import ScriptedDriver

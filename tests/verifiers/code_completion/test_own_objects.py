@@ -14,7 +14,7 @@ from securebench.testing.judging.code import judge
 from securebench.verifiers.code_completion.guest.codec import Exchange
 from securebench.verifiers.code_completion.guest.plain import MalformedError
 from securebench.verifiers.code_completion.guest.tests import JudgingPeer
-from securebench.verifiers.code_completion.verifier import explain
+from securebench.verifiers.code_completion.relay import explain
 
 if TYPE_CHECKING:
     from securebench.testing.scripted_sandbox import ScriptedDriver

@@ -13,13 +13,46 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import FailureReason
 from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame
+from securebench.verifiers.code_completion.guest import notes
 from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPLY, REQUEST, VERDICT
-from securebench.verifiers.code_completion.verifier import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.verifiers.code_completion.channel import FrameChannel
+
+
+_REASONS: Final[Mapping[str, str]] = {
+    notes.NAN: "they compare a NaN of the candidate with < or >, which is always False, and never ask for isnan",
+    notes.CHANGED_ARGUMENT: (
+        "a call changed its argument, and the same comparison computes the expected value from it: compute the "
+        "expected value first"
+    ),
+    notes.BROAD_EXCEPTION: "an exception class of the candidate is a base of AssertionError, or that class itself",
+    notes.UNITTEST: "a unittest or doctest run failed, and the tests did not use its result",
+    notes.BUILTIN: (
+        "they use a builtin whose name the candidate also defines: define that name in starter_code to use the "
+        "candidate's"
+    ),
+}
+
+_UNSUPPORTED: Final[Mapping[str, str]] = {
+    "operator": "the tests apply an operator or len(), bool() or iter() to an object of the candidate's own making",
+    "equality": "the tests compare objects of a class of the candidate that defines its own equality",
+    "constructor": "the tests compare with an object of the candidate's class that does not store its arguments",
+    "subclass": "the tests define a subclass of a class of the candidate",
+    "own_operator": "the candidate applies an operator to an object of a class that the tests define",
+    "argument": "the tests pass an object that is not plain data to the candidate",
+    "source": "the tests read the source of the candidate",
+    "patch": "the tests patch something that the candidate uses",
+    "printed": "the tests read printed output",
+    "copy": "the tests copy an object of a dataclass, or of a subclass of a plain type, of the candidate",
+    "process": "the tests configure their own process: a random seed, environment variables, warnings",
+    "files": "the tests create files, which the candidate cannot see",
+    "attribute": "the tests change a list, dict or set that they got from an object of the candidate",
+    "kind": "the tests inspect what kind of function the candidate defines",
+}
+NOTES: Final = frozenset({*_REASONS, *_UNSUPPORTED})
 
 WHEN_LOADING: Final = frozenset({READY, FAILED})
 WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
@@ -28,8 +61,32 @@ WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT})
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
 """For a task without ``environment.timeout_seconds``: twenty times as long as the slowest honest test of a function."""
+
 DEFAULT_CALL_SECONDS: Final = 10.0
 """For one call in such a task: a candidate that hangs should not cost a minute."""
+
+_ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
+    End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process exited before the tests finished"),
+    End.OUT_OF_MEMORY: (FailureReason.CANDIDATE_OUT_OF_MEMORY, "the candidate exceeded the sandbox's memory limit"),
+    End.OUTPUT_LIMIT: (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate exceeded the sandbox's output limit"),
+    End.TIMEOUT: (FailureReason.CANDIDATE_TIMEOUT, "the candidate did not answer in time"),
+    End.VIOLATION: (FailureReason.PROTOCOL_VIOLATION, "the candidate wrote to the channel of the tests"),
+}
+
+_FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
+    "syntax": (FailureReason.SYNTAX_ERROR, "the candidate is not valid Python"),
+    "import": (FailureReason.CANDIDATE_CRASHED, "loading the candidate raised an exception"),
+    "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to exit its process"),
+    "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate returned a value that is too large"),
+    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side could not read a frame"),
+}
+
+
+def explain(note: str) -> str:
+    """Return the explanation of a note for a message, or an empty text for an unknown note."""
+    if note in _UNSUPPORTED:
+        return f"{_UNSUPPORTED[note]}, which does not work across the two sandboxes; set tests.isolation: shared"
+    return _REASONS.get(note, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +121,7 @@ class Verdict:
     """The verdict of the tests' side: ``outcome`` is ``passed``, ``failed``, ``invalid`` or a kind of error.
 
     ``answered`` is the number of the candidate's answers, ``error`` the name of a builtin exception, ``line`` a line
-    number in the tests, and ``note`` one of ``explain.NOTES``.
+    number in the tests, and ``note`` one of :data:`NOTES`.
     """
 
     outcome: str
@@ -195,20 +252,3 @@ def _builtin_exception(name: object) -> str:
 
     found = getattr(builtins, name, None) if isinstance(name, str) else None
     return found.__name__ if isinstance(found, type) and issubclass(found, BaseException) else ""
-
-
-_ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
-    End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process exited before the tests finished"),
-    End.OUT_OF_MEMORY: (FailureReason.CANDIDATE_OUT_OF_MEMORY, "the candidate exceeded the sandbox's memory limit"),
-    End.OUTPUT_LIMIT: (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate exceeded the sandbox's output limit"),
-    End.TIMEOUT: (FailureReason.CANDIDATE_TIMEOUT, "the candidate did not answer in time"),
-    End.VIOLATION: (FailureReason.PROTOCOL_VIOLATION, "the candidate wrote to the channel of the tests"),
-}
-
-_FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
-    "syntax": (FailureReason.SYNTAX_ERROR, "the candidate is not valid Python"),
-    "import": (FailureReason.CANDIDATE_CRASHED, "loading the candidate raised an exception"),
-    "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to exit its process"),
-    "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate returned a value that is too large"),
-    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side could not read a frame"),
-}
