@@ -18,8 +18,7 @@ from securebench.fs.rmtree import make_fresh_directory, make_private_directory, 
 from securebench.fs.safe_open import TreeRefusedError
 from securebench.fs.tree_archive import replace_content
 from securebench.patches.apply import apply_patch
-from securebench.patches.errors import PatchError
-from securebench.patches.model import FileVersion
+from securebench.patches.model import FileVersion, PatchError
 from securebench.patches.policy import PathPolicy, violations
 from securebench.tasks import CandidateKind
 from securebench.testing.attacks import archives, packs, patches, texts, trees
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from securebench.verifiers.text.base import TextVerifier
+    from securebench.verifiers.base import TextVerifier
 
 MAX_SECONDS: Final = 20.0
 """Processor seconds for one attack. A bound that must hold on a busy machine."""

@@ -15,7 +15,7 @@ from securebench import plugins
 from securebench.candidates.store import CANDIDATES, UNFINISHED
 from securebench.errors import ConfigError
 from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, opened_below, opened_root
-from securebench.patches.errors import PatchError
+from securebench.patches.model import PatchError
 from securebench.patches.parse import ChangeKind, parse
 from securebench.plugins import ExtensionKind
 from securebench.results.record import VerificationStatus

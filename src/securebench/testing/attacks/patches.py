@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from securebench.patches.binary import literal
-from securebench.patches.limits import MAX_CHANGED_BYTES, MAX_FILES, MAX_HUNKS, MAX_PATCH_BYTES, MAX_PATCH_LINES
+from securebench.patches.model import MAX_CHANGED_BYTES, MAX_FILES, MAX_HUNKS, MAX_PATCH_BYTES, MAX_PATCH_LINES
 
 FILES: Final = {
     b"f.txt": b"one\ntwo\nthree\n",
