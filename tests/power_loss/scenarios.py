@@ -18,9 +18,9 @@ from securebench.candidates.store import CandidateStore
 from securebench.errors import ImageError
 from securebench.execution import retry
 from securebench.faults import FaultPoint
+from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
-from securebench.images.store.root_archive import RootConfig, add_root
 from securebench.results.chain import line_hash
 from securebench.results.run_files import JOURNAL
 from securebench.tasks import CandidateKind
