@@ -167,3 +167,20 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
         assert list(store.root.iterdir()) == []
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_only_recorded_candidates_stay(store: CandidateStore) -> None:
+    """When a run is closed, one that no record names is removed. Files that no store writes are left alone."""
+    kept, other = (store.seal_bytes(TEXT, text.encode(), text) for text in ("kept", "other"))
+    (store.root / "note.txt").write_text("of the owner")
+    (store.root / ".sealing-x").write_text("half")
+    store.keep_only({kept.digest})
+    assert sorted(path.name for path in store.root.iterdir()) == sorted([kept.digest, "note.txt"])
+    store.keep_only({kept.digest, other.digest})
+    assert store.load(TEXT, kept.digest).text == "kept"
+
+
+def test_a_store_without_candidates_has_nothing_to_remove(store: CandidateStore) -> None:
+    """It is created when the first candidate is sealed."""
+    store.keep_only(())
+    assert not store.root.exists()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from audit.run.made_runs import failed, verify
 from run_fakes import FakeProducer
 from securebench.errors import EngineError
 from securebench.execution import RunControl
@@ -104,6 +105,7 @@ def test_interrupted_in_this_process(tmp_path: Path) -> None:
 
     summary = run(tmp_path, handle_signals=True, parts=make_parts(FakeProducer(hook=hook)))
     assert (summary.ending.value, summary.passed) == ("interrupted", 1)
+    assert failed(verify(tmp_path / "results", with_pack=True)) == {}
     assert [signal.getsignal(number) for number in SIGNALS] == before
     assert run(tmp_path, resume=True).passed == 6
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from audit.run.made_runs import failed, verify
 from run_fakes import FakeProducer
 from securebench.results.run_files import JOURNAL
 from tester_run.running import comparables, make_parts, pin_framework, records, run, write_run
@@ -91,6 +92,7 @@ def test_killed_and_resumed(tmp_path: Path, clean: list[dict[str, object]], poin
     told = {record["provenance"]["trajectory"]["path"] for record in records(root)}
     assert told == {f"trajectories/{path.name}" for path in (root / "results" / "trajectories").iterdir()}
     assert len(told) == TASKS
+    assert failed(verify(root / "results", with_pack=True)) == {}
 
 
 @pytest.mark.parametrize(
@@ -126,3 +128,4 @@ def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], p
     aside = (root / "results" / "superseded.jsonl").read_bytes().splitlines()
     assert sorted(json.loads(line)["task_id"] for line in aside) == ["pack/task-1", "pack/task-2"]
     assert [r["provenance"]["attempt"] for r in sorted(records(root), key=lambda r: r["task_id"])] == [1, 2, 2, 1]
+    assert failed(verify(root / "results", with_pack=True)) == {}

@@ -27,7 +27,7 @@ from securebench.tasks import CandidateKind
 from securebench.workspaces.snapshot import snapshot_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from securebench.fs.walk import TreeLimits
     from securebench.patches.model import Delta
@@ -124,6 +124,20 @@ class CandidateStore:
         with self._storing():
             for path in self.root.glob(f"{UNFINISHED}*"):
                 path.unlink(missing_ok=True)
+
+    def keep_only(self, digests: Collection[str]) -> None:
+        """Remove all other candidates: a task was stopped after its candidate was sealed. Raises :class:`StorageError`.
+
+        Call it only when nothing is sealed any more.
+        """
+        self.clear_unfinished()
+        with self._storing():
+            others = [path for path in self.root.glob("*") if path.name not in digests]
+            for path in others:
+                if _DIGEST.fullmatch(path.name):
+                    path.unlink()
+            if others:
+                sync_directory(self.root)
 
     def _path(self, digest: str) -> Path:
         return self.root / digest

@@ -272,6 +272,7 @@ class _Run:
         summary, tally = RecordedRun(directory, self._header).counted()
         problems = [*troubles, *self._header.problems]
         try:
+            places.candidate_store(directory).keep_only(tally.candidates)
             closing = Closing.of(tally, self._header.planned, ending.value, directory)
             self._header = self._header.closed(closing)
             self._header.write(directory)

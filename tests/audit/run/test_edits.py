@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from audit.run.made_runs import copy_of, edit_lines, failed, make_run, rebuild, verify
+from run_fakes import FakeProducer, FakeVerifier, seal
+from securebench.execution.context import RunStoppedError
+from securebench.harnesses.base import AgentResult
 from securebench.results.run_files import JOURNAL
 from securebench.results.run_header import HEADER
+from tester_run.running import make_parts, write_run
+from tester_run.running import run as run_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext
+    from securebench.tasks import AgentView
 
     Records = list[dict[str, Any]]
     Change = Callable[[Records], object]
@@ -302,3 +310,21 @@ def test_a_superseded_record_that_is_removed_or_changed_is_caught(run: Path) -> 
     (run / "superseded.jsonl").unlink()
     rebuild(run)
     assert "this is attempt 1 at task" in failed(verify(run))["chain"][0]
+
+
+def test_a_candidate_that_was_never_judged_does_not_make_a_run_look_edited(tmp_path: Path) -> None:
+    """A task that was stopped after its candidate was sealed has no record: closing the run removes the candidate."""
+    write_run(tmp_path, 3)
+
+    def seal_another(number: int, _view: AgentView, context: ProduceContext) -> AgentResult:
+        return AgentResult(candidate=seal(context.store, f"answer {number}"))
+
+    def stop(number: int, *_: object) -> None:
+        if number == 2:
+            raise RunStoppedError
+
+    verifier = FakeVerifier(hook=stop)
+    summary = run_in(tmp_path, parts=make_parts(FakeProducer(hook=seal_another), verifier_for=lambda *_: verifier))
+    assert summary.total.not_run
+    assert len(list((tmp_path / "results" / "candidates").iterdir())) == summary.total.scored
+    assert "candidates" not in failed(verify(tmp_path / "results"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _MAX_LISTED: Final = 1000
 """After this many unknown files, the rest of ``candidates/`` is not listed."""
 
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
 """Bytes. More than a run writes."""
 
@@ -126,7 +128,8 @@ class CandidateChecks:
             os.scandir(below) as entries,
         ):
             for entry in entries:
-                is_left = not is_closed and entry.name.startswith(UNFINISHED)
+                # A run that is not closed may have sealed a candidate whose record was never written.
+                is_left = not is_closed and (entry.name.startswith(UNFINISHED) or _DIGEST.fullmatch(entry.name))
                 if entry.name not in self._claims and not is_left:
                     yield entry.name
 
