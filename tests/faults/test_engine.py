@@ -99,6 +99,7 @@ def test_the_engine_hangs(
     one.require_nothing_left()
 
 
+@pytest.mark.long
 def test_the_engine_is_restarted(
     tmp_path: Path,
     docker_driver: DockerDriver,

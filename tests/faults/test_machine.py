@@ -142,7 +142,7 @@ def clean(oci_driver: OciDriver, tmp_path_factory: pytest.TempPathFactory) -> li
 @pytest.mark.alone
 @pytest.mark.oci
 @pytest.mark.slow
-@pytest.mark.parametrize("files", [14, 20, *(pytest.param(n, marks=pytest.mark.long) for n in range(8, 60, 4))])
+@pytest.mark.parametrize("files", [14, *(pytest.param(n, marks=pytest.mark.long) for n in range(8, 60, 4))])
 def test_open_files_run_out(tmp_path: Path, oci_driver: OciDriver, clean: list[dict[str, Any]], files: int) -> None:
     """However few files a run may open, it says so; nothing is scored by accident."""
     one = LimitedRun(tmp_path, oci_driver, rounds=1)
