@@ -82,15 +82,13 @@ DATA: Final = frozenset({"verifiers/text/vocabulary.py"})
 LIMITS: Final = """
 docs/adr/0023-a-chain-of-records.md 2
 
-docs/how-to/change-the-code.md 1
-
 docs/how-to/run-codex-and-claude.md 1
 
-docs/reference/errors.md 2
+docs/reference/errors.md 1
 
 docs/reference/events.md 1
 
-docs/reference/records.md 2
+docs/reference/records.md 1
 
 docs/reference/text-answers.md 2
 
