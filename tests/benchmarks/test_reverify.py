@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 TESTERS: Final = [
-    (pack, path.stem)
+    pytest.param(pack, path.stem, marks=[] if path.stem == "cheat-hook" else pytest.mark.long)
     for pack in ("repo-patch-smoke", "terminal-tasks")
     for path in sorted((BENCHMARKS / pack).glob("*.yaml"))
     if path.stem == "tester" or path.stem.startswith(("nothing", "cheat"))
@@ -107,7 +107,7 @@ def _pass_everything(*_: object) -> Any:
 
 
 @pytest.mark.oci
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("pack", "tester"), TESTERS)
 def test_packs_with_images(pack: str, tester: str, oci_driver: SandboxDriver, tmp_path: Path) -> None:

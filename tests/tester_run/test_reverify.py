@@ -15,6 +15,8 @@ import pytest
 
 from fault_hooks import hooked
 from run_fakes import FakeProducer, FakeVerifier, agent_failure, seal
+from securebench.audit.run.verify import Evidence, verify_run
+from securebench.benchmark_pack import load_benchmark_pack
 from securebench.candidates.store import CANDIDATES
 from securebench.errors import ConfigError, EngineError, FailureReason, ImageError
 from securebench.execution import retry
@@ -23,7 +25,7 @@ from securebench.harnesses.base import AgentResult
 from securebench.limits import GIB
 from securebench.results.attestation import check_signature
 from securebench.results.bundle import write_bundle
-from securebench.results.commitment import KEY_FILE
+from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.comparison import compare, tally
 from securebench.results.lock import RunLock
 from securebench.results.read import read_run
@@ -123,6 +125,9 @@ def test_the_result_is_a_run_directory_of_its_own(root: Path) -> None:
     }
     old, new = read_run(root / "results"), read_run(place)
     assert (new.run_id, new.label, new.planned) == ("run-reverified", "fake", TASKS)
+    pack = load_benchmark_pack(root / "pack/manifest.yaml", root / "pack/tasks.jsonl")
+    report = verify_run(place, Evidence(pack=pack, commitment=Commitment.read(place)))
+    assert report.exit_code == 0, report.to_json()
     compared = compare(tally(old), tally(new))
     assert (compared.tasks, compared.agreement) == (TASKS, 1.0)
     for record in new.records():
@@ -510,7 +515,7 @@ def test_a_run_in_progress_is_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_an_older_run_is_refused(version: int, tmp_path: Path) -> None:
-    """Its digests are of another kind, so nobody could tell whether the pack is the same."""
+    """It has no chain, so nothing says which records belong to it."""
     directory = tmp_path / "run"
     shutil.copytree(OLDER_RUNS / f"version_{version}_run", directory)
     with pytest.raises(ConfigError, match=f"in format {version}; only runs of format") as caught:
