@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import securebench
-from run_fakes import Sink
+from run_fakes import FakeProducer, Sink
 from securebench.errors import ConfigError
 from securebench.progress import RunStart
 from securebench.results.provenance import agent_digest
@@ -56,7 +56,7 @@ def test_a_label_is_everywhere(root: Path) -> None:
 
 def test_without_a_label_the_type_is_shown(root: Path) -> None:
     """A record has no name that nobody gave."""
-    assert run(root, variables={"MY_MODE": "fast"}).agent == "command"
+    assert run(root, variables={"MY_MODE": "fast"}).agent == FakeProducer.name
     assert "name" not in records(root)[0]["provenance"]["harness"]
 
 

@@ -17,7 +17,6 @@ from securebench import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import FrameType
 
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
@@ -107,13 +106,14 @@ def main() -> None:
 def process() -> None:
     """Run the command line as this process. After it has finished, an interrupt ends the process at once."""
     try:
-        open_standard_streams()
-        main()
-    except KeyboardInterrupt:  # at an instruction that nothing else guards
-        sys.exit(EXIT_INTERRUPTED)
-    finally:
-        signal.signal(signal.SIGINT, _end_at_once)  # while threads are joined
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # while modules are torn down: moments
+        try:
+            open_standard_streams()
+            main()
+        finally:
+            signal.signal(signal.SIGINT, _end_at_once)  # while threads are joined
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # while modules are torn down: moments
+    except KeyboardInterrupt:  # at an instruction that nothing else guards, such as the first of ``finally``
+        _end_at_once()
 
 
 def open_standard_streams() -> None:
@@ -134,7 +134,7 @@ def open_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
+def _end_at_once(*_: object) -> NoReturn:
     os._exit(EXIT_INTERRUPTED)
 
 

@@ -521,7 +521,12 @@ def test_a_supervisor_starts_with_the_standard_library_alone() -> None:
     root = str(Path(securebench.__file__).resolve().parents[1])
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, root], check=True, capture_output=True)
     loaded = {name for name in json.loads(done.stdout) if name.partition(".")[0] not in sys.stdlib_module_names}
-    ours = ("securebench.sandboxes.oci.supervisor", "securebench.sandboxes.oci.wire", "securebench.ipc")
+    ours = (
+        "securebench.sandboxes.oci.supervisor",
+        "securebench.sandboxes.oci.wire",
+        "securebench.ipc",
+        "securebench.faults",
+    )
     packages = {"securebench", "securebench.lazy_names", "securebench.sandboxes", "securebench.sandboxes.oci"}
     assert all(name in packages or name.startswith(ours) for name in loaded), loaded
     assert "subprocess" not in json.loads(done.stdout), "what only a parent needs costs each sandbox driver time"

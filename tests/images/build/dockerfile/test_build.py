@@ -10,7 +10,7 @@ import pytest
 from securebench.errors import EngineError, ImageError, InfrastructureError
 from securebench.images.build.build import Builder
 from securebench.images.build.directory import builds_directory
-from securebench.images.build.engine_build import RECIPE_LABEL, TOKEN_LABEL
+from securebench.images.build.engine_build import RECIPE_LABEL
 from securebench.images.build.recipe_kinds import DockerfileRecipe
 from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.index import ImageSource, Origin
@@ -89,8 +89,9 @@ def _build(
 
 
 def _labelled(engine: Engine) -> list[str]:
-    images = engine.client.images(filters={"label": f"{RECIPE_LABEL}={NAME}"})
-    return [image["Id"] for image in (*images, *engine.client.containers(all=True, filters={"label": TOKEN_LABEL}))]
+    # A container has the labels of its image.
+    client, filters = engine.client, {"label": f"{RECIPE_LABEL}={NAME}"}
+    return [found["Id"] for found in (*client.images(filters=filters), *client.containers(all=True, filters=filters))]
 
 
 @pytest.mark.engine
