@@ -58,7 +58,12 @@ class _WorkerThreads:
         """Yield results until every thread has finished; each thread puts a final ``None``."""
         working = len(self._threads)
         while working:
-            result = self._done.get()
+            # A signal that arrives just before this thread starts to wait does not wake it up: its handler would run
+            # only after the next result. So no wait is long.
+            try:
+                result = self._done.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
             if result is None:
                 working -= 1
             elif isinstance(result, BaseException):
