@@ -13,7 +13,7 @@ import click
 import pytest
 
 import securebench.cli as command_line
-from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OUTPUT, main, process
+from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OUTPUT, cli, main, process
 from securebench.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -63,9 +63,13 @@ def test_help_lists_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each command says what it does."""
-    assert exit_code(monkeypatch, name, "--help") == 0
-    assert "Usage:" in capsys.readouterr().out
+    """Each command says what it does, and so do its commands; examples keep their lines."""
+    command = cli.get_command(click.Context(cli), name)
+    for arguments in ([name], *([name, below] for below in getattr(command, "commands", ()))):
+        assert exit_code(monkeypatch, *arguments, "--help") == 0
+        shown = capsys.readouterr().out
+        assert "Usage:" in shown
+        assert "\\b" not in shown
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["run", "--nonsense"], ["run"], ["run", "x", "--limit", "0"]])

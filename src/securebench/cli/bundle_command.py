@@ -15,8 +15,14 @@ if TYPE_CHECKING:
 _LEVEL: Final = 10
 """Records become a tenth of their size, at some 50 MB a second. Higher levels save little more."""
 
+EXAMPLES: Final = """\b
+Examples:
+  securebench bundle results -o results.tar.zst
+  tar -xf results.tar.zst
+"""
 
-@click.command(name="bundle", short_help="Pack a run into one file, to hand it over.")
+
+@click.command(name="bundle", short_help="Pack a run into one file, to hand it over.", epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -27,14 +33,10 @@ _LEVEL: Final = 10
     help="The file to write: FILE.tar.zst, or FILE.tar without compression.",
 )
 def command(directory: Path, output: Path) -> None:
-    r"""Pack the run or the suite in DIR into one file, to hand it over.
+    """Pack the run or the suite in DIR into one file, to hand it over.
 
     The bundle has what a reader needs: the description of the run, its records, candidates, trajectories and egress
     log, and its signature. It has no workspaces and no commitment key. Two bundles of the same run are the same bytes.
-
-    \b
-    securebench bundle results -o results.tar.zst
-    tar -xf results.tar.zst
 
     Exit codes: 0 written, 1 DIR is not a run, is damaged, or a run is writing to it.
     """

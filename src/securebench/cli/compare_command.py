@@ -5,32 +5,34 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 if TYPE_CHECKING:
     from securebench.results.comparison import Comparison, Tally
 
+EXAMPLES: Final = """\b
+Examples:
+  securebench compare runs/agent-a runs/agent-b
+  securebench compare runs/suite --markdown > comparison.md
+"""
 
-@click.command(name="compare", short_help="Compare runs of the same benchmark task by task.")
+
+@click.command(name="compare", short_help="Compare runs of the same benchmark task by task.", epilog=EXAMPLES)
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each comparison.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, with all task ids.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page.")
 def command(directories: tuple[Path, ...], form: str | None, html: Path | None) -> None:
-    r"""Compare runs of the same benchmark task by task.
+    """Compare runs of the same benchmark task by task.
 
     Each DIR is the output directory of a run, or of a suite, which stands for all its runs. In each benchmark, the
     first run is the baseline that the others are compared with.
 
     Only tasks with a verdict in both runs are counted. With one trial of each task, the p-value is that of McNemar's
     exact test; with several, it comes from a paired bootstrap over tasks. Intervals are for 95 % confidence.
-
-    \b
-    securebench compare runs/agent-a runs/agent-b
-    securebench compare runs/suite --markdown > comparison.md
     """
     from securebench.cli import compare_view
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
 _EXIT_DIFFERENT = 1
 
+EXAMPLES: Final = """\b
+Examples:
+  securebench digest my-pack
+  securebench digest my-pack --run results
+"""
 
-@click.command("digest")
+
+@click.command("digest", epilog=EXAMPLES)
 @click.argument("pack", type=click.Path(path_type=Path))
 @click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
 @click.option("--run", "run", metavar="DIR", type=click.Path(path_type=Path), help="Compare with the run in DIR.")
@@ -32,7 +38,7 @@ _EXIT_DIFFERENT = 1
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Path | None, *, as_json: bool) -> None:
-    r"""Print the public digests of PACK and its rows, so that a published run can be matched with a pack.
+    """Print the public digests of PACK and its rows, so that a published run can be matched with a pack.
 
     PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML.
 
@@ -40,10 +46,6 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
     plain digest of the whole pack, such as the SHA-256 of tasks.jsonl, would let readers test guesses of the answers:
     do not publish one. Hidden content is compared through the commitments in a run and its commitment key, which only
     people who have the pack may have.
-
-    \b
-    securebench digest my-pack
-    securebench digest my-pack --run results
 
     Exit codes: 0 everything that was compared agrees, 1 something differs, or PACK or DIR cannot be read.
     """

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 _NEEDS_PATH: Final = {"parquet": "a file", "atif": "a directory"}
 
+EXAMPLES: Final = """\b
+Examples:
+  securebench export runs/first --csv > results.csv
+  securebench export runs/first --junit -o results.xml
+  securebench export runs/first --atif -o trajectories
+"""
 
-@click.command(name="export", short_help="Convert a run for other programs.")
+
+@click.command(name="export", short_help="Convert a run for other programs.", epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--csv", "form", flag_value="csv", help="One row for each trial.")
 @click.option("--parquet", "form", flag_value="parquet", help="The same rows, with their types.")
@@ -28,13 +35,7 @@ _NEEDS_PATH: Final = {"parquet": "a file", "atif": "a directory"}
 @click.option("--inspect", "form", flag_value="inspect", help="An evaluation log of Inspect, as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here.  [default: standard output]")
 def command(directory: Path, form: str | None, output: Path | None) -> None:
-    r"""Convert the run in DIR for other programs.
-
-    \b
-    securebench export runs/first --csv > results.csv
-    securebench export runs/first --junit -o results.xml
-    securebench export runs/first --atif -o trajectories
-    """
+    """Convert the run in DIR for other programs."""
     from securebench.results.read import read_run
 
     if form is None:

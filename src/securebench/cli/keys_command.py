@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -26,21 +26,23 @@ def command() -> None:
     """
 
 
-@command.command(short_help="Make a key.")
+EXAMPLES: Final = """\b
+Examples:
+  securebench keys new
+  securebench keys new ci-key.pem --no-passphrase
+"""
+
+
+@command.command(short_help="Make a key.", epilog=EXAMPLES)
 @_FILE
 @passphrase_option
 @click.option("--no-passphrase", is_flag=True, help="Do not ask for a passphrase: the key is not encrypted.")
 @_JSON
 def new(file: Path | None, *, passphrase_file: Path | None, no_passphrase: bool, as_json: bool) -> None:
-    r"""Write a new private key to FILE, and its public key to FILE.pub. Existing files are never overwritten.
+    """Write a new private key to FILE, and its public key to FILE.pub. Existing files are never overwritten.
 
     FILE is by default ~/.config/securebench/signing-key.pem. Only its owner can read it. On a terminal, the command
     asks for a passphrase; elsewhere the key is encrypted only with --passphrase-file.
-
-    \b
-    Examples:
-      securebench keys new
-      securebench keys new ci-key.pem --no-passphrase
     """
     from securebench.signing.key_files import create_key, default_key_file, public_file
 

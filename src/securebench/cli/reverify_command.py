@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 EXIT_DIFFERENT: Final = 4
 """A verdict differs."""
 
+EXAMPLES: Final = """\b
+Examples:
+  securebench reverify results
+  securebench reverify results --task 'django*' --driver docker
+"""
 
-@click.command(name="reverify", short_help="Judge the sealed candidates of a run again, without its agent.")
+
+@click.command(
+    name="reverify", short_help="Judge the sealed candidates of a run again, without its agent.", epilog=EXAMPLES
+)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--task", multiple=True, metavar="GLOB", help="Judge only tasks whose id matches; may be repeated.")
 @click.option("--driver", metavar="NAME", callback=known_extension, help="Another driver than that of the run.")
@@ -46,14 +54,10 @@ EXIT_DIFFERENT: Final = 4
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
-    r"""Judge the sealed candidates of the run in DIR again, without its agent, and compare the verdicts.
+    """Judge the sealed candidates of the run in DIR again, without its agent, and compare the verdicts.
 
     DIR is only read. The new verdicts are in a run directory of their own. The pack must be that of the run; another
     driver, image or version is reported.
-
-    \b
-    securebench reverify results
-    securebench reverify results --task 'django*' --driver docker
 
     Exit codes: 0 all verdicts are the same, 1 configuration error before any candidate was judged, 2 wrong usage, 3
     some records have no verdict or could not be judged again, 4 some verdicts differ, 130 interrupted.

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
 _COLOURS: Final[Mapping[str, str]] = {"ok": "green", "not checked": "yellow", "FAILED": "red"}
 
+EXAMPLES: Final = """\b
+Examples:
+  securebench verify-run results
+  securebench verify-run results.tar.zst --pack my-pack --key author.pub
+"""
 
-@click.command(name="verify-run", short_help="Check a run directory: is it what the run wrote?")
+
+@click.command(name="verify-run", short_help="Check a run directory: is it what the run wrote?", epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--pack", type=click.Path(path_type=Path), help="Check that the run was made with this pack.")
 @click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
@@ -37,14 +43,10 @@ _COLOURS: Final[Mapping[str, str]] = {"ok": "green", "not checked": "yellow", "F
 @click.option("--issuer", metavar="URL", help="Who identified it to Sigstore.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
 def command(directory: Path, *, as_json: bool, **options: Any) -> None:
-    r"""Check whether the run in DIR is what the run wrote, and print a line for each check.
+    """Check whether the run in DIR is what the run wrote, and print a line for each check.
 
     DIR is the directory of a run or a suite, or a bundle. Only its files are read: there is no need for a network, for
     sandboxes, or for the machine that made the run.
-
-    \b
-    securebench verify-run results
-    securebench verify-run results.tar.zst --pack my-pack --key author.pub
 
     Exit codes: 0 all checks hold; otherwise the first kind of check that failed: 10 files are damaged, 11 the chain of
     records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16 the signature, 17 the run was
