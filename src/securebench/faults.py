@@ -1,8 +1,8 @@
 """Fault points: the named places at which tests make a run fail.
 
-Each call that writes to disk, starts a process or asks another one to do something passes a point. Nothing happens
-there unless a test has called :func:`install` in this process. Nothing else can install a hook: no option, variable or
-file does, so neither an agent nor a pack can reach one.
+Each call that writes to disk, starts a process or sends a request to another process passes a fault point. Nothing
+happens there unless a test has called :func:`install` in this process. Nothing else can install a hook: no option,
+variable or file does, so neither an agent nor a pack can reach one.
 
 ``docs/reference/faults.md`` says what a run does after a fault at each point.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FaultPoint(StrEnum):
-    """The points. What they are about, their ``subject``, is in brackets."""
+    """The fault points. The comments say in brackets what the ``subject`` of a point is."""
 
     # The phases of a run and of its trials.
     RUN_PREPARED = "run.prepared"

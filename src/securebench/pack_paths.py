@@ -146,5 +146,5 @@ def _name_fault(name: str) -> str:
     if name.endswith((" ", ".")) or name.startswith(" "):
         return f"contains the name {name!r}, which some file systems change"
     if _DEVICE.fullmatch(name):
-        return f"contains {name!r}, which is a device on some systems"
+        return f"contains {name!r}, which is a reserved device name on some systems"
     return "" if len(name.encode("utf-8")) <= MAX_NAME_LENGTH else f"holds a name longer than {MAX_NAME_LENGTH} bytes"

@@ -84,7 +84,8 @@ def test_everything_that_is_given_is_checked(run: Path, original: Path, tmp_path
     done = verify_run(run, "--pack", original.parent / "pack", "--key", tmp_path / "key.pub")
     assert done.exit_code == 0, done.output
     assert "public content; hidden content needs the run's commitment key" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"This is what the run wrote, signed by key {key.public.fingerprint}."
+    last_line = done.stdout.splitlines()[-1]
+    assert last_line == f"The run is complete and unchanged, and signed by key {key.public.fingerprint}."
     options = ("--pack", original.parent / "pack", "--commitment-key", tmp_path / "commitment")
     assert "public and hidden content" in verify_run(run, *options).stdout
     create_key(tmp_path / "other")

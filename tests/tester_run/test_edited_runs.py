@@ -337,10 +337,10 @@ def test_a_run_that_was_not_closed_can_lose_its_end(root: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"planned_digest": "0" * 64}, "'information.planned_digest' is not that of the planned tasks"),
-        ({"planned": 5, "planned_tasks": 5, "planned_families": {"short_answer": 5}}, "is not that of the planned"),
+        ({"planned_digest": "0" * 64}, "'information.planned_digest' does not match the planned tasks"),
+        ({"planned": 5, "planned_tasks": 5, "planned_families": {"short_answer": 5}}, "does not match the planned"),
         ({"planned": 7, "planned_tasks": 7, "planned_families": {"short_answer": 7}}, "the pack has 6"),
-        ({"planned_families": {"short_answer": 5}}, "'information.planned_families' is not that of the planned"),
+        ({"planned_families": {"short_answer": 5}}, "'information.planned_families' does not match the planned"),
     ],
 )
 def test_a_false_plan_is_refused(root: Path, changes: Record, message: str) -> None:

@@ -95,7 +95,7 @@ def list_(*, verify: bool, as_json: bool) -> None:
 
 @command.command(short_help="Remove an agent program.")
 @click.argument("name")
-@click.option("--version", metavar="VERSION", help="Only this version.")
+@click.option("--version", metavar="VERSION", help="Remove only this version.")
 @_PLATFORM
 def remove(name: str, *, version: str | None, platform: str | None) -> None:
     """Remove the program NAME: all versions for all platforms, or the given one. Versions in use are kept."""

@@ -35,21 +35,25 @@ _STYLES: Final[Mapping[str, str]] = {
     "[default: those that are available; attacks on verdicts on one of them]",
 )
 @click.option(
-    "--entry", "entries", multiple=True, metavar="ID", help="An entry of the catalogue, or a pattern: 'B*'. Repeatable."
+    "--entry",
+    "entries",
+    multiple=True,
+    metavar="ID",
+    help="Run only this entry of the catalogue, or those that match: 'B*'. Repeatable.",
 )
-@click.option("--image", metavar="NAME", help="The image of the sandboxes. It needs python3.")
+@click.option("--image", metavar="NAME", help="The image for sandboxes. It must contain python3.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--html", type=_FILE, metavar="FILE", help="Write the report as an HTML page, too.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as an HTML page.")
 @click.option(
     "--markdown",
     "page",
     type=_FILE,
     metavar="FILE",
-    help="Write the report as Markdown tables, too. In a page with markers, only they are replaced.",
+    help="Also write the report as Markdown tables. In a page with markers, only the tables are replaced.",
 )
 @click.option("-o", "--output", type=_FILE, help="Write here.  [default: standard output]")
 def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Path | None, **flags: Any) -> None:
-    """Make known attacks on this installation, and report what contained each.
+    """Run known attacks against this installation, and report what contained each.
 
     The catalogue has attacks on verdicts, sandboxes, the network, packs and records. Nothing is left behind. Exit
     codes: 0 if everything that was tried was contained, 1 if an attack was not contained or gave no result.
@@ -79,7 +83,7 @@ def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Pa
 
 
 def _page_writer(page: Path | None) -> Callable[[AuditReport], None]:
-    """Return the function that writes the tables. A page without markers is refused now, not in some minutes."""
+    """Return the function that writes the tables. A page without markers is refused before the audit."""
     from securebench.audit.installation.render import empty_tables, markdown, new_page, replaced
 
     old = page.read_text(encoding="utf-8") if page and page.exists() else ""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LEVEL: Final = 10
-"""Records become a tenth of their size, at some 50 MB a second. Higher levels save little more."""
+"""Shrinks records to a tenth of their size, at about 50 MB per second. Higher levels save little more."""
 
 EXAMPLES: Final = """\b
 Examples:
@@ -22,7 +22,7 @@ Examples:
 """
 
 
-@click.command(name="bundle", short_help="Pack a run into one file, to hand it over.", epilog=EXAMPLES)
+@click.command(name="bundle", short_help="Pack a run into one file for sharing.", epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -33,7 +33,7 @@ Examples:
     help="The file to write: FILE.tar.zst, or FILE.tar without compression.",
 )
 def command(directory: Path, output: Path) -> None:
-    """Pack the run or the suite in DIR into one file, to hand it over.
+    """Pack the run or the suite in DIR into one file for sharing.
 
     The bundle has what a reader needs: the description of the run, its records, candidates, trajectories and egress
     log, and its signature. It has no workspaces and no commitment key. Two bundles of the same run are the same bytes.

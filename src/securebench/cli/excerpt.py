@@ -73,7 +73,7 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested metadata with their dotted names; what is empty is left out, and most are bounded."""
+    """Yield the leaves of nested metadata with their dotted names. Empty ones are left out, and long ones are cut."""
     return islice(_leaves(values, prefix), _MAX_VALUES)
 
 

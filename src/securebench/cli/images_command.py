@@ -34,14 +34,14 @@ def command() -> None:
 
 @command.command(short_help="Build images from recipes.")
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
-@click.option("--rebuild", "--force", "rebuild", is_flag=True, help="Build images that already exist.")
+@click.option("--rebuild", "--force", "rebuild", is_flag=True, help="Also build images that already exist.")
 @click.option("--install-tools", is_flag=True, help="Install 'mmdebstrap' if it is needed and missing.")
 @click.option(
     "--base-image",
     "base_images",
     multiple=True,
     metavar="FROM=TO",
-    help="In Dockerfiles, start from image TO instead of FROM. May be repeated.",
+    help="Build on image TO where a Dockerfile names FROM. May be repeated.",
 )
 @_JSON
 @click.pass_context
@@ -111,7 +111,7 @@ def pull(reference: str) -> None:
 
 @command.command(name="import", short_help="Import images from a file or directory.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", default="", metavar="REF", help="The reference of the image, instead of the archive's own.")
+@click.option("--name", default="", metavar="REF", help="Name the image REF, instead of by the name in the archive.")
 def import_(path: Path, name: str) -> None:
     """Import the images of PATH.
 
@@ -142,7 +142,7 @@ def remove(references: tuple[str, ...]) -> None:
 
 
 @command.command(short_help="Remove unused data.")
-@click.option("--budget", metavar="SIZE", help="Also remove the least recently used images until this size: 20G, 500M.")
+@click.option("--budget", metavar="SIZE", help="Also remove the least recently used images, down to this size: 20G.")
 @_JSON
 def prune(budget: str | None, *, as_json: bool) -> None:
     """Remove unused data from the store: images without a name, and leftovers of killed runs.

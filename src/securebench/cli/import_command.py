@@ -50,8 +50,8 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
 
 @command.command(short_help="Import MMLU.")
 @click.argument("source")
-@click.option("--subject", help="Such as abstract_algebra, or all. Default: from the name of the CSV file.")
-@click.option("--split", help="test, val or dev. Default: from the name of the CSV file, else test.")
+@click.option("--subject", help="The subject, such as abstract_algebra, or all. Default: from the CSV file's name.")
+@click.option("--split", help="test, val or dev. Default: from the CSV file's name, else test.")
 @choosing_rows
 def mmlu(source: str, subject: str | None, split: str | None, **options: Any) -> None:
     """Import MMLU from SOURCE: the authors' CSV file, directory or tar archive, as a path or URL.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "--pins",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --images build: how to set up more repositories. See the how-to.",
+    help="With --images build: a file that says how to set up more repositories.",
 )
 @click.option("--hints", is_flag=True, help="Show hints_text to the agent. It may reveal the solution.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report for programs.")
@@ -79,7 +79,7 @@ def _pins(path: Path | None, *, build: bool) -> Pins:
 
     if not build:
         if path is not None:
-            raise click.UsageError("--pins is for images that are built: add --images build")
+            raise click.UsageError("--pins needs --images build")
         return Pins()
     return read_pins(path).over(shipped_pins()) if path else shipped_pins()
 

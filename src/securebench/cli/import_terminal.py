@@ -46,7 +46,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
             default="3.11",
             show_default=True,
             callback=_python_version,
-            help="The images' Python, for test packages that are not pure Python.",
+            help="The Python version in the images, to choose compiled test packages.",
         ),
         click.option(
             "--wheels",

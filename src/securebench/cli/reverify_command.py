@@ -40,7 +40,7 @@ Examples:
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--task", multiple=True, metavar="GLOB", help="Judge only tasks whose id matches; may be repeated.")
-@click.option("--driver", metavar="NAME", callback=known_extension, help="Another driver than that of the run.")
+@click.option("--driver", metavar="NAME", callback=known_extension, help="Use this driver instead of the run's.")
 @click.option("--pack", type=click.Path(path_type=Path), help="The pack of the run.  [default: where it was]")
 @click.option("--config", type=click.Path(path_type=Path), help="A tester YAML with the settings of extensions.")
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Write here.  [default: DIR.reverified]")

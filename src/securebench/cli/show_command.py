@@ -130,7 +130,7 @@ def _show_summary(run: RecordedRun) -> None:
 
 
 def _show_suite(directory: Path, suite: RecordedSuite, *, as_json: bool) -> None:
-    """Show the leaderboard of the runs that were started, and name the others."""
+    """Show the leaderboard of the runs that were started, and list the runs that were not."""
     from securebench.cli.suite_view import print_leaderboard, standings, standings_json
     from securebench.results.suite import missing_runs, read_runs
 

@@ -54,7 +54,9 @@ def passphrase_of(key: Path, file: Path | None) -> Passphrase:
         if not on_terminal():
             hint = "pass --passphrase-file FILE, or run the command on a terminal"
             raise ConfigError(
-                f"{key} is encrypted, and there is no terminal to ask on", code="key-passphrase", hint=hint
+                f"{key} is encrypted, and there is no terminal to ask for its passphrase",
+                code="key-passphrase",
+                hint=hint,
             )
         entered: str = click.prompt(f"Passphrase of {key}", hide_input=True, err=True)
         return entered.encode()
@@ -79,5 +81,5 @@ def read_passphrase(file: Path) -> bytes:
 
 
 def on_terminal() -> bool:
-    """Return whether a user can be asked."""
+    """Return whether there is a terminal on which to ask the user."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -79,7 +79,7 @@ class TaskView:
                 yield Text("  ").append_text(line)
 
     def _guarded(self, section: Iterator[Text]) -> Iterator[Text]:
-        """Yield a section until a file cannot be read, and then why."""
+        """Yield a section. If a file cannot be read, yield the reason in place of the rest."""
         try:
             yield from section
         except ConfigError as error:

@@ -26,7 +26,7 @@ Examples:
 """
 
 
-@click.command(name="verify-run", short_help="Check a run directory: is it what the run wrote?", epilog=EXAMPLES)
+@click.command(name="verify-run", short_help="Check that a run directory is complete and unchanged.", epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--pack", type=click.Path(path_type=Path), help="Check that the run was made with this pack.")
 @click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
@@ -40,13 +40,13 @@ Examples:
     "--key", metavar="KEY", type=click.Path(path_type=Path), help="Check that this public key signed the run."
 )
 @click.option("--identity", metavar="NAME", help="Check that this identity signed the run through Sigstore.")
-@click.option("--issuer", metavar="URL", help="Who identified it to Sigstore.")
+@click.option("--issuer", metavar="URL", help="The OIDC issuer of that identity.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
 def command(directory: Path, *, as_json: bool, **options: Any) -> None:
-    """Check whether the run in DIR is what the run wrote, and print a line for each check.
+    """Check that the run in DIR is complete and unchanged, and print a line for each check.
 
-    DIR is the directory of a run or a suite, or a bundle. Only its files are read: there is no need for a network, for
-    sandboxes, or for the machine that made the run.
+    DIR is the directory of a run or a suite, or a bundle. Only its files are read: it needs no
+    network, no sandboxes, and no access to the machine that made the run.
 
     Exit codes: 0 all checks hold; otherwise the first kind of check that failed: 10 files are damaged, 11 the chain of
     records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16 the signature, 17 the run was
@@ -94,7 +94,7 @@ def _evidence(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Path]:
-    """Give the directory to check: ``path``, or what was in a bundle."""
+    """Yield the directory to check: ``path``, or the unpacked content of a bundle."""
     from securebench.audit.run.bundle_file import unpacked_bundle
 
     if path.is_file():
@@ -153,8 +153,8 @@ def _verdict(report: RunReport) -> str:
     if report.exit_code:
         return "Do not use this run as evidence."
     if report.signed_by:
-        return f"This is what the run wrote, signed by {report.signed_by}."
+        return f"The run is complete and unchanged, and signed by {report.signed_by}."
     return (
-        "All files agree with each other. Without a signature this does not show who made the run: anyone who had the"
-        " directory could have written all of it again, with other verdicts."
+        "All files agree with each other. The run was not checked against a signature: anyone who had the directory"
+        " could have rewritten it with different verdicts."
     )

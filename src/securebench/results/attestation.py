@@ -60,7 +60,7 @@ def require_signer(run: RecordedRun, signer: StatementSigner | None) -> None:
             raise ConfigError(
                 f"{run.directory} is signed ({file}), and would lose its signature",
                 code="resume-signed",
-                hint="resume it with the --sign of the run, or start a new run with another --output-dir",
+                hint="resume it with the same --sign, or start a new run with another --output-dir",
             )
         with _checked(run, file) as data:
             payload = signer.open(data)
@@ -124,10 +124,8 @@ def _checked(run: RecordedRun, file: str) -> Iterator[bytes]:
     """Yield the content of a signature. ``ValueError`` in the block becomes :class:`ConfigError`."""
     location = SourceLocation(str(run.directory / file))
     if not os.path.lexists(run.directory / file):
-        hint = "ask for a signed run: 'securebench run --sign KEY' signs"
-        raise ConfigError(
-            "the run does not have this signature", code="signature-missing", hint=hint, location=location
-        )
+        hint = "ask its author to sign it with 'securebench run --sign KEY'"
+        raise ConfigError("the run has no such signature", code="signature-missing", hint=hint, location=location)
     with open_regular(run.directory / file, "signature") as opened:
         data = opened.read(MAX_ENVELOPE + 1)
     try:

@@ -129,7 +129,7 @@ class Closing:
         }
 
     def differences(self, tally: Tally, planned: int) -> list[str]:
-        """Return what the closing says otherwise than the records do."""
+        """Return how the closing differs from the records."""
         own = {"records": self.records, "candidates": self.candidates, **self.counts}
         found = {"records": tally.number, "candidates": len(tally.candidates), **tally.counts(planned)}
         problems = [

@@ -62,7 +62,7 @@ class EgressLog:
             if self._lines[trial] < MAX_LINES_A_TASK:
                 self._write(self._line(decision))
             elif self._lines[trial] == MAX_LINES_A_TASK:
-                end = {**trial._asdict(), "kind": "log", "reason": "no more of this task is kept"}
+                end = {**trial._asdict(), "kind": "log", "reason": "later decisions of this task are not logged"}
                 self._write(self._line(end))
 
     def __enter__(self) -> Self:

@@ -37,7 +37,7 @@ MIN_VALUE: Final = 8
 """Minimum length of a value that is searched for in texts, in characters other than white space."""
 
 MIN_CREDENTIAL: Final = 4
-"""The same for credentials. It is shorter because no reader needs them."""
+"""The same for credentials. Shorter ones are removed too, because no reader needs them."""
 
 MIN_LINE: Final = 12
 """The same for a single line of a secret, or a quoted string in a hidden file, in the output of a verifier."""

@@ -29,7 +29,7 @@ SUPERSEDED: Final = "superseded.jsonl"
 
 @contextmanager
 def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[bytes]]:
-    """Open the regular file ``folder/name`` of a run. Follows no link and leaves the directory by no path.
+    """Open the regular file ``folder/name`` of a run. Links are not followed, and no name can lead out of it.
 
     Raises :class:`ConfigError`: ``file-missing`` or ``file-not-regular``.
     """

@@ -213,7 +213,7 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
         _require_version(path, content, READABLE_VERSIONS if older else (HEADER_VERSION,))
         header = _from_json(content)
         if header.version == HEADER_VERSION and data != header.to_bytes():
-            raise ValueError("it is not written in the way in which SecureBench writes it")  # noqa: TRY301
+            raise ValueError("it is not formatted as SecureBench writes it")  # noqa: TRY301
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from securebench.results.usage import Usage
 
 INTERVAL: Final = 2.0
-"""Seconds between two looks at a run in progress."""
+"""Seconds between two readings of a run in progress."""
 
 _SHARE: Final = 10
-"""Counting the records may take one tenth of the time: for a long run, looks are further apart."""
+"""Counting the records may take one tenth of the time, so long runs are read less often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

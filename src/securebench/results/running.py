@@ -92,7 +92,7 @@ class RunningTasks:
 
 
 def read_running(directory: Path) -> RunningSession | None:
-    """Return what a run is executing; ``None`` if it does not say so, or not in a valid way."""
+    """Return what a run is executing; ``None`` if the file is missing or invalid."""
     try:
         value: Any = decode_json(read_text(directory / RUNNING, "list of running tasks", _MAX_BYTES)[0])[0]
         tasks = tuple(_task(task) for task in value["tasks"])

@@ -210,12 +210,12 @@ def _candidate_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
 def _verifier_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
     status, judged = VerificationStatus(record["verification_status"]), "verifier_metadata" in record
     if any((name in record) is not judged for name in (*_VERIFIER, "assurance")):
-        yield "'assurance' and the verifier's output are there only together"
+        yield "'assurance' and the verifier's output must all be present or all be absent"
     verifier = record["provenance"].get("verifier")
     if (status is VerificationStatus.PENDING) is not (verifier is None) and "failure_reason" not in record:
         yield f"the status is {status.value!r}, which contradicts 'provenance.verifier'"
     if judged and not (isinstance(verifier, dict) and verifier.get("family") == record.get("task_type")):
-        yield "'provenance.verifier' is not of the task's family"
+        yield "'provenance.verifier' belongs to another family"
     metadata, reason = record.get("verifier_metadata"), record.get("failure_reason")
     told = metadata.get("reason", reason) if isinstance(metadata, dict) else reason
     if status in _SCORED and (told is None or told in [*FailureReason]) and told != reason:

@@ -84,11 +84,11 @@ def read_all(directories: Iterable[str | Path]) -> list[RecordedRun]:
 
 
 def _inside(directory: Path, path: str) -> Path:
-    """Return the directory of a run. It must not be a link: not to a place outside, and not to another run."""
+    """Return the directory of a run. No part of its path in the suite may be a link."""
     run = directory / path
     if run.resolve() != directory.resolve() / path:
         raise ConfigError(
-            f"{run} is a link, or behind one",
+            f"{run} is a link, or its path contains one",
             code="suite-damaged",
             hint="name the directory of the run instead",
         )

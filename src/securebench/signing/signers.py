@@ -1,4 +1,4 @@
-"""What signs a statement: a key, or an identity that Sigstore certifies. Each has a form of file of its own."""
+"""What signs a statement: a key, or an identity that Sigstore certifies. Each writes its own kind of file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class KeySigner:
         except ValueError as error:
             hint = "use another key, or repair the ssh-agent"
             raise ConfigError(
-                f"the {self.name} makes wrong signatures: {error}", code="key-unusable", hint=hint
+                f"the {self.name} made an invalid signature: {error}", code="key-unusable", hint=hint
             ) from None
 
     def sign(self, payload: bytes) -> bytes:

@@ -25,7 +25,7 @@ TRUST_VARIABLE: Final = "SECUREBENCH_SIGSTORE_TRUST_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class SigstoreIdentity:
-    """Who signed: the subject of the certificate, such as the URL of a workflow, and who identified it."""
+    """Who signed: the subject of the certificate, such as the URL of a workflow, and its OIDC issuer."""
 
     identity: str
     issuer: str
@@ -87,7 +87,9 @@ def verify_sigstore_bundle(data: bytes, signer: SigstoreIdentity) -> bytes:
 
 
 def trust_config(*, offline: bool = True) -> ClientTrustConfig:
-    """Return whom to trust: the public Sigstore, or what ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` names.
+    """Return the configuration of the Sigstore to trust: the public one, or another one from a file.
+
+    ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` names the file.
 
     With ``offline``, the keys of the public Sigstore are those of the last use, or of the library's release.
     """
@@ -102,7 +104,7 @@ def trust_config(*, offline: bool = True) -> ClientTrustConfig:
             return ClientTrustConfig.from_json(Path(file).read_text(encoding="utf-8"))
         return ClientTrustConfig.production(offline=offline)
     except Exception as error:  # of files, JSON, and of the update that is not offline
-        raise _failed(f"cannot tell whom to trust: {file or 'the public Sigstore'}: {error}") from error
+        raise _failed(f"cannot load the trust configuration of {file or 'the public Sigstore'}: {error}") from error
 
 
 def _token() -> Any:
@@ -116,7 +118,7 @@ def _token() -> Any:
             return IdentityToken(raw)
     except IdentityError as error:
         raise _failed(f"this job has no identity that Sigstore accepts: {error}") from error
-    raise _failed("there is no identity: this is not a job of a CI service that Sigstore knows")
+    raise _failed("there is no identity: this is not a job of a CI service that Sigstore supports")
 
 
 def _failed(problem: str) -> ConfigError:

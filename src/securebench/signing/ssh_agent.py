@@ -45,7 +45,7 @@ class AgentKey:
         address = os.environ.get(SOCKET_VARIABLE, "")
         if not address:
             raise _unusable(
-                f"this is a public key, and {SOCKET_VARIABLE} names no ssh-agent that may have its private key"
+                f"this is a public key, and {SOCKET_VARIABLE}, which names the ssh-agent of its private key, is not set"
             )
         with _connected(address) as agent:
             _send(agent, bytes([_REQUEST_IDENTITIES]))
@@ -82,7 +82,7 @@ class _Fields:
 
     def _take(self, size: int) -> bytes:
         if size > len(self._data):
-            raise ValueError("the answer is shorter than it says")
+            raise ValueError("the answer is shorter than its length field says")
         taken, self._data = self._data[:size], self._data[size:]
         return taken
 

@@ -42,7 +42,7 @@ class TaskSelection:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The run's id, output directory, tasks and trials of each, and what executes how many of them at once."""
+    """The run: its id, output directory, selected tasks, trials per task, executor, and number of parallel tasks."""
 
     id: str
     output_dir: Path

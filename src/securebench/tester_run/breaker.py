@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 ERRORS_IN_A_ROW: Final = 5
-"""This many infrastructure errors without a verdict between them stop a run: the next task would end the same way."""
+"""A run stops after this many infrastructure errors without a verdict between them: more would follow."""
 
 FAILED_STARTS: Final = 5
-"""If the first tasks of a run, this many, show that the agent cannot start, the run stops."""
+"""A run stops if this many of its tasks, from the first one on, show that the agent cannot start."""
 
 START_SECONDS: Final = 5.0
 """An agent that fails within this time may not have started."""
@@ -26,7 +26,7 @@ _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""What to name as the source of errors that do not come from this machine alone."""
+"""How to introduce errors that have a source other than this machine."""
 
 
 class _FailedStart(NamedTuple):
@@ -104,7 +104,7 @@ class Breaker:
 def _failed_start(record: TaskRecord) -> _FailedStart | None:
     """Return how the agent failed if it looks as if it never started: at once, with nothing but an error message.
 
-    Only agents can write this evidence, and all that it does is to leave tasks without a verdict.
+    An agent could fake this. It would only leave tasks without a verdict.
     """
     failure, durations = record.failure, record.provenance.get("durations")
     if failure is None or failure.reason is not FailureReason.AGENT_EXIT or not isinstance(durations, dict):

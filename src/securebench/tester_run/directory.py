@@ -150,7 +150,7 @@ def require_logs(directory: Path, header: RunHeader) -> None:
     for name in sorted({*header.closing.files, *found}):
         if header.closing.files.get(name) != found.get(name):
             raise ConfigError(
-                f"{name} is not as it was when the run was closed",
+                f"{name} was changed or removed after the run was closed",
                 code="closing-mismatch",
                 hint="restore the directory from a copy, or start a new run in another --output-dir",
                 location=SourceLocation(str(directory / name)),

@@ -38,7 +38,7 @@ class RunOptions:
     """The choices of the user who starts a run. ``None`` means the value of the tester YAML.
 
     ``task``, ``tag``, ``family``, ``shuffle`` and ``limit`` replace the values in ``run.select``: see
-    :class:`TaskSelection`. ``trials`` runs each task so many times. ``driver`` and ``executor`` replace
+    :class:`TaskSelection`. ``trials`` runs each task this many times. ``driver`` and ``executor`` replace
     ``sandbox.driver`` and ``run.executor``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages
     that are not events, such as an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run
     cleanly; it works only in the main thread. ``show_verifier_output`` is called from any thread with each judged trial

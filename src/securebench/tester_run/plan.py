@@ -100,9 +100,10 @@ class Plan:
         return PartOfPack(planned, tasks, self.selection.given) if planned < tasks else None
 
     def planned(self) -> list[PlannedTrial]:
-        """Return every trial in the order of execution: a run that is interrupted has tried each task about as often.
+        """Return every trial in the order of execution.
 
-        So the first trials of all tasks come before the second trials.
+        The first trials of all tasks come before the second ones, so that an interrupted run has tried each task about
+        as often as the others.
         """
         return [PlannedTrial(task, number) for number in range(1, self.trials + 1) for task in self.tasks]
 
@@ -160,8 +161,8 @@ class Plan:
         for name, value in _planned(tasks, earlier.trials, commitment).items():
             if earlier.information.get(name) != value:
                 raise ConfigError(
-                    f"{self.directory / HEADER} contradicts the pack and the selection: 'information.{name}' is not"
-                    " that of the planned tasks",
+                    f"{self.directory / HEADER} contradicts the pack and the selection: 'information.{name}' does"
+                    " not match the planned tasks",
                     code="run-header-damaged",
                     hint="restore it, or start a new run with another --output-dir",
                 )

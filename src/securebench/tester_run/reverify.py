@@ -1,4 +1,4 @@
-"""Judge the sealed candidates of a finished run again, without the agent: in a run of its own, next to that run."""
+"""Judge the sealed candidates of a finished run again, without the agent: as a new run next to the old one."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _current(run: RecordedRun) -> RecordedRun:
             f"{run.directory} was written in format {run.header.version}; only runs of format {HEADER_VERSION} can be "
             "judged again",
             code="run-version",
-            hint="start a new run, or use the version of SecureBench that made this one to look at it",
+            hint="start a new run, or read this one with the version of SecureBench that made it",
         )
     return run
 

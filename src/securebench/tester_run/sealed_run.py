@@ -77,7 +77,7 @@ class SealedRun:
         return candidate, record
 
     def record(self, trial: TrialId) -> RecordedTask:
-        """Read the record of a trial once more: whole records are not kept in memory."""
+        """Read the record of a trial from disk again, because whole records are not kept in memory."""
         start, digest = self._lines[trial]
         with open_regular(self._directory / JOURNAL, "file of records") as file:
             file.seek(start)

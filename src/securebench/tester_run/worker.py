@@ -134,7 +134,7 @@ class TrialWorker(Worker):
         """See :class:`Worker`. Raises ``ValueError`` for an assignment of another run."""
         wanted = Assignment.from_bytes(assignment)
         if wanted.run != self._run.digest:
-            raise ValueError("this assignment is of a run with other settings")
+            raise ValueError("this assignment belongs to a run with different settings")
         reached(FaultPoint.TASK_STARTED, wanted.task_id)
         try:
             record = execute_task(self._tasks[wanted.task_id], self._context, wanted.history)
@@ -165,7 +165,7 @@ def work(settings: bytes, assignment: bytes) -> bytes:
 
 
 def _prepare(settings: bytes, stack: ExitStack) -> TrialWorker:
-    """Prepare the run of ``settings``, which come from its own process, once more. ``stack`` ends what is made."""
+    """Prepare a run in this process, from the ``settings`` of its own process. ``stack`` closes what is opened."""
     unpickled: tuple[TesterConfig, RunOptions] = pickle.loads(settings)  # noqa: S301 - of the same run, never of an agent
     (config, options), parts = unpickled, RunParts()
     plan = make_plan(config, options, parts)

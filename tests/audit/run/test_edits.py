@@ -136,7 +136,7 @@ def test_an_edited_record_is_caught_and_named(run: Path, name: str) -> None:
     problems = [problem for found in failed(report).values() for problem in found]
     assert report.exit_code == code, problems
     assert [problem for problem in problems if reason in problem and ".jsonl:" in problem], problems
-    assert f"{JOURNAL}: it is not the file that the run was closed with" in problems
+    assert f"{JOURNAL}: it was changed after the run was closed" in problems
 
 
 FORGED: dict[str, tuple[Change, int, str]] = {
@@ -145,13 +145,13 @@ FORGED: dict[str, tuple[Change, int, str]] = {
     "4": (_as(record_version=99), 10, "'record_version'"),
     "7 another run": (_as(run_id="other"), 14, "expected run_id 'run', got 'other'"),
     "7 another benchmark": (_as(benchmark_id="other"), 14, "expected benchmark_id 'pack', got 'other'"),
-    "7 another pack": (_into("pack", public_digest=OTHER), 14, "'provenance.pack' is not that of the run"),
-    "7 another harness": (_into("harness", digest=OTHER), 14, "'provenance.harness' is not that of the run"),
-    "7 another image": (_into("image", id=f"sha256:{OTHER}"), 14, "its image is not one of the run"),
+    "7 another pack": (_into("pack", public_digest=OTHER), 14, "'provenance.pack' does not match the run"),
+    "7 another harness": (_into("harness", digest=OTHER), 14, "'provenance.harness' does not match the run"),
+    "7 another image": (_into("image", id=f"sha256:{OTHER}"), 14, "its image is not one of the run's images"),
     "7 other settings": (lambda records: records[0]["provenance"].update(run=OTHER), 14, "'provenance.run'"),
-    "7 another framework": (_into("framework", digest=OTHER), 14, "'provenance.framework' is not that of the run"),
-    "7 another driver": (_into("driver", runtime="runsc"), 14, "'provenance.driver.runtime' is not that of the run"),
-    "7 another verifier": (_into("verifier", version="0"), 14, "'provenance.verifier' is not that of the run"),
+    "7 another framework": (_into("framework", digest=OTHER), 14, "'provenance.framework' does not match the run"),
+    "7 another driver": (_into("driver", runtime="runsc"), 14, "'provenance.driver.runtime' does not match the run"),
+    "7 another verifier": (_into("verifier", version="0"), 14, "'provenance.verifier' does not match the run"),
     "8 an unknown task": (_add_unknown, 10, "'closing.counts.not_run' is not a number"),
     "9 another family": (_as(task_type="tool_call"), 14, "the run has no verifier for 'tool_call'"),
     "10 failed to pending": (_to_pending, 14, "its status is 'pending', although the run has a verifier"),
@@ -188,7 +188,7 @@ def test_a_forger_who_changes_everything_consistently_needs_the_pack_or_a_signat
     signature = next(check for check in report.checks if check.name == "signature")
     assert signature.state.value == "not checked"
     rebuild(run, lambda records: records[0].update(tags=["easy"]))
-    assert "has other tags" in failed(verify(run, with_pack=True))["pack"][0]
+    assert "has different tags" in failed(verify(run, with_pack=True))["pack"][0]
 
 
 OF_PACK: dict[str, tuple[Change, str]] = {
@@ -196,7 +196,7 @@ OF_PACK: dict[str, tuple[Change, str]] = {
     "another family": (lambda records: records[0].update(task_type="browser_task"), "is of the family short_answer"),
     "another row": (lambda records: records[0]["provenance"]["row"].update(public_digest=OTHER), "other public"),
     "another answer": (lambda records: records[0]["provenance"]["row"].update(commitment=OTHER), "other hidden"),
-    "other tags": (lambda records: records[0].update(tags=["easy"]), "has other tags"),
+    "other tags": (lambda records: records[0].update(tags=["easy"]), "has different tags"),
 }
 
 

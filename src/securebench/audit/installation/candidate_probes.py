@@ -57,7 +57,7 @@ def judge_workspace_cheats(context: ProbeContext, names: Collection[str]) -> Ite
 
 
 def judge_repository_cheats(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
-    """Judge changes that do not fix a repository whose tests are unittest's."""
+    """Judge changes that do not fix a repository whose tests use unittest."""
     driver, _ = context.sandboxes
     job = unittest_job(context.repository_image)
 
@@ -83,7 +83,7 @@ def _judged(name: str, result: VerificationResult, canary: str) -> Finding:
 
 
 def _unless_unsolved(known: VerificationResult, names: Collection[str], cheats: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield ``cheats``, or that there is no result if the known solution did not pass."""
+    """Yield ``cheats`` or, if the known solution did not pass, "no result" for each name."""
     if known.passed:
         yield from cheats
     else:

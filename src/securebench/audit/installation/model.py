@@ -64,7 +64,7 @@ class EntryResult:
     results: tuple[ProbeResult, ...] = ()
 
     def by_place(self) -> Iterator[tuple[str, AuditOutcome, int, int]]:
-        """Yield each place, the outcome there, and how many of how many probes that apply were contained."""
+        """Yield for each place its name, its outcome, the number of contained probes, and that of applicable ones."""
         places = dict.fromkeys(result.place for result in self.results)
         for place in places:
             here = [result for result in self.results if result.place == place]
@@ -145,7 +145,7 @@ def _entry_to_json(result: EntryResult) -> JsonValue:
 
 
 def worst(outcomes: Iterator[AuditOutcome]) -> AuditOutcome:
-    """Return the outcome of several probes together: one that is not contained decides, then one that is."""
+    """Return the outcome of several probes together: the worst of them; "not applicable" only if all are."""
     found = set(outcomes)
     for outcome in (AuditOutcome.NOT_CONTAINED, AuditOutcome.CONTAINED):
         if outcome in found:

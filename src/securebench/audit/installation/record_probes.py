@@ -97,7 +97,7 @@ def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterabl
                 require("report")
             except ConfigError as error:
                 return Finding(name, AuditOutcome.NOT_APPLICABLE, error.message)
-        return Finding.of(name, check(run, context.scratch / f"shown-{name.replace(' ', '-')}"), "it stayed text")
+        return Finding.of(name, check(run, context.scratch / f"shown-{name.replace(' ', '-')}"), "it was shown as text")
 
     return findings(_OUTPUTS, names, attempt)
 
@@ -125,7 +125,7 @@ def _table(run: Path, output: Path) -> str:
     if not any(MARK in cell for cell in cells):
         return "no result: the text is not in the table"
     bad = [cell[:40] for cell in cells if cell.startswith(("=", "+", "@")) or _obeyed(cell)]
-    return f"cells that a spreadsheet would obey: {bad}" if bad else ""
+    return f"cells that a spreadsheet would evaluate: {bad}" if bad else ""
 
 
 def _junit(run: Path, output: Path) -> str:

@@ -40,7 +40,7 @@ def _counts(report: AuditReport) -> str:
 
 
 def empty_tables() -> dict[str, str]:
-    """Return no text for each table, to check that a page has the markers."""
+    """Return an empty text in place of each table. Used to check that a page has the markers."""
     return dict.fromkeys((CATALOGUE_MARK, BREAKOUT_MARK), "")
 
 
@@ -149,7 +149,7 @@ def new_page(tables: Mapping[str, str]) -> str:
 
 
 def rows_of(page: str, mark: str) -> list[str]:
-    """Return the first cell of each row of the tables between the markers ``mark`` of a page, without the heads."""
+    """Return the first cell of each row of the tables between the markers ``mark`` of a page, without header rows."""
     begin, end = (form.format(mark) for form in _MARKS)
     table = page.partition(begin)[2].partition(end)[0]
     cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ")]

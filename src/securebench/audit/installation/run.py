@@ -66,7 +66,7 @@ def audit_installation(request: AuditRequest) -> AuditReport:
     """Run the probes of the requested entries and judge them. Nothing is left behind.
 
     Raises the error of a driver that was named and is not available, and :class:`ImageError` if ``image`` is missing
-    for it. Trouble in the middle of a probe is not raised: that probe has no result, which is not contained.
+    for it. An error in a probe is not raised: the probe then has no result, which counts as not contained.
     """
     started, begin = datetime.now(UTC), time.monotonic()
     wanted = [entry for entry in entries_of(request.sections) if entry.probes]
@@ -105,7 +105,7 @@ def _user() -> str:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """Yield a directory that hostile trees can be removed from."""
+    """Yield a temporary directory. It is removed at the end, even if it contains hostile trees."""
     with tempfile.TemporaryDirectory(prefix="securebench-audit-") as top:
         Path(top).chmod(0o755)  # sandboxes of other users mount directories below it
         place = Path(top) / "scratch"
@@ -175,7 +175,7 @@ def _ignore(_message: str) -> None:
 def _run_kind(
     kind: ProbeKind, context: ProbeContext, wanted: Sequence[CatalogueEntry], request: AuditRequest
 ) -> list[ProbeResult]:
-    """Run the items of ``kind`` that the entries ask for. Trouble leaves those without a finding without a result."""
+    """Run the items of ``kind`` that the entries ask for. After an error, the remaining ones have no result."""
     names = _items(kind, wanted)
     if not names:
         return []

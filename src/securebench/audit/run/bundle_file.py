@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = ArchiveLimits()
 _PART: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,255}")
-"""A part of the names that bundles have. None of them leads out of a directory."""
+"""A component of a path in a bundle. Paths of such components cannot lead out of the directory."""
 _MAX_PARTS: Final = 8
 
 
 @contextmanager
 def unpacked_bundle(path: Path) -> Iterator[Path]:
-    """Give the directory of the run or suite in the bundle ``path``, until the end of the block.
+    """Yield the directory of the run or suite in the bundle ``path``. It is removed at the end of the block.
 
     Only plain files and directories are unpacked, within the limits of archives. Raises :class:`ConfigError`
     (``bundle-damaged``, ``file-not-regular``).

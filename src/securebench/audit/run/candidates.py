@@ -40,7 +40,7 @@ _MAX_LISTED: Final = 1000
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
-"""Bytes. More than a run writes."""
+"""The largest trajectory that is read, in bytes. A run writes less."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class CandidateChecks:
             self._records.add(problem, line.name, line.number)
         for name, recorded in record.trajectories.items():
             is_same = self._steps.setdefault(name, recorded) == recorded
-            message = f"another record has another digest of the trajectory {shown(name)}"
+            message = f"another record has a different digest of the trajectory {shown(name)}"
             self._trajectories.require(is_same, message, line.name, line.number)
         if (digest := record.candidate_digest) is None:
             return
@@ -185,7 +185,7 @@ def _kind_of(family: str) -> CandidateKind | None:
 def _recorded_changes(record: RecordedTask) -> set[str]:
     """Return the digest of the paths that a recorded patch changes; empty if redaction may have hidden some.
 
-    Raises :class:`PatchError` for something else than a patch.
+    Raises :class:`PatchError` if it is not a patch.
     """
     text = record.candidate_text or ""
     if record.candidate_redacted and text.endswith("more characters]"):  # files that did not fit were left out

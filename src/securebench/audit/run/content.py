@@ -24,7 +24,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "executor": (),
     "agent": ("integrity",),
 }
-"""Sections of ``decisive`` that each record repeats in its provenance, and the keys in them that may differ."""
+"""Sections of ``decisive`` that each record repeats in its provenance, each with its keys that may differ."""
 
 
 class ContentChecks:
@@ -49,7 +49,7 @@ class ContentChecks:
             self._check.add(message, line.name, line.number)
 
     def finish(self) -> None:
-        """Check what only all records together show."""
+        """Check what can be checked only after all records were read."""
         header = self._header
         families = Counter(str(family) for family, *_ in self._tasks.values())
         planned = header.planned_families
@@ -69,18 +69,18 @@ def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
     for name, left_out in _SECTIONS.items():
         own, found = header.decisive.get(name), record.provenance.get(name)
         if _without(own, left_out) != _without(found, left_out):
-            yield f"'provenance.{name}' is not that of the run"
+            yield f"'provenance.{name}' does not match the run"
     sandbox, driver = _object(header.decisive.get("sandbox")), _object(record.provenance.get("driver"))
     for own_name, name in (("driver", "name"), ("runtime", "runtime"), ("weaker", "weaker")):
         if sandbox.get(own_name) != driver.get(name):
-            yield f"'provenance.driver.{name}' is not that of the run"
+            yield f"'provenance.driver.{name}' does not match the run"
     image = _object(record.provenance.get("image"))
     reference, image_id = image.get("reference"), image.get("id")
     if not (isinstance(reference, str) and isinstance(image_id, str)) or image_id not in (
         "",
         header.images.get(reference),
     ):
-        yield "its image is not one of the run"
+        yield "its image is not one of the run's images"
     own = _object(header.decisive.get("verifiers")).get(record.family)
     yield from _against_verifier(record, _object(own) if own is not None else None)
 
@@ -96,7 +96,7 @@ def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> It
         return
     wanted = {"family": record.family, "version": own.get("version"), "extension": own.get("extension")}
     if any(_object(found).get(key) != value for key, value in wanted.items()):
-        yield "'provenance.verifier' is not that of the run"
+        yield "'provenance.verifier' does not match the run"
     if record.status is VerificationStatus.PENDING:
         yield f"its status is 'pending', although the run has a verifier for {family}"
 

@@ -81,11 +81,11 @@ class PackChecks:
             message = f"the run planned {header.planned_tasks} tasks; its selection has {len(planned)} in this pack"
             self._check.add(message, "run.json")
         if header.planned_families and header.planned_families != Counter(task.task_type for task in planned):
-            self._check.add("the planned tasks are of other families than in this pack", "run.json")
+            self._check.add("the planned tasks have other families in this pack", "run.json")
         if self._commitment is not None:
             digest = json_digest([[task.id, self._commitment.to(task.row_digest)] for task in planned])
             is_same = header.information.get("planned_digest") == digest
-            self._check.require(is_same, "'information.planned_digest' is not that of this pack", "run.json")
+            self._check.require(is_same, "'information.planned_digest' does not match this pack", "run.json")
 
     def _difference(self, record: RecordedTask) -> str:
         """Return how a record differs from the pack; empty if it does not."""
@@ -103,7 +103,7 @@ class PackChecks:
         is_same = len(record.tags) == len(task.tags) and all(
             found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
         )
-        return "" if is_same else f"task {name} has other tags"
+        return "" if is_same else f"task {name} has different tags"
 
 
 def _selection(criteria: Mapping[str, Any]) -> TaskSelection:

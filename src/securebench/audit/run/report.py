@@ -18,7 +18,7 @@ _MAX_MESSAGE: Final = 500
 
 
 class CheckKind(IntEnum):
-    """The kinds of checks, in the order in which a failure decides the exit code, which is their value."""
+    """The kinds of checks. Each value is the exit code if a check of this kind fails; the smallest one wins."""
 
     BYTES = 10
     """Files can be read, and are written as SecureBench writes them."""

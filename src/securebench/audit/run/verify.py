@@ -186,7 +186,7 @@ class _Verification:
         self.checks.root.text = f"{HEADER} hashes to {closing.root}"
         count = closing.counts
         counted = ", ".join(f"{count[name]} {name.replace('_', ' ')}" for name in count if count[name])
-        self.checks.counts.text = f"{closing.records} records, as the run was closed with: {counted or 'none'}"
+        self.checks.counts.text = f"{closing.records} records, as when the run was closed: {counted or 'none'}"
 
     def _check_records(self, header: RunHeader) -> None:
         """Read all records once, and pass each to the checks that look at it."""
@@ -232,7 +232,7 @@ class _Verification:
             self.checks.records.add(f"invalid record: {error}", line.name, line.number)
             return
         if written != line.data:
-            message = "it is not written in the way in which SecureBench writes it"
+            message = "it is not formatted as SecureBench writes it"
             self.checks.records.add(message, line.name, line.number)
 
     def _pack_checks(self, header: RunHeader) -> PackChecks | None:
@@ -271,11 +271,11 @@ class _Verification:
             except ConfigError as error:
                 check.add(error.message, name)
                 continue
-            check.require(found == expected, "it is not the file that the run was closed with", name)
-        check.text = f"{', '.join(closing.files) or 'no files'}: the digests are those of the closing"
+            check.require(found == expected, "it was changed after the run was closed", name)
+        check.text = f"{', '.join(closing.files) or 'no files'}: unchanged since the run was closed"
 
     def _check_signatures(self, header: RunHeader) -> None:
-        """Check the signatures that the evidence names, and otherwise whether a signature is one of this run."""
+        """Check the signature with the key or identity to expect; without one, only that it belongs to this run."""
         check, run = self.checks.signature, RecordedRun(self._directory, header)
         key, identity = self._evidence.public_key, self._evidence.identity
         unchecked: list[str] = []

@@ -98,7 +98,7 @@ def _attempt(kind: str, authority: str, *, default: int | None) -> ProxyAttempt:
 
 
 def _port(digits: str | None, default: int | None) -> int:
-    """Return the port, or 0 if it is invalid: it is then refused as a port."""
+    """Return the port, or 0 if it is invalid. Port 0 is refused later."""
     if digits is None and default is not None:
         return default
     usable = digits and len(digits) <= _MAX_PORT_LENGTH and not digits.startswith("0")

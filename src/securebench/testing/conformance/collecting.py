@@ -190,7 +190,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def uncollectable_directories_are_rejected(bench: Bench) -> None:
-    """Only a directory of the image can be collected, without mounts on it, and from a writable root."""
+    """A directory can be collected only if the image has it, nothing is mounted on it, and the root is writable."""
     path = _library(bench)
     refused = partial(_require_no_sandbox, bench)
     for other in ("/tmp", "relative", f"{path}/", f"{path}/../email", "/no/such", f"{path}/message.py", "/proc"):  # noqa: S108 - refused

@@ -58,7 +58,7 @@ class WorkspaceJob:
     limits: Limits = LIMITS
 
     def judge(self, driver: SandboxDriver, root: Path, tree: Tree) -> VerificationResult:
-        """Seal ``tree`` as an agent's workspace, and return the verdict on it. ``root`` is a directory of its own."""
+        """Seal ``tree`` as an agent's workspace, and return the verdict on it. ``root`` is an unused directory."""
         return self.judge_sealed(driver, root, sealed(root, tree))
 
     def judge_sealed(self, driver: SandboxDriver, root: Path, candidate: CandidateArtifact) -> VerificationResult:

@@ -17,7 +17,7 @@ FILLERS: Final = _words(
     """the a an it it's its is was are were be that that's this so thus hence therefore i we my answer think believe
     would in at of on to by for from there result solution conclusion"""
 )
-"""Filler beside any answer."""
+"""Words that may accompany any answer without changing it."""
 
 FUNCTION_WORDS: Final = FILLERS | _words(
     """he she they you him her them me us his our your their who whom what which when where why how there here these

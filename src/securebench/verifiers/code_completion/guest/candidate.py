@@ -242,7 +242,7 @@ class CandidatePeer(Peer):
         return kind if kind.__module__ == MODULE else super().error_class(kind)
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return an object of the candidate, or a function that calls one of the tests."""
+        """Return the object of the candidate that ``tag`` names, or a function that calls a function of the tests."""
         if tag[0] == "member":
             kind = self.exported(tag[1])
             return kind(tag[3]) if tag[2] is None else kind[tag[2]]
