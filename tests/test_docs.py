@@ -311,7 +311,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_restriction_is_described() -> None:
     """The page on records names what drivers enforce, in the words of their messages."""
-    section = _section(_text(REFERENCE / "records.md"), "What held a sandbox") or ""
+    section = _section(_text(REFERENCE / "records.md"), "What a driver enforced") or ""
     rows = re.findall(r"^\| `([a-z-]+)` \| ([^:|]+?)(?::[^|]*)? \|$", section, re.MULTILINE)
     assert dict(rows) == dict(ENFORCEABLE)
 

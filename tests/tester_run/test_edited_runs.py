@@ -201,7 +201,7 @@ EDITS: Final = [
     edit("7 settings", partial(provenance, run="0" * 64), "record-foreign", f"{JOURNAL}:4", "'provenance.run'"),
     Edit("8 task", another_task, "journal-damaged", f"{JOURNAL}:7", "'pack/new' has no trial",
          ("record-foreign", f"{JOURNAL}:7", "the pack has no task 'pack/new'")),
-    edit("9 family", lambda record: record.update(task_type="multiple_choice"), *ITSELF, "the task's family"),
+    edit("9 family", lambda record: record.update(task_type="multiple_choice"), *ITSELF, "belongs to another family"),
     edit("10 pending", pending, *ITSELF, "contradicts 'provenance.verifier'"),
     edit("10 no verifier", pending_without_verifier, *AFTER, resumed="impossible for family 'short_answer'"),
     edit("11 error", error, *AFTER),
@@ -301,7 +301,7 @@ def test_a_header_that_is_written_otherwise_is_refused(root: Path) -> None:
     """Bytes that mean the same are not the same bytes: a signature is over them."""
     path = root / "results" / HEADER
     path.write_text(path.read_text().rstrip())
-    with pytest.raises(ConfigError, match="way in which SecureBench writes it"):
+    with pytest.raises(ConfigError, match="formatted as SecureBench writes it"):
         read_run(root / "results")
 
 

@@ -155,6 +155,6 @@ def _verdict(report: RunReport) -> str:
     if report.signed_by:
         return f"The run is complete and unchanged, and signed by {report.signed_by}."
     return (
-        "All files agree with each other. The run was not checked against a signature: anyone who had the directory"
-        " could have rewritten it with different verdicts."
+        "All files agree with each other. Without a signature this does not show who made the run: anyone who had the"
+        " directory could have rewritten it with different verdicts."
     )
