@@ -27,7 +27,7 @@ import pytest
 
 from leftovers import container_traces, host_traces, remove_images
 from securebench.errors import EngineError
-from turns import Turns, longest_files_first
+from turns import Scheduling, Turns, put_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -95,20 +95,24 @@ def _driver_names(config: pytest.Config) -> tuple[str, ...]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several workers share the tests, start with what takes long."""
+    """Where several workers share the tests, put them in an order that keeps all workers busy."""
     if _workers_directory(config) is not None:
-        longest_files_first(items)
+        put_in_order(items)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside the test's time limit: waiting is no part of it
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Run a test that is marked ``alone`` while no other worker runs one."""
+    """Run a test that is marked ``alone`` or ``sandboxes_alone`` while no other worker runs what it excludes."""
     place = _workers_directory(item.config)
     if place is None:
         return (yield)
-    alone, next_alone = (each is not None and each.get_closest_marker("alone") is not None for each in (item, nextitem))
-    with _turns(place).turn(alone=alone, next_alone=next_alone):
+    with _turns(place).turn(item, nextitem):
         return (yield)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Choose which worker runs a test."""
+    return Scheduling(config, log)
 
 
 @cache

@@ -1,18 +1,27 @@
-"""Which tests run at the same time, where several workers of pytest-xdist share the machine.
+"""Which tests run at the same time, and in which order, where several workers of pytest-xdist share the machine.
 
-Each test takes its turn: most run beside others, and one that is marked ``alone`` while no other does. The locks belong
-to the process (fcntl's, not flock's), so a child that outlives its test holds none of them.
+Each test takes its turn: most run beside others, one that is marked ``sandboxes_alone`` runs while no other test uses
+sandboxes, and one that is marked ``alone`` while no other test runs. The locks belong to the process (fcntl's, not
+flock's), so a child that outlives its test holds none of them.
+
+One worker has all files with such tests, and begins with them. Meanwhile, the others run tests without sandboxes.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pytest
 
@@ -20,40 +29,108 @@ _SECONDS = {"slow": 20.0, "engine": 1.5, "agents": 1.5, "oci": 0.5}
 """About how long a test with a marker runs: only good enough to put files in order."""
 _SECONDS_WITHOUT_A_SANDBOX = 0.03
 
+_WITH_SANDBOXES: Final = ("engine", "agents", "oci")
+_MARK_IN_A_FILE: Final = re.compile(r"mark\.(sandboxes_)?alone\b")
+
+
+class _Kind(Enum):
+    """What may run beside a test."""
+
+    PLAIN = "everything"
+    WITH_SANDBOXES = "everything with or without sandboxes"
+    SANDBOXES_ALONE = "only tests without sandboxes"
+    ALONE = "nothing"
+
+
+def _kind(item: pytest.Item | None) -> _Kind | None:
+    if item is None:
+        return None
+    names = {marker.name for marker in item.iter_markers()}
+    if "alone" in names:
+        return _Kind.ALONE
+    if "sandboxes_alone" in names:
+        return _Kind.SANDBOXES_ALONE
+    return _Kind.PLAIN if names.isdisjoint(_WITH_SANDBOXES) else _Kind.WITH_SANDBOXES
+
+
+class _Room:
+    """A lock that one test holds exclusively, or many share.
+
+    The gate is held while waiting, so that a test that wants to be alone is not overtaken for ever.
+    """
+
+    def __init__(self, place: Path, name: str) -> None:
+        self._gate, self._room = (
+            os.open(place / file, os.O_RDWR | os.O_CREAT) for file in (f"{name}-gate.lock", f"{name}.lock")
+        )
+
+    def enter(self, *, alone: bool) -> None:
+        fcntl.lockf(self._gate, fcntl.LOCK_EX)
+        fcntl.lockf(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.lockf(self._gate, fcntl.LOCK_UN)
+
+    def leave(self) -> None:
+        fcntl.lockf(self._room, fcntl.LOCK_UN)
+
 
 class Turns:
     """The turns of one worker. ``place`` is a directory that all workers of this run share."""
 
     def __init__(self, place: Path) -> None:
-        self._gate, self._room = (place / "gate.lock").open("a+"), (place / "room.lock").open("a+")
+        self._machine, self._sandboxes = _Room(place, "machine"), _Room(place, "sandboxes")
         self._is_kept = False
 
     @contextmanager
-    def turn(self, *, alone: bool, next_alone: bool) -> Iterator[None]:
+    def turn(self, item: pytest.Item, next_item: pytest.Item | None) -> Iterator[None]:
         """Wait until a test may run, and let no test start that would disturb it.
 
-        The gate is held while waiting, so that a test that wants to be alone is not overtaken for ever. Whoever waits
-        for it waits for the longest of the other tests, so a test that is ``alone`` leaves its turn to the next such
-        test of the same worker.
+        A test that must be alone waits for the longest of the others, so it leaves its turn to the next test of this
+        worker if that is one of the same kind.
         """
+        kind = _kind(item)
         if not self._is_kept:
-            fcntl.lockf(self._gate, fcntl.LOCK_EX)
-            fcntl.lockf(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            fcntl.lockf(self._gate, fcntl.LOCK_UN)
-        self._is_kept = alone and next_alone
+            self._machine.enter(alone=kind is _Kind.ALONE)
+            if kind in {_Kind.WITH_SANDBOXES, _Kind.SANDBOXES_ALONE}:
+                self._sandboxes.enter(alone=kind is _Kind.SANDBOXES_ALONE)
+        self._is_kept = kind in {_Kind.ALONE, _Kind.SANDBOXES_ALONE} and kind is _kind(next_item)
         try:
             yield
         finally:
             if not self._is_kept:
-                fcntl.lockf(self._room, fcntl.LOCK_UN)
+                self._sandboxes.leave()
+                self._machine.leave()
 
 
-def longest_files_first(items: list[pytest.Item]) -> None:
-    """Sort tests by file, so that no worker starts a long file when the others have nothing left to do."""
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives the tests of a file to one worker, and so all tests of files with a test that must be alone."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "alone" if _has_alone(Path(self.config.rootpath, file)) else file
+
+
+@cache
+def _has_alone(path: Path) -> bool:
+    return _MARK_IN_A_FILE.search(path.read_text(encoding="utf-8")) is not None
+
+
+def put_in_order(items: list[pytest.Item]) -> None:
+    """Sort tests by file: first those that must be alone, then tests without sandboxes, then the others.
+
+    The longest files come first in each part, so that no worker starts one when the others have nothing left to do.
+    """
     seconds: dict[Path, float] = {}
+    kinds: dict[Path, set[_Kind | None]] = {}
     for item in items:
         seconds[item.path] = seconds.get(item.path, 0) + _expected_seconds(item)
-    items.sort(key=lambda item: -seconds[item.path])
+        kinds.setdefault(item.path, set()).add(_kind(item))
+
+    def part(path: Path) -> int:
+        if _has_alone(path):
+            return 0 if _Kind.ALONE in kinds[path] else 1
+        return 2 if kinds[path] == {_Kind.PLAIN} else 3
+
+    items.sort(key=lambda item: (part(item.path), -seconds[item.path], str(item.path)))
 
 
 def _expected_seconds(item: pytest.Item) -> float:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.docker.driver import DockerDriver
     from securebench.tester_run import TesterRunSummary
 
-pytestmark = [pytest.mark.alone, pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.sandboxes_alone, pytest.mark.engine, pytest.mark.slow]
 _DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 
 

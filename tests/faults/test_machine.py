@@ -139,7 +139,7 @@ def clean(oci_driver: OciDriver, tmp_path_factory: pytest.TempPathFactory) -> li
     return anonymous(one.root)
 
 
-@pytest.mark.alone
+@pytest.mark.sandboxes_alone
 @pytest.mark.oci
 @pytest.mark.slow
 @pytest.mark.parametrize("files", [14, *(pytest.param(n, marks=pytest.mark.long) for n in range(8, 60, 4))])
@@ -150,7 +150,7 @@ def test_open_files_run_out(tmp_path: Path, oci_driver: OciDriver, clean: list[d
     one.require_true(clean, {0, 1, 3})
 
 
-@pytest.mark.alone
+@pytest.mark.sandboxes_alone
 @pytest.mark.oci
 @pytest.mark.slow
 @needs_memory_groups

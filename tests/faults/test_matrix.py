@@ -16,7 +16,7 @@ from securebench.faults import FaultPoint
 if TYPE_CHECKING:
     from faults.matrix import Scenario
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.sandboxes_alone
 
 SAMPLE = [
     ("run", Fault("file.sync", "candidates.jsonl", 2, "kill")),

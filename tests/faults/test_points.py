@@ -36,7 +36,7 @@ def test_a_hook_sees_points_until_it_is_removed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.sandboxes_alone
 @pytest.mark.oci
 @pytest.mark.engine
 def test_every_point_is_passed(on_oci: dict[str, Scenario], on_docker: Scenario, repository_images: None) -> None:

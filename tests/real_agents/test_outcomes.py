@@ -34,6 +34,10 @@ in_families = pytest.mark.parametrize(
 )
 
 
+with_codex = pytest.mark.parametrize("program", ["codex", pytest.param("claude_code", marks=pytest.mark.long)])
+"""For tests of what the relay and the run do. Claude Code takes three times as long."""
+
+
 @pytest.fixture(autouse=True)
 def _once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a provider's trouble be final at once: the programs themselves have asked again often enough."""
@@ -64,7 +68,7 @@ def test_no_family_is_passed_by_a_refusal(
     assert {record["producer_metadata"]["outcome"] for record in done.records} <= {"gave_up", "worked", "refused"}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@with_codex
 @in_families
 def test_an_agent_out_of_time_has_failed(
     program: str, families: tuple[str, ...], driver: SandboxDriver, tmp_path: Path
@@ -92,7 +96,7 @@ def test_a_program_that_is_killed_has_crashed(
 
 @pytest.mark.oci
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("program", PROGRAMS)
+@with_codex
 @pytest.mark.parametrize(
     ("fault", "code"),
     [(Fail(401, echo_key=True), "provider-refused"), (Fail(529), "provider-failed")],
@@ -125,7 +129,7 @@ def test_a_key_that_is_refused_ends_a_run_before_it_begins(program: str, oci_dri
 
 @pytest.mark.oci
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("program", PROGRAMS)
+@with_codex
 @pytest.mark.parametrize(
     ("fault", "code"),
     [(Fail(429), "provider-rate-limited"), (Fail(400), "provider-rejected"), (Cut(300), "provider-failed")],
@@ -144,7 +148,7 @@ def test_each_trouble_has_its_code(
 
 @pytest.mark.oci
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("program", PROGRAMS)
+@with_codex
 @in_families
 def test_a_provider_that_comes_back_is_waited_for(
     program: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path

@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark
     ("program", "pack"),
     [
         ("codex", CODE),
-        ("codex", REPOSITORY),
-        ("claude_code", TEXT),
         ("claude_code", TERMINAL),
+        pytest.param("codex", REPOSITORY, marks=pytest.mark.long),
+        pytest.param("claude_code", TEXT, marks=pytest.mark.long),
         pytest.param("codex", TEXT, marks=pytest.mark.long),
         pytest.param("codex", TERMINAL, marks=pytest.mark.long),
         pytest.param("claude_code", CODE, marks=pytest.mark.long),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.docker.driver import DockerDriver
 
 
-@pytest.mark.alone
+@pytest.mark.sandboxes_alone
 @pytest.mark.engine
 def test_the_engine_goes_away(tmp_path: Path, docker_driver: DockerDriver) -> None:
     """An engine that stops half-way costs no verdict: the run ends with 3, says why, and resumes (L08)."""

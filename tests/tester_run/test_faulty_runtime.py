@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.oci import OciDriver
 
-pytestmark = [pytest.mark.alone, pytest.mark.oci, *needs_faulty_runtime]
+pytestmark = [pytest.mark.sandboxes_alone, pytest.mark.oci, *needs_faulty_runtime]
 AGENT = """\
 import json, os
 task = json.load(open(os.environ["SECUREBENCH_TASK_FILE"]))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("_with_ports")]
+pytestmark = [pytest.mark.sandboxes_alone, pytest.mark.usefixtures("_with_ports")]
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:

@@ -113,7 +113,12 @@ def test_killed_with_several_trials(tmp_path: Path, point: str, number: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("point", "number"), [("fsync", n) for n in range(1, 12)] + [("replace", n) for n in range(1, 4)]
+    ("point", "number"),
+    [
+        *(("fsync", number) for number in range(1, 12, 2)),
+        *(pytest.param("fsync", number, marks=pytest.mark.long) for number in range(2, 12, 2)),
+        *(("replace", number) for number in range(1, 4)),
+    ],
 )
 def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], point: str, number: int) -> None:
     """A resumption that dies while it sets errors aside loses and doubles nothing either (L01, L06)."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.oci import OciDriver
 
-pytestmark = [pytest.mark.alone, pytest.mark.oci]
+pytestmark = [pytest.mark.sandboxes_alone, pytest.mark.oci]
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
 

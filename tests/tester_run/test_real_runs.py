@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import SandboxDriver
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.sandboxes_alone
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ def images() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.alone
+@pytest.mark.sandboxes_alone
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.long)])
