@@ -145,9 +145,9 @@ class RecordFiles:
 
         Only the journal can have one: ``superseded.jsonl`` is replaced at once.
         """
-        last = -1
+        last, path = -1, str(self._shown / name)
         for number, data in numbered_lines(file, MAX_LINE):
-            location = SourceLocation(str(self._shown / name), number)
+            location = SourceLocation(path, number)
             try:
                 record = parse_recorded_task(data)
             except (ValueError, TypeError, RecursionError) as error:

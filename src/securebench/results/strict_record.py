@@ -218,7 +218,7 @@ def _verifier_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
         yield "'provenance.verifier' belongs to another family"
     metadata, reason = record.get("verifier_metadata"), record.get("failure_reason")
     told = metadata.get("reason", reason) if isinstance(metadata, dict) else reason
-    if status in _SCORED and (told is None or told in [*FailureReason]) and told != reason:
+    if told != reason and status in _SCORED and (told is None or told in [*FailureReason]):
         yield f"the verifier's reason {told!r} contradicts the status {status.value!r}"
 
 
