@@ -92,7 +92,7 @@ docs/tutorial/first-benchmark.md 4
 
 src/securebench/harnesses 1
 
-src/securebench/verifiers 10
+src/securebench/verifiers 5
 """
 """A package or page, and how many findings it may have.
 

@@ -44,7 +44,7 @@ def compile_benchmark_pack(pack: BenchmarkPack) -> tuple[SecureBenchTask, ...]:
 
 
 def pack_warnings(pack: BenchmarkPack) -> list[Problem]:
-    """Return what may go wrong with tasks of a pack that is right, at most ``MAX_PROBLEMS``."""
+    """Return warnings about the tasks of a valid pack, at most ``MAX_PROBLEMS``."""
     problems = Problems()
     for row in pack.rows:
         found = FAMILIES[row.family].warnings(dict(row.input), dict(row.eval), row.environment)
@@ -81,7 +81,7 @@ def _resources(row: BenchmarkRow) -> Iterator[Resource]:
 
 
 def _duplicates(row: BenchmarkRow) -> list[Fault]:
-    """Refuse a name that is used twice: the lane of one would decide over the other."""
+    """Refuse a name that is used twice: it would be unclear whose lane applies."""
     taken = {*row.input, *([ASSETS] if row.assets else [])}
     places = [("eval", name) for name in row.eval if name in taken]
     places += [("input", name) for name in row.input if name == ASSETS and row.assets]

@@ -98,7 +98,7 @@ class NpmRegistry:
     def archive(self, package: str, release: PackageRelease) -> Iterator[Download]:
         """Give the archive of an exact version, to be iterated over once.
 
-        Iteration raises :class:`InfrastructureError` (``agent-integrity``) at its end if the archive is another.
+        Iteration raises :class:`InfrastructureError` (``agent-integrity``) at its end if the archive has another hash.
         """
         name = package.rpartition("/")[2]
         with self._explained(f"{package} {release.version}"):

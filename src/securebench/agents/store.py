@@ -108,10 +108,10 @@ class AgentStore:
         return program
 
     def install_file(self, path: Path, name: str = "", on_progress: OnProgress | None = None) -> AgentProgram:
-        """Install the archive of a package that is on this machine, and return the program: that ``name``, if given.
+        """Install a package from an archive file, and return the program. It must be ``name``, if given.
 
-        One of a pinned version must be the one that is pinned. Raises :class:`ConfigError` (``file-missing`` and the
-        like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
+        An archive of the pinned version must have the pinned hash. Raises :class:`ConfigError`
+        (``file-missing`` and the like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
         """
         on_progress = on_progress or _quiet
         with open_regular(path, "archive", follow=True) as file, self._incoming() as incoming:
@@ -142,7 +142,7 @@ class AgentStore:
         return tuple(installed for _, installed in sorted(found, key=lambda pair: pair[0]))
 
     def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[ProgramKey, ...]:
-        """Remove a program, of all versions and platforms unless one is named, and return what that was.
+        """Remove a program, for all versions and platforms unless one is named. Return what was removed.
 
         Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version`` if there is none) and
         :class:`InfrastructureError` (``agent-in-use``).

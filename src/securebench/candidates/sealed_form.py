@@ -70,7 +70,7 @@ def require_sealed_form(kind: CandidateKind, digest: str, file: IO[bytes]) -> No
 
 
 def altered(problem: str) -> ConfigError:
-    """Return the error for a sealed candidate that no run of SecureBench left like this."""
+    """Return the error for a sealed candidate that no run of SecureBench would have written."""
     return ConfigError(
         f"the sealed candidate was altered: {problem}",
         code="candidate-altered",

@@ -37,7 +37,7 @@ CANDIDATES = "candidates"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 UNFINISHED = ".sealing-"
-"""How the name of a file begins that a killed run left."""
+"""The prefix of temporary files, which a killed run may leave."""
 
 
 class CandidateStore:

@@ -40,7 +40,7 @@ class _TakesFiles:
 TAKES_FILES: Final = _TakesFiles()
 
 TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
-"""Like the above, for a field of arbitrary data: only an object with ``path`` and a ``mount`` in its lane counts."""
+"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with ``path`` and a ``mount`` in its lane counts."""
 
 
 @dataclass(frozen=True, slots=True)

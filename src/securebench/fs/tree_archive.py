@@ -66,11 +66,11 @@ def _file(path: bytes, entry: TreeEntry, owner: Owner) -> Iterator[bytes]:
 
 
 def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits | None = None) -> None:
-    """Replace what ``directory`` holds by an archive in which it has any one name. Its owner owns everything.
+    """Replace the content of ``directory`` with that of an archive, whose top directory may have any name.
 
-    The content is hostile. Links stay links, set-id bits are dropped, a FIFO or device becomes a FIFO, so that the next
-    reader of the directory refuses it as it would have refused the original. The same is done with a tree above
-    ``limits``: it is not written whole, and a file that exceeds them is left in it.
+    The owner of ``directory`` owns everything. The content is hostile: links stay links, set-id bits are dropped, and a
+    FIFO or device becomes a FIFO, so that the next reader refuses it as it would have refused the original. A tree
+    above ``limits`` is also written so that the next reader refuses it: incompletely, with a file that exceeds them.
 
     Raises :class:`ImageError` (``image-malformed``) for an archive that no driver makes, and ``OSError``.
     """

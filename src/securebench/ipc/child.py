@@ -32,7 +32,7 @@ _SEND_SECONDS: Final = 30
 """How long sending a frame may wait for a child that has stopped reading."""
 
 _EXIT_SECONDS: Final = 5.0
-"""How long a child that has closed its channel may take to exit."""
+"""Seconds for a child to exit after it has closed its channel."""
 
 _STDERR_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096

@@ -53,7 +53,7 @@ class Tally:
     """The digests of the candidates of all records."""
 
     def counts(self, planned: int) -> dict[str, int]:
-        """Return the counts of a run of so many trials."""
+        """Return the counts of a run with this many trials."""
         statuses = {status.value: self.statuses[status.value] for status in VerificationStatus}
         return {**statuses, "not_run": planned - self.statuses.total(), "superseded": self.superseded}
 

@@ -1,4 +1,4 @@
-"""Servers on loopback that stand for the world outside of sandboxes, and forwarded ports into a gateway."""
+"""Servers on loopback that stand in for the Internet, and forwarded ports into a gateway."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 SECONDS = 10.0
-"""How long a test waits for what should come at once."""
+"""Seconds that a test waits for data that should arrive at once."""
 
 HOST = "api.example.test"
 
 
 def echo(connection: socket.socket) -> None:
-    """Send back what comes, until the other end has ended."""
+    """Send back all received data, until the peer closes its side."""
     while data := connection.recv(65536):
         connection.sendall(data)
 
 
 def hello_world(connection: socket.socket) -> None:
-    """Answer each request of HTTP with the head that came, as text."""
+    """Answer each HTTP request with the head of the request, as text."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         head += connection.recv(65536) or b"\r\n\r\n"
@@ -48,7 +48,7 @@ def hello_world(connection: socket.socket) -> None:
 
 
 class LoopbackServer:
-    """A server of TCP on 127.0.0.1, or of TLS with ``context``: each connection is handled on a thread of its own."""
+    """A TCP server on 127.0.0.1, or a TLS server with ``context``. It handles each connection on its own thread."""
 
     def __init__(self, handle: Callable[[socket.socket], None], context: ssl.SSLContext | None = None) -> None:
         self._handle = handle
@@ -59,7 +59,7 @@ class LoopbackServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -81,7 +81,7 @@ class LoopbackServer:
 
 
 def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the context of a server with a new certificate for ``names``, and of a client that trusts only it."""
+    """Return the TLS context of a server with a new certificate for ``names``, and that of a client that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0] if names else "localhost")])
     now = dt.datetime.now(dt.UTC)
@@ -111,7 +111,7 @@ def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @dataclass
 class EgressWorld:
-    """A gateway, what it logged, a TLS server behind port 443 and a plain one behind port 80 of every name."""
+    """A gateway, its log, and the servers of every name: with TLS behind port 443, without it behind port 80."""
 
     gateway: Gateway
     log: list[Mapping[str, JsonValue]]
@@ -120,7 +120,7 @@ class EgressWorld:
     trust: ssl.SSLContext
 
     def decisions(self, lines: int = 1, task_id: str = "task") -> list[tuple[JsonValue, JsonValue]]:
-        """Return the decisions for a task and their reasons, after waiting for so many: they follow the answers."""
+        """Wait for this many decisions for a task, which are logged after the answers, and return them with reasons."""
         deadline = time.monotonic() + SECONDS
         while True:
             found = [(line["decision"], line["reason"]) for line in tuple(self.log) if line["task_id"] == task_id]
@@ -158,7 +158,7 @@ def world(
 
 
 def port_of(session: EgressSession, index: int = 0) -> int:
-    """Serve a forwarded port of ``session`` on a port of this machine, and return that."""
+    """Serve a forwarded port of ``session`` on a port of this machine, and return its number."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]
     session.forwarded_ports[index].serve(listener)
@@ -166,14 +166,14 @@ def port_of(session: EgressSession, index: int = 0) -> int:
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """Send ``request`` to a proxy, and return all that it answers until it closes."""
+    """Send ``request`` to a proxy, and return everything that it sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
         connection.sendall(request)
         return read_all(connection)
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Return what comes until the end, or a reset."""
+    """Return all data until the end of the connection, or a reset."""
     pieces = []
     with suppress(ConnectionError, ssl.SSLError):
         while piece := connection.recv(65536):

@@ -40,7 +40,7 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
         FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }
 )
-"""Constants: a message never contains a part of the candidate or of a hidden value."""
+"""These are constants, because a message must not contain a part of the candidate or of a hidden value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ def test_a_right_fix_passes_by_its_tests_and_a_wrong_one_fails(
 def test_a_task_that_names_no_tests_requires_all_of_them(
     oci_driver: SandboxDriver, project: str, tmp_path: Path
 ) -> None:
-    """The tests that there are without the change are those that must pass."""
+    """The tests that exist without the change are those that must pass."""
     assert job(project, expect={}).judge(oci_driver, tmp_path / "fix", FIX).reason is None
     wrong = {"shop/prices.py": WRONG}
     assert job(project, expect={}).judge(oci_driver, tmp_path / "wrong", wrong).reason is FailureReason.TESTS_FAILED

@@ -203,7 +203,7 @@ class ProviderHarness(Harness):
             "provider_tools": self.config.provider_tools if relayed else True,
             "assurance": "the key is outside the sandbox; a relay bounds and sees all requests"
             if relayed
-            else "lower: the key is in the sandbox, nothing bounds requests, and outcomes are as the agent tells them",
+            else "lower: the key is in the sandbox, nothing bounds requests, and the agent reports its own outcomes",
         }
 
     def _program(self, view: AgentView) -> AgentProgram:

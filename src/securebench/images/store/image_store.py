@@ -135,7 +135,7 @@ class ImageStore:
         return self._catalogue.consistently(look)
 
     def lease(self, image_id: str) -> TreeLease:
-        """Return the image's tree, unpacked on first use, and the caller closes it.
+        """Return a lease of the image's tree, which is unpacked on first use. The caller closes it.
 
         Raises :class:`ImageError` (``image-unavailable``, ``image-malformed``, ``image-too-large``,
         ``image-blob-mismatch``).

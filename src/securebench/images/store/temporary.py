@@ -104,7 +104,7 @@ class Trash:
 def _new_directory(places: TemporaryDirectories) -> tuple[Path, int]:
     """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
 
-    Nobody looks for abandoned directories without that lock, so none is seen between its creation and its locking.
+    Abandoned directories are searched only with that lock, so none is found between its creation and its locking.
     """
     directory = places.work / secrets.token_hex(8)
     directory.mkdir(mode=0o700)

@@ -21,7 +21,7 @@ IGNORE_FILE: Final = ".dockerignore"
 _UNSURE: Final = frozenset("[]\\")
 
 OURS: Final = "securebench/python:"
-"""This project's base image. Built from Debian's packages, it has ``python3`` and neither of the following."""
+"""SecureBench's base image. It has ``python3``, but not the programs below."""
 
 _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
@@ -71,7 +71,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str]) -> list[str]:
-    """Return what the report says of programs that the task uses and the image in place of its base lacks."""
+    """Return the report's lines on programs that the task uses but the image that replaces its base lacks."""
     stand_in = next((base_images[base] for base in facts.bases[-1:] if base in base_images), "")
     if not stand_in.startswith(OURS):
         return []

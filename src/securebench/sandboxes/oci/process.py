@@ -37,7 +37,7 @@ _NOT_EXECUTABLE = 126
 _SIGKILLED = 137
 
 _EXIT_NOTICE_SECONDS = 10.0
-"""How long a sandbox's runtime may take to notice that it exited, after another runtime lost a command in it."""
+"""Seconds for the runtime of a sandbox to notice its exit, after another runtime lost a command in it."""
 
 _HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
 """Messages of crun and runc for a command in a container whose first process has just exited.

@@ -12,7 +12,7 @@ from securebench.errors import FailureReason as Why
 
 @dataclass(frozen=True)
 class CodeCheat:
-    """A candidate, the catalogue entry that it plays, and the reasons for which it may fail."""
+    """A candidate, its entry in the catalogue, and the reasons for which it may fail."""
 
     entry: str
     name: str
@@ -49,7 +49,7 @@ def raw(kind, body):
             while frame: frame = frame[os.write(fd, frame):]
         except OSError: pass
 """
-"""Writes a frame of its own making on every descriptor that might be the channel."""
+"""Writes a forged frame to every descriptor that might be the channel."""
 
 _EQUAL = """
 class Equal:

@@ -1,4 +1,4 @@
-"""Patches that no repository should be given. Each must be refused, or violate the policy on paths."""
+"""Malicious patches. Each must be refused, or violate the policy on paths."""
 
 from __future__ import annotations
 

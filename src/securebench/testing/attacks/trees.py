@@ -138,7 +138,7 @@ def set_group_id_file(root: Path) -> None:
 
 @_trap("H07", TOO_LARGE)
 def sparse_files(root: Path) -> None:
-    """Make files that weigh nothing on the disk, and gigabytes when they are read."""
+    """Make files that use no disk space, but have gigabytes of content."""
     for number in range(3):
         with (root / f"sparse-{number}").open("wb") as file:
             file.truncate(900 * 1024 * 1024)
@@ -146,14 +146,14 @@ def sparse_files(root: Path) -> None:
 
 @_trap("H08", TOO_LARGE)
 def many_files(root: Path) -> None:
-    """Make more files than anybody needs."""
+    """Make more files than a candidate may have."""
     for number in range(50_001):
         os.close(os.open(root / str(number), os.O_CREAT | os.O_WRONLY))
 
 
 @_trap("H08", UNSAFE)
 def deep_tree(root: Path) -> None:
-    """Nest directories deeper than a recursion may go, and than a path may be long."""
+    """Nest directories beyond the recursion limit and the maximum length of a path."""
     here = Path.cwd()
     os.chdir(root)
     for _ in range(3000):
@@ -164,14 +164,14 @@ def deep_tree(root: Path) -> None:
 
 @_trap("H08", SEALED)
 def long_names(root: Path) -> None:
-    """Make names as long as they may be."""
+    """Make names of the maximum length."""
     (root / ("n" * 255)).mkdir()
     (root / ("n" * 255) / ("m" * 255)).write_text("content")
 
 
 @_trap("H09", SEALED)
 def odd_names(root: Path) -> None:
-    """Use names that a shell, a terminal, a decoder or another file system stumbles over."""
+    """Use names that a shell, a terminal, a decoder or another file system may handle wrongly."""
     for name in ODD_NAMES:
         Path(os.fsdecode(os.fsencode(root) + b"/" + name)).write_bytes(b"content of " + name)
 
@@ -220,7 +220,7 @@ def locked_workspace(root: Path) -> None:
 
 @_trap("H11", SEALED)
 def unwritable_directory(root: Path) -> None:
-    """Make a directory from which its owner may remove nothing."""
+    """Make a directory from which its owner cannot remove anything."""
     (root / "fixed").mkdir()
     (root / "fixed/file").write_text("content")
     (root / "fixed").chmod(0o555)
@@ -228,7 +228,7 @@ def unwritable_directory(root: Path) -> None:
 
 @_trap("H11", SEALED)
 def odd_times(root: Path) -> None:
-    """Date files before the epoch, and after the end of what an archive has digits for."""
+    """Give files times before the epoch, and after the latest time that an archive can express."""
     for name, seconds in (("before", -(2**31)), ("after", 2**33 + 1), ("last", 2**34 - 2)):
         (root / name).write_text("content")
         os.utime(root / name, (seconds, seconds))
@@ -236,7 +236,7 @@ def odd_times(root: Path) -> None:
 
 @_trap("H17", SEALED)
 def attributes(root: Path) -> None:
-    """Give files attributes that an overlay, a capability or an archive is said to have."""
+    """Give files extended attributes that overlays interpret."""
     (root / "directory").mkdir()
     (root / "file").write_text("content")
     for path in (root / "directory", root / "file"):
@@ -247,7 +247,7 @@ def attributes(root: Path) -> None:
 
 @_trap("H20", SEALED)
 def deleted_but_open(root: Path) -> None:
-    """Keep a large file open that has no name any more, in a process that stays."""
+    """Keep a deleted large file open, in a process that keeps running."""
     (root / "work").write_text("content")
     with (root / "big").open("wb") as file:
         file.write(bytes(64 * 1024 * 1024))
@@ -279,25 +279,25 @@ def _git(root: Path, config: str = "", attributes: str = "") -> Path:
 
 @_trap("G01", SEALED)
 def git_fsmonitor(root: Path) -> None:
-    """Have git ask a program what changed."""
+    """Make git run a program to find out what changed."""
     _git(root, f'[core]\n\tfsmonitor = "{_PROGRAM}"\n')
 
 
 @_trap("G02", SEALED)
 def git_diff_driver(root: Path) -> None:
-    """Have git show differences by a program."""
+    """Make git run a program to show differences."""
     _git(root, f'[diff]\n\texternal = "{_PROGRAM}"\n[diff "x"]\n\tcommand = "{_PROGRAM}"\n', _ATTRIBUTES)
 
 
 @_trap("G03", SEALED)
 def git_textconv(root: Path) -> None:
-    """Have git make text of files by a program."""
+    """Make git run a program to convert files to text."""
     _git(root, f'[diff "x"]\n\ttextconv = "{_PROGRAM}"\n', _ATTRIBUTES)
 
 
 @_trap("G04", SEALED)
 def git_filters(root: Path) -> None:
-    """Have git read and write files through programs, named where no flag turns them off."""
+    """Make git read and write files through programs, configured where no option disables them."""
     filters = "".join(f'\t{kind} = "{_PROGRAM}"\n' for kind in ("clean", "smudge", "process"))
     git = _git(root, f'[filter "x"]\n{filters}\trequired = true\n', _ATTRIBUTES)
     (git / "info/attributes").write_text(_ATTRIBUTES)
@@ -305,7 +305,7 @@ def git_filters(root: Path) -> None:
 
 @_trap("G06", SEALED)
 def git_included_config(root: Path) -> None:
-    """Lead git to more configuration: by inclusion, by worktree, from outside ``.git``."""
+    """Make git read more configuration: included, of a worktree, and from outside ``.git``."""
     git = _git(root, "[include]\n\tpath = ../more\n[extensions]\n\tworktreeConfig = true\n")
     for path in (root / "more", git / "config.worktree", root / ".gitconfig"):
         path.write_text(f'[core]\n\tfsmonitor = "{_PROGRAM}"\n\tworktree = /etc\n')
@@ -313,7 +313,7 @@ def git_included_config(root: Path) -> None:
 
 @_trap("G06", SEALED)
 def git_elsewhere(root: Path) -> None:
-    """Have the version control data somewhere else."""
+    """Put the version control data somewhere else."""
     real = _git(root, f'[core]\n\tfsmonitor = "{_PROGRAM}"\n\tworktree = /etc\n')
     shutil.copytree(real, root / "real")
     shutil.rmtree(real)
@@ -322,7 +322,7 @@ def git_elsewhere(root: Path) -> None:
 
 @_trap("G07", SEALED)
 def git_hooks(root: Path) -> None:
-    """Have git run hooks, from its own place and from another."""
+    """Make git run hooks, from the usual directory and from another one."""
     git = _git(root, "[core]\n\thooksPath = hooks\n")
     for place in (git / "hooks", root / "hooks"):
         place.mkdir(exist_ok=True)
@@ -343,14 +343,14 @@ def git_nested(root: Path) -> None:
 
 @_trap("G11", SEALED)
 def git_helpers(root: Path) -> None:
-    """Name programs wherever git asks one for help."""
+    """Configure programs for everything that git delegates to helpers."""
     keys = ("core.pager", "core.editor", "core.sshCommand", "credential.helper", "gpg.program", "sequence.editor")
     _git(root, "".join(f'[{key.partition(".")[0]}]\n\t{key.partition(".")[2]} = "{_PROGRAM}"\n' for key in keys))
 
 
 @_trap("G13", SEALED)
 def git_broken(root: Path) -> None:
-    """Break what git reads first."""
+    """Damage the files that git reads first."""
     git = _git(root, "[this is not a configuration\n")
     (git / "index").write_bytes(b"DIRC\xff\xff\xff\xff" + bytes(64))
     (git / "index.lock").write_bytes(b"")
@@ -359,7 +359,7 @@ def git_broken(root: Path) -> None:
 
 @_trap("G15", SEALED)
 def git_objects_of_the_host(root: Path) -> None:
-    """Have objects that are the host's files."""
+    """Use files of the host as git objects."""
     git = _git(root)
     (git / "objects/info/alternates").write_text("/root/.git/objects\n/proc/self/cwd/.git/objects\n")
     (git / "objects/aa").symlink_to("/etc")
@@ -367,7 +367,7 @@ def git_objects_of_the_host(root: Path) -> None:
 
 @_trap("G16", SEALED)
 def other_tools(root: Path) -> None:
-    """Leave what other tools run: Mercurial, Subversion, npm, pip, make, editors."""
+    """Leave files that other tools run: Mercurial, Subversion, npm, pip, make, editors."""
     for name, content in {
         ".hg/hgrc": f"[hooks]\npre-status = {_PROGRAM}\n[extensions]\nx = ./ran.py\n",
         ".svn/hooks/pre-commit": f"#!/bin/sh\n{_PROGRAM}\n",

@@ -1,4 +1,4 @@
-"""Workspaces that cheat. Each would pass in some other grader.
+"""Workspaces that cheat. Each would pass with a less careful grader.
 
 The task is to write a program ``run`` that prints the sum of the numbers on its stdin. The checker starts it.
 """
@@ -166,4 +166,4 @@ CHEATS: Final = (
     ),
     WorkspaceCheat("A01", "nothing", {}),
 )
-"""Each of them prints or plants what some grader takes for success."""
+"""Each of them prints or writes something that a less careful grader accepts as success."""

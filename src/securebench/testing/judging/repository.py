@@ -94,7 +94,7 @@ class RepositoryJob:
     def judge(
         self, driver: SandboxDriver, root: Path, changes: Mapping[str, str | FileVersion | None]
     ) -> VerificationResult:
-        """Return the verdict on ``changes``. ``root`` is a directory of its own."""
+        """Return the verdict on ``changes``. ``root`` is an unused directory."""
         delta = {name.encode("utf-8", "surrogateescape"): _version(version) for name, version in changes.items()}
         store = CandidateStore(root / "candidates")
         candidate = store.seal_patch(delta, render(delta, _EmptyTree()))

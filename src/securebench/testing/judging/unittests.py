@@ -1,4 +1,4 @@
-"""A task on the small repository whose tests are unittest's."""
+"""A task on the small repository whose tests use unittest."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def patch(files: Mapping[str, tuple[str, str]]) -> str:
 
 
 def unittest_job(image: str, **changes: Any) -> RepositoryJob:
-    """Return a task whose tests are unittest's. ``changes`` are fields of :class:`RepositoryJob`."""
+    """Return a task whose tests use unittest. ``changes`` are fields of :class:`RepositoryJob`."""
     given: dict[str, Any] = {
         "command": UNITTEST_COMMANDS[0],
         "test_patch": patch({"tests/test_numbers.py": (OLD_TESTS, UNITTESTS)}),

@@ -46,7 +46,7 @@ def numbered(numbers: Iterable[int], fault: Fault) -> FaultPlan:
 
 
 def at_first(attempts: int, fault: Fault) -> FaultPlan:
-    """Apply the fault to each answer so many times before it succeeds."""
+    """Apply the fault to each answer this many times before it succeeds."""
     return lambda asked: fault if asked.attempt <= attempts else None
 
 

@@ -49,21 +49,21 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """No data for so many seconds, then the answer."""
+    """No data for this many seconds, then the answer."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection ends within the answer, after so many bytes of its body."""
+    """The connection ends within the answer, after this many bytes of its body."""
 
     after_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A pause of so many seconds before each piece of the answer."""
+    """A pause of this many seconds before each piece of the answer."""
 
     seconds_a_piece: float
 
@@ -107,7 +107,7 @@ class ModelAnswer:
 
 
 def answer_at(script: Script, results: int) -> ModelAnswer:
-    """Return the script's answer for a conversation with so many results. After its end, nothing is left to do."""
+    """Return the script's answer for a conversation with this many results. After its end, it says that it is done."""
     answers: list[list[Step]] = [[]]
     for step in script:
         answers[-1].append(step)

@@ -88,7 +88,7 @@ _INDENT: Final = 4
 _QUOTES: Final = '"""'
 _COMMENT: Final = re.compile(r"""(^|  )#[^"']*$""")
 _RETURNS: Final = re.compile(r"(?<=\)) -> [^:()]+:$")
-"""The return type in the first line of a function."""
+"""Matches the return type in the first line of a function."""
 PIPE_BYTES: Final = 65536
 """The capacity of a pipe on Linux. Sending a longer program blocks until its guest has started."""
 

@@ -85,7 +85,7 @@ class Comparisons:
 def catches_unknown_classes(source: str) -> bool:
     """Return whether the tests catch exceptions by a class that may be a value of the candidate.
 
-    A class that the tests import or define is their own, and one by a name that they leave free has been looked at.
+    Classes that the tests import or define are their own. Names that they do not define have been checked already.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     own = {node.name for node in nodes if type(node).__name__ == "ClassDef"}
@@ -98,7 +98,7 @@ def catches_unknown_classes(source: str) -> bool:
 def orders_without_assert(source: str) -> bool:
     """Return whether the tests compare with ``<``, ``>``, ``<=`` or ``>=`` and do more than assert that it holds.
 
-    An assert fails where a comparison is False. A ``not``, a branch or a name for it may turn that round.
+    An assert fails if the comparison is False. A ``not``, a branch or a variable may reverse that.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     asserted = {id(each) for node in nodes for each in _asserted_by(node)}

@@ -1,4 +1,4 @@
-"""The candidate's side: loads the candidate, then does what the tests' side asks, for as long as it is asked.
+"""The candidate's side: loads the candidate, then serves the requests of the tests' side.
 
 Candidate code shares this process and may take it over. All that it gains is the power to answer requests, which it
 has anyway.
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.codec import Exchange
 
 MODULE = "candidate"
-"""The candidate's ``__name__``: not ``__main__``, so that what it does when run as a program stays out."""
+"""The candidate's ``__name__``: not ``__main__``, so that code for running it as a program is skipped."""
 FILE = "<candidate>"
 _ITEMS_SECONDS = 0.01
-"""How long items are fetched ahead of their use: an iterator that searches must not search for what nobody wants."""
+"""Seconds for fetching items before they are used: a slow iterator must not compute items that nobody needs."""
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
@@ -54,7 +54,7 @@ def load(wire: Wire, source: str) -> dict[str, Any]:
 
 
 def end_output() -> None:
-    """Let out what the candidate has printed so far, and mark its end: what it prints later is not kept."""
+    """Flush what the candidate has printed so far, and mark its end. Later output is not kept."""
     try:
         sys.stdout.flush()
         os.write(2, OUTPUT_END)
@@ -149,7 +149,7 @@ class CandidatePeer(Peer):
         return self._loop.run_until_complete(awaitable)
 
     def _do_operate(self, target: int, value: tuple[str, tuple[Any, ...]]) -> tuple[bool, Any]:
-        """Return whether the object's class knows the operator, and what comes of it."""
+        """Return whether the object's class supports the operator, and the result."""
         subject, (name, arguments) = self.exported(target), value
         result = getattr(type(subject), name)(subject, *arguments)
         return (False, None) if result is NotImplemented else (True, result)
@@ -163,7 +163,7 @@ class CandidatePeer(Peer):
         return str.__str__(repr(self.exported(target)) if function == "repr" else str(self.exported(target)))
 
     def _do_exit(self, target: int, error: Exception | None) -> bool:
-        """End a ``with`` block, and return whether its error is dealt with."""
+        """End a ``with`` block, and return whether it suppresses the error."""
         subject = self.exported(target)
         return bool(type(subject).__exit__(subject, type(error) if error else None, error, None))
 
@@ -187,7 +187,7 @@ class CandidatePeer(Peer):
         return found
 
     def _do_member(self, target: int, value: tuple[str, str]) -> Any:
-        """Return an attribute of a member of an enumeration; ``str()`` for its text."""
+        """Return an attribute of a member of an enumeration, or its text (``str()``)."""
         member = self.exported(target)[value[0]]
         return str.__str__(str(member)) if value[1] == "str()" else getattr(member, value[1])
 
@@ -206,7 +206,7 @@ class CandidatePeer(Peer):
     # What crosses of the candidate's own objects.
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-        """Return the kind and the parts of an object or a class of the candidate's."""
+        """Return the kind and the parts of an object or class of the candidate."""
         if id(value) in self._callback_numbers or id(value) in self._lent_numbers:
             return None
         if isinstance(value, Exception):
@@ -231,7 +231,7 @@ class CandidatePeer(Peer):
             self._telling = set()
 
     def export(self, value: Any, _exchange: Exchange, /) -> list[Any]:
-        """Return the tag of an object that stays here: its number and its trait; or of one of the other side."""
+        """Return the tag of an object of this side, with its number and trait, or of one of the other side."""
         for numbers in (self._callback_numbers, self._lent_numbers):
             if id(value) in numbers:
                 return ["yours", numbers[id(value)]]
@@ -286,7 +286,7 @@ def _trait(value: Any) -> str:
 
 
 def main() -> NoReturn:
-    """Be the candidate's side."""
+    """Run the candidate's side."""
     wire = Wire.take_over(silent=False)
     _, source = wire.read()
     namespace = load(wire, source["code"])

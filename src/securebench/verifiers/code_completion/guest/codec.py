@@ -28,37 +28,37 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Ends(Protocol):
-        """What decides about values that are not plain."""
+        """How one side of the channel converts values that are not plain."""
 
         def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-            """Return the kind and the parts of what the other side needs a stand-in for, or ``None``."""
+            """Return kind and parts of a value for which the other side makes a stand-in; ``None`` for other values."""
 
         def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
             """Return a tag for ``value``. Raises :class:`UncrossableError`."""
 
         def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-            """Return the stand-in for what has no parts that must come before it, or ``None``."""
+            """Return a stand-in that can be made before its parts, or ``None`` if the parts must come first."""
 
         def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-            """Return the stand-in for what can only be made of its parts. Raises :class:`MalformedError`."""
+            """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
 
         def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
             """Give a stand-in that :meth:`begin` has made its parts."""
 
         def adopt(self, tag: list[Any]) -> Any:
-            """Return what a tag of the other side stands for. Raises :class:`MalformedError`."""
+            """Return the object that a tag of the other side refers to. Raises :class:`MalformedError`."""
 
         def received_class(self, found: type) -> type:
-            """Return a class of Python's own that the other side has named."""
+            """Return the class to use for a class of Python that the other side has named."""
 
         def not_a_number(self) -> float:
-            """Return the NaN that stands for one of the other side."""
+            """Return the NaN to use for one that the other side has sent."""
 
 
 MAX_DEPTH = 500
 """Containers in containers: no deeper than what Python itself can compare and print."""
 _MAX_TAG_DEPTH = 20
-"""Values of the standard library in each other: packing these does recurse."""
+"""The nesting of values of the standard library, which are packed recursively."""
 MAX_NODES = 1_000_000
 """Values in one message."""
 MAX_CHARACTERS = 16 * 1024 * 1024
@@ -103,7 +103,7 @@ class Exchange:
         return {"value": packed, "heap": self._heap}
 
     def value(self, value: Any) -> Any:
-        """Return what stands for ``value`` in a message. Containers in it go to the heap, each after its parts."""
+        """Return the form of ``value`` in a message. Its containers go to the heap, each after its parts."""
         leaf = self._leaf(value)
         if leaf is not _CONTAINER:
             return leaf
@@ -130,7 +130,7 @@ class Exchange:
         return packed
 
     def _open(self, value: Any, depth: int) -> tuple[int, str, Iterator[Any], list[Any]]:
-        """Give a container its number, and return what is needed to go through its parts."""
+        """Give a container its number, and return what is needed to walk through its parts."""
         if depth > MAX_DEPTH:
             raise TooLargeError("the value is nested too deeply")
         number = self._register(len(self._objects), value)
@@ -222,7 +222,7 @@ class Exchange:
             raise MalformedError(type(error).__name__) from error
 
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
-        """Make what a message describes: first what can be made empty, then what is made of its parts, then fill."""
+        """Make the objects of a message: those that can be empty, then those made from parts. Then fill the former."""
         begun: list[tuple[int, str, list[Any]]] = []
         for number, kind, contents in heap:
             known = self._objects.get(number)
@@ -251,7 +251,7 @@ class Exchange:
             self._register(number, made)
 
     def read_all(self, contents: list[Any]) -> list[Any]:
-        """Return what each of ``contents`` stands for."""
+        """Return the values of ``contents``."""
         return [self.read(part) for part in contents]
 
     def read_description(self, contents: list[Any]) -> list[Any]:
@@ -261,7 +261,7 @@ class Exchange:
         ]
 
     def read(self, packed: Any) -> Any:
-        """Return what ``packed`` stands for."""
+        """Return the value of ``packed``."""
         if type(packed) is not list:
             if type(packed) is dict or (type(packed) is float and packed - packed != 0):
                 raise MalformedError("neither an object nor a bare NaN or infinity is a value")
@@ -276,7 +276,7 @@ class Exchange:
         return self._read_special(tag, packed)
 
     def _read_special(self, tag: str, packed: list[Any]) -> Any:
-        """Return what a tag stands for that the ends decide about, or a value of the standard library."""
+        """Return the object of a tag that the side itself resolves, or a value of the standard library."""
         if tag == "stdlib":
             from securebench.verifiers.code_completion.guest.values import make_stdlib
 

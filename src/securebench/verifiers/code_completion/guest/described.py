@@ -1,4 +1,4 @@
-"""The tests' side: makes stand-ins of what the candidate describes (``shapes.py``), and serves what it is lent."""
+"""The tests' side: makes stand-ins from the candidate's descriptions (``shapes.py``), and serves lent objects."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
 
 
 def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-    """Give a stand-in its data, and an exception of the candidate's own the number to ask for more."""
+    """Give a stand-in its data, and an exception of the candidate the number with which to request more."""
     if kind == "error":
         if type(contents[-1]) is int:
             vars(stand_in)["_securebench_own_number"] = contents[-1]
@@ -77,7 +77,7 @@ def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], excha
 
 
 def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
-    """Return the tag of what stands for something of the candidate's."""
+    """Return the tag of a stand-in."""
     if id(value) in numbers:
         take_anchor(value)
         return ["yours", numbers[id(value)]]
@@ -89,7 +89,7 @@ def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
 def lend(peer: JudgingPeer, value: Any, exchange: Exchange) -> list[Any]:
     """Return the tag of an iterator or object of the tests that stays here. Raises :class:`UncrossableError`.
 
-    An iterator's first items go with it, as most have no more. The rest is asked for: it may have no end.
+    An iterator's first items are sent with it, as most have no more. Others are sent on request: it may be endless.
     """
     kind = type(value)
     trait = "iterator" if hasattr(kind, "__next__") else "object"

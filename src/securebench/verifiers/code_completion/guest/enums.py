@@ -1,4 +1,4 @@
-"""The tests' side: enumerations with the names and values of the candidate's."""
+"""The tests' side: copies of the candidate's enumerations, with the same names and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _member_text(peer: Candidate, number: int) -> Any:
 
 
 def make_enum(peer: Candidate, parts: list[Any]) -> Any:  # noqa: C901 - two classes are defined in it
-    """Return an enumeration with the names and values of the candidate's. Raises :class:`MalformedError`."""
+    """Return a copy of an enumeration of the candidate. Raises :class:`MalformedError`."""
     import enum
 
     number, name, home, mixin, has_text, *members = parts

@@ -24,8 +24,8 @@ def fields_of(subject: Any) -> list[Any]:
 def all_fields_of(subject: Any) -> list[Any]:
     """Return the values of all fields of a dataclass.
 
-    They are those that came with the object, for as long as nothing was asked of the candidate, and those that the
-    tests have made it of for as long as the candidate was not given it. Then it is asked for them.
+    The values that came with the object are used until the next request to the candidate. For an object that the tests
+    have built, their arguments are used until the candidate gets the object. After that, the candidate is asked.
     """
     state = subject_state(subject)
     if state.get("_securebench_is_doubtful"):
@@ -96,9 +96,9 @@ def fields_equal(self: Any, other: Any) -> Any:
 
 
 def _vouch(self: Any, other: Any, *, are_equal: bool = True) -> None:
-    """Check that a comparison was decided by what the tests named when they built one of two objects.
+    """Check that a comparison was decided by fields that the tests named when they built one of two objects.
 
-    A class could leave out of comparisons whatever its objects have wrong. So :class:`UnsupportedError` is raised if
+    A class could exclude from comparisons the fields that are wrong. So :class:`UnsupportedError` is raised if
     objects ``are_equal`` that differ in a field that the tests named, and if an order rests on none of these fields.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
@@ -147,10 +147,10 @@ class DataclassFields:
 
 
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
-    """See whether what the tests have built holds what they built it of.
+    """Check whether an object that the tests have built holds the arguments it was built from.
 
-    If it does, that is its value, whatever its class claims later. If not, it cannot serve as an expected value. And if
-    it is not ``is_new``, it cannot be distinguished from a wrong result: a class may return the same object every time.
+    If it does, these are its value, whatever its class claims later. If not, it cannot serve as an expected value. If
+    it is not ``is_new`` either, it cannot be told from a wrong result: a class may return the same object every time.
     """
     if type(made) is not cls:
         return

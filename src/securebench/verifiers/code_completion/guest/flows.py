@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.remote import Candidate
 
 MAX_ITEMS = 1_000_000
-"""How many items of one iterator of the candidate may be used: an endless one must not be a way to hang the tests."""
+"""The most items of one iterator of the candidate, so that an endless one cannot hang the tests."""
 
 
 def make_flow(peer: Candidate, number: int, trait: str) -> Any:
-    """Return the stand-in for what yields or is awaited; for an unknown trait, of an object."""
+    """Return the stand-in for an iterator or a coroutine, or for an object if the trait is unknown."""
     if trait == "coroutine":
         return _coroutine(peer, number)
     return {"iterator": RemoteIterator, "asyncgen": RemoteAsyncIterator}.get(trait, OpaqueRemote)(peer, number)
@@ -30,7 +30,7 @@ async def _coroutine(peer: Candidate, number: int) -> Any:
 
 
 class RemoteIterator(Remote):
-    """An iterator of the candidate. Items come in batches that grow, never more ahead than were used already."""
+    """An iterator of the candidate. Items come in growing batches, each no larger than the number already used."""
 
     def __iter__(self) -> RemoteIterator:
         return self

@@ -1,4 +1,4 @@
-"""The tests' side: which feature that is not carried may explain why the tests failed. Loaded when they have."""
+"""The tests' side: finds the unsupported feature that may explain a failure. Loaded only after one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NAMES = {
     ),
 }
 BY_NAME = {name: feature for feature, names in _NAMES.items() for name in names}
-"""Unsupported features that show in nothing but a name that the tests use."""
+"""Unsupported features that can be recognised only by a name that the tests use."""
 _CONTAINERS = frozenset({list, dict, set})
 _MAX_OUTLINED = 100
 _MAX_WATCHED = 100
 
 
 def outline(value: Any, depth: int = 2) -> Any:
-    """Return the lengths of a container and of those in it, which show most changes."""
+    """Return the lengths of a container and of the containers in it: most changes show in them."""
     if type(value) not in _CONTAINERS:
         return None
     parts = value.values() if type(value) is dict else value
@@ -37,7 +37,7 @@ def outline(value: Any, depth: int = 2) -> Any:
 
 
 def watch(notes: Notes, value: Any) -> None:
-    """Keep a container that an attribute of the candidate gave: what the tests change in it stays here."""
+    """Remember a container from an attribute of the candidate: changes by the tests do not reach the original."""
     if len(notes.watched) < _MAX_WATCHED:
         notes.watched.append((value, outline(value)))
 

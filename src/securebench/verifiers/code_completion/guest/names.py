@@ -1,4 +1,4 @@
-"""Whose a name is that the tests use: their own, a builtin, or the candidate's."""
+"""Decide whether a name in the tests is their own, a builtin, or the candidate's."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Ownership:
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:
-        """Return the builtins' names in doubt that the candidate defines, as it says."""
+        """Return those disputed names of builtins that the candidate says it defines."""
         try:
             said = self._defined(self._shared)
             return [name for name in self._shared if name in said]

@@ -26,7 +26,7 @@ _ARITHMETIC = (
 
 
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
-    """Return what makes the NaNs of a candidate for these tests."""
+    """Return the function that makes NaNs of the candidate for these tests."""
     import re
 
     if re.search(r"(?i)\b(is)?nan\b", source):

@@ -1,4 +1,4 @@
-"""The short names of what a verdict may say beside its outcome: a closed list, so that no text of a test is recorded.
+"""The notes that a verdict may have besides its outcome: a closed list, so that no text of a test is recorded.
 
 The host has the sentence for each of them (``explain.py``).
 """
@@ -18,7 +18,7 @@ BROAD_EXCEPTION = "broad_exception"
 UNITTEST = "unittest"
 """A ``unittest`` or ``doctest`` run failed, and the tests did not look at its result."""
 BUILTIN = "builtin"
-"""The tests use a builtin whose name the candidate defines, too, and nothing says whose is meant."""
+"""The tests use the name of a builtin that the candidate also defines, and it is unclear which is meant."""
 
 REJECTIONS = frozenset({NAN, CHANGED_ARGUMENT, BROAD_EXCEPTION, UNITTEST})
 """These alone turn a pass into a failure."""
@@ -35,7 +35,7 @@ class UnsupportedError(TypeError):
 class Notes:
     """What was noted during one judgement: the first of each kind counts.
 
-    Where it is not split, everything is carried, so that nothing which is not can explain a failure.
+    If candidate and tests share a process, every feature works, so no unsupported feature can explain a failure.
     """
 
     def __init__(self, *, is_split: bool = True) -> None:
@@ -49,6 +49,6 @@ class Notes:
         self.rejection = self.rejection or note
 
     def unsupported(self, feature: str) -> UnsupportedError:
-        """Note an unsupported feature, for the case that the tests fail, and return the error to raise."""
+        """Note an unsupported feature, to explain a failure of the tests, and return the error to raise."""
         self.hint = self.hint or feature
         return UnsupportedError(feature)

@@ -1,7 +1,7 @@
 """Requests and replies between the two sides, nested as deep as calls are.
 
-Strict turns: who has read a frame writes the next one. So the host can relay without understanding, and one lock is all
-that threads need.
+The sides take strict turns: the one that has read a frame writes the next one. So the host can relay frames without
+parsing them, and threads need only one lock.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LONGEST_NAME = 200
 class Peer:
     """One side of the channel: it asks with :meth:`request` and answers with :meth:`serve`.
 
-    The two sides differ in what they let the other do (:meth:`perform`), in what they make of objects that are not
-    plain data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
+    The sides differ in the operations that they allow (:meth:`perform`), in how they convert objects that are not plain
+    data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -47,7 +47,7 @@ class Peer:
     # What a side decides.
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Do what the other side asks, and return or raise what comes of it."""
+        """Perform an operation for the other side. Return its result or raise its error."""
         raise NotImplementedError
 
     def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
@@ -55,7 +55,7 @@ class Peer:
         raise NotImplementedError
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return what a tag stands for: here, an object of this side that the other gives back."""
+        """Return the object that a tag refers to: here, one of this side that the other side sends back."""
         _, number = tag
         if tag[0] != "yours":
             raise MalformedError("no such tag")
@@ -66,14 +66,14 @@ class Peer:
         raise NotImplementedError
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Take note that a reply is about to change what this side has sent, and return what to call afterwards."""
+        """Prepare for a reply that changes objects which this side has sent. Return a function to call afterwards."""
 
     def received_class(self, found: type) -> type:
-        """Return a class of Python's own that the other side has named."""
+        """Return the class to use for a class of Python that the other side has named."""
         return found
 
     def not_a_number(self) -> float:
-        """Return the NaN that stands for one of the other side."""
+        """Return the NaN to use for one that the other side has sent."""
         return float("nan")
 
     # Asking.
@@ -115,7 +115,7 @@ class Peer:
                 raise MalformedError("a reply to nothing")
 
     def sent(self, *, arrives: bool) -> None:
-        """Note that a message is on its way, or that what was packed for one is not."""
+        """Note whether a packed message was sent."""
 
     # Answering.
 
@@ -160,10 +160,10 @@ class Peer:
         return next(each for each in kind.__mro__ if type(each) is type and class_tag(each))
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return the stand-in for what has no parts that must come before it, or ``None``."""
+        """Return a stand-in that can be made before its parts, or ``None`` if the parts must come first."""
 
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return the stand-in for what can only be made of its parts. Raises :class:`MalformedError`."""
+        """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
         if kind != "error":
             raise MalformedError("no such kind")
         return make_error(exchange.read_description(contents[:5]))

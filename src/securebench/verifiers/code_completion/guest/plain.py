@@ -6,7 +6,7 @@ crosses as an equal value     None, bool, int, float, complex, str, bytes, range
 crosses with its identity     list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict, Counter, defaultdict
                               (its factory too, where that is a builtin type), dict views
 crosses as a stand-in         objects and classes of the candidate's own (``shapes.py``, ``twins.py``)
-crosses by reference          whatever the two ends of a channel make of the rest (``peer.py``)
+crosses by reference          everything else, as the two sides of the channel decide (``peer.py``)
 ============================  ======================================================================================
 
 A subclass of any of these is not one of these.
@@ -60,7 +60,7 @@ _TYPE_NAMES: dict[type, str] = {each: name for name, each in _TYPES.items()}
 KNOWN_TYPES = _TYPES
 """The classes that both sides have, by name."""
 _EXCEPTION_MODULES = ("dataclasses", "decimal", "json.decoder", "statistics", "struct")
-"""Whose exceptions keep their own type; those of any other module cross as their nearest builtin base."""
+"""Modules whose exceptions keep their type. Those of any other module cross as their nearest builtin base."""
 
 
 def class_tag(value: type) -> list[Any] | None:
@@ -109,7 +109,7 @@ _BUILTINS = frozenset(["ellipsis", "mappingproxy", "memoryview", "slice"])
 
 
 def may_be_stdlib(kind: type) -> bool:
-    """Return whether objects of a class may be values of ``values.py``, which is loaded for those alone."""
+    """Return whether objects of a class may be values of ``values.py``, which is loaded only for them."""
     module = kind.__module__
     if module == "builtins":
         return kind.__name__ in _BUILTINS
@@ -124,7 +124,7 @@ MUTABLE: dict[str, Callable[[], Any]] = {
     **{"defaultdict:" + name: defaultdict(each).copy for name, each in _FACTORIES.items()},
     "Counter": _empty_counter,
 }
-"""How an empty container of each mutable kind is made."""
+"""The function that makes an empty container of each mutable kind."""
 _MAPPINGS = frozenset(name for name in MUTABLE if name.startswith(("dict", "OrderedDict", "Counter", "defaultdict")))
 _LONGEST_DEQUE = 2**31
 
@@ -146,7 +146,7 @@ IMMUTABLE: dict[str, Callable[[list[Any]], Any]] = {
     "dict_values": lambda items: dict(enumerate(items)).values(),
     "dict_items": lambda items: dict(items).items(),
 }
-"""How a container of each immutable kind is made of its items."""
+"""The function that makes a container of each immutable kind from its items."""
 _EMPTY: dict[Any, Any] = {}
 _KINDS: dict[type, str] = {
     each: each.__name__

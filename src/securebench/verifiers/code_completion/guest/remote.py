@@ -1,4 +1,4 @@
-"""What stands for a candidate's object among the tests."""
+"""The tests' side: stand-ins for objects of the candidate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.notes import Notes
 
     class Candidate(Protocol):
-        """The way to the candidate."""
+        """The connection to the candidate."""
 
         notes: Notes
         turns: int
@@ -45,11 +45,11 @@ READABLE_DUNDERS = frozenset(
         "__dict__",
     }
 )
-"""Plain data about an object. No other dunder is read: the rest are behaviour."""
+"""Special attributes that are plain data. All others are behaviour and are not read."""
 
 
 class Remote:
-    """An object of the candidate: it can be called, its attributes read and set; it is equal to itself alone.
+    """An object of the candidate: it can be called, its attributes read and set; it is equal only to itself.
 
     ``twins.py`` adds operators for objects of the candidate's own classes.
     """
@@ -133,7 +133,7 @@ def asked_dunder(name: str) -> property:
 
 
 class OpaqueRemote(Remote):
-    """An object of the candidate of which no class crosses, such as a function: operators are refused by name."""
+    """An object of the candidate whose class does not cross, such as a function. It refuses all operators."""
 
 
 for _name in OPERATORS - {

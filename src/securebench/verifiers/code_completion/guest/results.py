@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def watch(source: str) -> Callable[[], bool]:
-    """Return what says whether a run of ``unittest`` or ``doctest`` that the tests will have made has failed.
+    """Return a function that tells whether the tests have run ``unittest`` or ``doctest`` and the run failed.
 
     ``unittest.main(exit=False)``, a runner and ``doctest.testmod`` return a result and raise nothing: tests that do not
     look at it would pass whatever it says.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Run:
     """One run of the tests.
 
-    ``lookup`` returns what the candidate defines by a name, ``defined`` those of some names that it defines.
+    ``lookup`` returns the candidate's object of a name; ``defined`` returns which of some names it defines.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The candidate's side: takes its classes and their objects apart, into what the tests' side makes stand-ins of.
+"""The candidate's side: describes its classes and objects, so that the tests' side can make stand-ins.
 
 =========  ===========================================================================================================
 kind       contents
@@ -79,7 +79,7 @@ def class_shape(kind: type, number: int) -> tuple[str, list[Any]]:
 
 
 def field_values(subject: Any) -> list[Any]:
-    """Return the values of a dataclass's fields. One that is not set yet is left out: then there are too few."""
+    """Return the values of a dataclass's fields that are set. If one is not set, there are too few values."""
     return [getattr(subject, name) for name in fields_of_class(type(subject)) if hasattr(subject, name)]
 
 

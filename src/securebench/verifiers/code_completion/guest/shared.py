@@ -1,4 +1,4 @@
-"""Both sides in one process, for packs that ask for ``isolation: shared``: objects with operators cross, at a price.
+"""Both sides in one process, for packs that ask for ``isolation: shared``: weaker, but objects with operators work.
 
 The candidate is loaded before the tests arrive, and the verdict carries a number that arrives with them. That stops a
 candidate that exits or prints; it does not stop one that searches this process's memory, patches the modules that the
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main() -> NoReturn:
-    """Load the candidate, then be given the tests and run them against it."""
+    """Load the candidate, then receive the tests and run them against it."""
     wire = Wire.take_over(silent=False)
     _, source = wire.read()
     namespace = load(wire, source["code"])

@@ -1,4 +1,4 @@
-"""The tests' side: subclasses of plain types, such as ``list`` and ``str``. Their data is here."""
+"""The tests' side: subclasses of plain types, such as ``list`` and ``str``. Their data is kept here."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CHANGES = frozenset({"__setitem__", "__delitem__", *(name for name in OPERATORS
     "__index__",
     "__invert__",
 }
-"""Operators that change a container: the candidate's own is changed, and its contents are asked for again."""
+"""Operators that change a container: the candidate changes its own, and the contents are requested again."""
 
 
 def plain_methods(base: str, namespace: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Return the namespace of a subclass of a plain type: what the candidate defines beyond its data is asked for."""
+    """Return the namespace of a subclass of a plain type. What the candidate defines besides the data is requested."""
     plain: Any = KNOWN_TYPES[base]
     own = dict(namespace)
     for operator in OPERATORS.intersection(dir(plain)) - set(own):
@@ -71,7 +71,7 @@ def _changing(name: str) -> Any:
 
 
 class _Asked:
-    """An attribute of the candidate's class, asked of the object, or of the class where there is none."""
+    """An attribute of the candidate's class, requested from the object, or from the class without an object."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _ACTS = frozenset({"call", "make", "next", "await", "operate", "exit", "anext"})
-"""What runs the candidate: to name something, or to read an attribute, may be a mere reference."""
+"""Requests that run code of the candidate. Looking up a name or reading an attribute may only return a reference."""
 _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -43,7 +43,7 @@ class JudgingPeer(Peer):
         self.stand_ins: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.is_making = False
-        """Whether an object is being made that holds its data: no occasion for other objects to change."""
+        """Whether an object with data is being made. Other objects cannot change meanwhile."""
         self._source = source
         self._is_paused = False
         self._comparisons: Comparisons | None = None
@@ -75,7 +75,7 @@ class JudgingPeer(Peer):
         return result
 
     def refresh(self) -> None:
-        """Ask for the contents of the candidate's own containers again: what was asked for may have changed them."""
+        """Request the contents of the candidate's own containers again: the last request may have changed them."""
         if not self.live:
             return
         from securebench.verifiers.code_completion.guest.subclasses import refill
@@ -103,7 +103,7 @@ class JudgingPeer(Peer):
         return answer
 
     def look_up(self, name: str) -> Any:
-        """Return what the candidate defines by a name. Raises ``KeyError``."""
+        """Return the candidate's object of a name. Raises ``KeyError``."""
         found = self.request("name", name)
         if name[:1].isupper() and isinstance(found, type) and id(found) in self.numbers:
             from securebench.verifiers.code_completion.guest.twins import name_class
@@ -112,13 +112,13 @@ class JudgingPeer(Peer):
         return found
 
     def defined(self, names: list[str]) -> Any:
-        """Return those of ``names`` that the candidate defines, as it says."""
+        """Return those of ``names`` that the candidate says it defines."""
         return super().request("defined", None, names)
 
     # What the tests make of an answer.
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Compute the other side of the comparison that the call is part of, and afterwards see if it has changed."""
+        """Compute the other side of the comparison that contains the call. Afterwards, check if it has changed."""
         from securebench.verifiers.code_completion.guest.arguments import Comparisons, evaluate, tests_frame
 
         frame = tests_frame()
@@ -144,7 +144,7 @@ class JudgingPeer(Peer):
         return compare
 
     def received_class(self, found: type) -> type:
-        """Note a class that would catch failed asserts, where the tests may catch what the candidate says."""
+        """Note a class that would catch failed asserts, if the tests may catch classes that the candidate names."""
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
 
@@ -184,7 +184,7 @@ class JudgingPeer(Peer):
     # What crosses to the candidate.
 
     def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
-        """Return the tag of a candidate's own object, of an iterator's items, or of what it may use of the tests."""
+        """Return the tag of an object of the candidate, of an iterator's items, or of an object that the tests lend."""
         kind = type(value)
         if id(value) in self.numbers or id(kind) in self.numbers:
             from securebench.verifiers.code_completion.guest.described import own_tag
@@ -197,7 +197,7 @@ class JudgingPeer(Peer):
         return ["mine", self.number_of(value), name_of(value)]
 
     def parts_of_error(self, error: Exception) -> list[Any]:
-        """Return the parts of an error of a test's function. An assertion may name what it expected: that stays."""
+        """Return the parts of an error of a test's function, without the text of an assertion: it may show a value."""
         arguments = error.args
         if any(type(part) not in _PLAIN_ARGUMENTS for part in arguments):
             arguments = (text_of(error),)
@@ -210,7 +210,7 @@ class JudgingPeer(Peer):
     # What crosses from the candidate.
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the stand-in for an object of the candidate of which only a reference crosses."""
+        """Return the stand-in for an object of the candidate that crosses only as a reference."""
         if tag[0] != "mine":
             return super().adopt(tag)
         _, number, trait = tag
@@ -226,7 +226,7 @@ class JudgingPeer(Peer):
         return make_flow(self, number, trait)
 
     def keep(self, number: int, stand_in: Any) -> Any:
-        """Keep a new stand-in under the number of what it stands for. Raises :class:`MalformedError`."""
+        """Keep a new stand-in under the number of its object. Raises :class:`MalformedError`."""
         if type(number) is not int or number in self.stand_ins:
             raise MalformedError("two objects of one number")
         self.stand_ins[number] = stand_in
@@ -260,7 +260,7 @@ class JudgingPeer(Peer):
 
 
 def main() -> NoReturn:
-    """Be the tests' side."""
+    """Run the tests' side."""
     wire = Wire.take_over(silent=True)
     _, source = wire.read()
     peer = JudgingPeer(wire, source["code"])

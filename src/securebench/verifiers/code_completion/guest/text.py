@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Settings:
-    """What the scanner asks its decoder for: the defaults of ``json.loads``."""
+    """The settings that the scanner reads from its decoder: the defaults of ``json.loads``."""
 
     strict = True
     object_hook = None

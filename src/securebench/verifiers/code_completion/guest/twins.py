@@ -41,7 +41,7 @@ _NEVER_FORWARDED = frozenset(
     {"__eq__", *ORDER, "__str__", "__repr__", "__exit__", "__next__", "__aiter__", "__anext__"}
 )
 _BLOCKS = frozenset({"__enter__", "__aenter__", "__aexit__"})
-"""Asked for whether or not the tests name the class: ``with`` on what a function returns compares nothing."""
+"""Operators that work even if the tests do not name the class: ``with`` compares nothing."""
 _MAX_NAMES = 1000
 
 
@@ -88,7 +88,7 @@ class RemoteType(type):
 
 
 def make_class(peer: Candidate, parts: list[Any]) -> type:
-    """Return the class for one of the candidate's. Raises :class:`MalformedError` or ``TypeError``."""
+    """Return the class that stands for one of the candidate. Raises :class:`MalformedError` or ``TypeError``."""
     number, name, family, trait, *texts = parts[:8]
     bases = parts[8:]
     if type(number) is not int or not all(type(text) is str for text in (name, family, trait, *texts)):
@@ -199,7 +199,7 @@ def _get_of_fields(self: Any, name: str) -> Any:
 
 
 def _set_field(self: Any, name: str, value: Any) -> None:
-    """Set an attribute, which then is one that the tests have named."""
+    """Set an attribute. It then counts as named by the tests."""
     take_anchor(self)
     state = subject_state(self)
     state["_securebench_given"] = (*state.get("_securebench_given", ()), name)
@@ -215,7 +215,7 @@ def _refused(self: Any, *_: Any) -> Any:
 
 
 def _own_equal(self: Any, other: Any) -> Any:
-    """Compare objects of a class that defines ``__eq__``: that would be the candidate's word, and is not asked for."""
+    """Compare objects of a class that defines ``__eq__``, without calling it: its result could be a lie."""
     if self is other:
         return True
     if isinstance(other, Remote):
@@ -225,7 +225,7 @@ def _own_equal(self: Any, other: Any) -> Any:
 
 
 def take_anchor(value: Any) -> None:
-    """Note that the candidate may change one of its objects: from then on its fields are what it says."""
+    """Note that the candidate may change one of its objects: from then on, it is asked for the fields."""
     if isinstance(type(value), RemoteType) and not isinstance(value, (tuple, BaseException)):
         subject_state(value).pop("_securebench_is_anchored", None)
 

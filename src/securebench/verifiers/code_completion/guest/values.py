@@ -1,4 +1,4 @@
-"""Values of the standard library that cross as an equal value: taken apart into plain parts, and made of them again."""
+"""Values of the standard library that cross as equal values: split into plain parts, and rebuilt from them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _VALUES: dict[tuple[str, str], tuple[Callable[[Any], list[Any] | None], Callable
     ("builtins", "slice"): (lambda x: [x.start, x.stop, x.step], None),
     ("builtins", "ellipsis"): (lambda _: [], lambda: ...),
 }
-"""The parts of each, or ``None`` where none make an equal value, and what makes it again: by default its class."""
+"""For each class, the function that returns its parts (``None`` if they do not suffice), and one that rebuilds it."""
 _BUILTIN_CLASSES = {
     type(vars(type)): ("types", "MappingProxyType"),
     memoryview: ("builtins", "memoryview"),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELLO = b"H"
-"""Either side to host: its program runs. Sent before it is given any code but our own."""
+"""Either side to host: its program runs. Sent before it receives any code but SecureBench's."""
 SOURCE = b"S"
 """Host to a side: the code that it is to run."""
 READY = b"R"
@@ -21,7 +21,7 @@ FAILED = b"F"
 REQUEST = b"Q"
 """Either side to the other: do something and reply."""
 REPLY = b"A"
-"""Either side to the other: what came of a request."""
+"""Either side to the other: the result of a request."""
 VERDICT = b"V"
 """Tests' side to host: the end."""
 

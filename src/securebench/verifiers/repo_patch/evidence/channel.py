@@ -95,7 +95,7 @@ def read_channel(data: bytes, mark: str) -> ReportedTests:
             reported.add(json.loads(match[3]))
         except (ValueError, RecursionError):
             raise CandidateFailedError(
-                FailureReason.TAMPERED, "the channel of the tests holds what we did not write"
+                FailureReason.TAMPERED, "the test result channel contains data that the reporter did not write"
             ) from None
     return reported
 

@@ -44,7 +44,7 @@ _BASES: Final = re.compile(rb"class\s+\w+\s*\(([^)]*)\)")
 _NAME: Final = re.compile(rb"[A-Za-z_]\w*")
 _DEFINED: Final = re.compile(rb"def\s+(\w+)")
 _OWN_NAMES: Final = re.compile(rb"\b(?:globals|vars|dir)\(\)|modules\[__name__\]|getTestCaseNames|getmembers\(")
-"""Signs that a module inspects the names of its own tests. It gets no controls."""
+"""Signs that a module inspects the names of its own tests. Such a module gets no controls."""
 
 _LIBRARIES: Final = {
     "numpy.testing": b"numpy",

@@ -108,7 +108,7 @@ class Judge:
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
-            message = f"{missing} of {len(needed.places)} tests that there are without the change did not pass"
+            message = f"{missing} of {len(needed.places)} tests that exist without the change did not pass"
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
@@ -136,9 +136,9 @@ class Judge:
     def _require_end(self, reported: ReportedTests, result: CommandResult) -> None:
         """Reject a run that stopped early, or whose exit code does not match its outcomes."""
         if reported.exit is None and result.exit_code == 0:
-            raise CandidateFailedError(FailureReason.TAMPERED, "the tests ended with success before their end")
+            raise CandidateFailedError(FailureReason.TAMPERED, "the test run ended with success before it was complete")
         if reported.exit is None:
-            message = f"the tests ended before their end, with exit code {result.exit_code}"
+            message = f"the test run ended early, with exit code {result.exit_code}"
             raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         if reported.exit != result.exit_code:
             raise CandidateFailedError(
@@ -148,7 +148,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.NO_VERDICT, "no test ran")
         failed = reported.unloaded or not FAILING.isdisjoint(reported.outcomes.values())
         if reported.exit == 0 and failed:
-            raise CandidateFailedError(FailureReason.TAMPERED, "the tests ended with success, and some failed")
+            raise CandidateFailedError(FailureReason.TAMPERED, "the test run ended with success, but some tests failed")
         if reported.exit not in (0, TESTS_FAILED_EXIT):
             raise CandidateFailedError(
                 FailureReason.NO_VERDICT, f"the tests could not be run: exit code {reported.exit}"
@@ -163,7 +163,7 @@ class Judge:
         evidence["fingerprint"] = len(reported.before or ())
         if changed:
             evidence["changed"] = changed[:20]
-            message = f"what the tests depend on was changed while they ran: {', '.join(changed[:3])}"
+            message = f"code that the tests depend on was changed while they ran: {', '.join(changed[:3])}"
             raise CandidateFailedError(FailureReason.TAMPERED, message)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.source import ModuleSource
 
 MOST: Final = 16
-"""How many other values are drawn for one place."""
+"""How many alternative values are drawn for one place."""
 
 _RANDOM = secrets.SystemRandom()
 _SPAN: Final = math.log(40)
