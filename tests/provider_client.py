@@ -1,4 +1,4 @@
-"""A plain client of both APIs: it sends what a test says, and takes apart what comes."""
+"""A plain client of all APIs: it sends what a test says, and takes apart what comes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 KEY: Final = "sk-canary-0123456789"
-APIS: Final = ("openai", "anthropic")
+APIS: Final = ("openai", "anthropic", "chat_completions")
 
 _HEADERS: Final = {
     "openai": {"Authorization": f"Bearer {KEY}"},
+    "chat_completions": {"Authorization": f"Bearer {KEY}"},
     "anthropic": {"X-Api-Key": KEY, "Anthropic-Version": "2023-06-01"},
 }
 _SCHEMA: Final = {"type": "object", "properties": {"command": {"type": "string"}}}
 TOOLS: Final[dict[str, list[dict[str, Any]]]] = {
     "openai": [{"type": "function", "name": "shell", "parameters": _SCHEMA}],
+    "chat_completions": [{"type": "function", "function": {"name": "shell", "parameters": _SCHEMA}}],
     "anthropic": [{"name": "Read"}, {"name": "Bash", "input_schema": _SCHEMA}],
 }
-PATHS: Final = {"openai": "/v1/responses", "anthropic": "/v1/messages"}
+PATHS: Final = {
+    "openai": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "chat_completions": "/v1/chat/completions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,12 @@ class Answer:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The body as server-sent events, each of which has the name that its data has as type."""
+        """The body as server-sent events. Each has the name that its data has as type, if it has one."""
         found = []
-        for block in self.body.decode().removesuffix("\n\n").split("\n\n"):
-            name, data = block.split("\n")
+        for block in self.body.decode().removesuffix("\n\n").removesuffix("data: [DONE]").rstrip().split("\n\n"):
+            *name, data = block.split("\n")
             found.append(json.loads(data.removeprefix("data: ")))
-            assert name == f"event: {found[-1]['type']}"
+            assert name == ([f"event: {found[-1]['type']}"] if "type" in found[-1] else [])
         return found
 
     @property
@@ -65,6 +71,13 @@ def request_of(api: str, prompt: str = "Do it.", results: Sequence[str] = (), **
             items.append({"type": "function_call_output", "call_id": f"c{number}", "output": result})
         return {"model": "m", "input": items, "tools": TOOLS[api], "stream": True, **more}
     messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
+    if api == "chat_completions":
+        for number, result in enumerate(results):
+            call = {"id": f"c{number}", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": result})
+        counted = {"stream_options": {"include_usage": True}}
+        return {"model": "m", "messages": messages, "tools": TOOLS[api], "stream": True, **counted, **more}
     for number, result in enumerate(results):
         used = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {}}
         messages.append({"role": "assistant", "content": [used]})
@@ -103,7 +116,13 @@ def said(api: str, answer: Answer) -> str:
     """Return the text of a streamed answer, from its pieces."""
     if api == "openai":
         return "".join(event["delta"] for event in answer.events if event["type"] == "response.output_text.delta")
+    if api == "chat_completions":
+        return "".join(delta.get("content") or "" for delta in _deltas(answer))
     return "".join(event["delta"].get("text", "") for event in answer.events if event["type"] == "content_block_delta")
+
+
+def _deltas(answer: Answer) -> list[dict[str, Any]]:
+    return [choice["delta"] for event in answer.events for choice in event["choices"]]
 
 
 def commanded(api: str, answer: Answer) -> str | None:
@@ -111,6 +130,9 @@ def commanded(api: str, answer: Answer) -> str | None:
     if api == "openai":
         kind, key = "response.function_call_arguments.delta", "delta"
         pieces = [event[key] for event in answer.events if event["type"] == kind]
+    elif api == "chat_completions":
+        calls = [call for delta in _deltas(answer) for call in delta.get("tool_calls", [])]
+        pieces = [call["function"]["arguments"] for call in calls]
     else:
         deltas = [event["delta"] for event in answer.events if event["type"] == "content_block_delta"]
         pieces = [delta["partial_json"] for delta in deltas if delta["type"] == "input_json_delta"]

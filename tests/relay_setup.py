@@ -18,7 +18,11 @@ from securebench.egress.relay.server import ProviderRelay
 from securebench.limits import ProviderTimeouts
 
 KEY = "sk-canary-0123456789abcdef"
-PATHS = {Provider.OPENAI: "/responses", Provider.ANTHROPIC: "/v1/messages?beta=true"}
+PATHS = {
+    Provider.OPENAI: "/responses",
+    Provider.ANTHROPIC: "/v1/messages?beta=true",
+    Provider.CHAT_COMPLETIONS: "/v1/chat/completions",
+}
 PLAN = RelayPlan(
     provider=Provider.OPENAI,
     base_url="",
@@ -28,6 +32,7 @@ PLAN = RelayPlan(
     tokens=10**9,
     bytes=10**9,
 )
+CHAT = replace(PLAN, provider=Provider.CHAT_COMPLETIONS)
 CLAUDE = replace(PLAN, provider=Provider.ANTHROPIC, model="sonnet")
 BODIES: dict[Provider, dict[str, Any]] = {
     Provider.OPENAI: {"model": "gpt-5.5", "input": "hi", "store": False, "stream": True},
@@ -36,6 +41,12 @@ BODIES: dict[Provider, dict[str, Any]] = {
         "messages": [{"role": "user", "content": "hi"}],
         "max_tokens": 9,
         "stream": True,
+    },
+    Provider.CHAT_COMPLETIONS: {
+        "model": "gpt-5.5",
+        "messages": [{"role": "user", "content": "hi"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
     },
 }
 STREAM = {
@@ -49,6 +60,13 @@ STREAM = {
         b'"cache_creation_input_tokens":20,"cache_read_input_tokens":70,"output_tokens":1}}}\n\n'
         b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":20}}\n\n'
         b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    ),
+    Provider.CHAT_COMPLETIONS: (
+        b'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"OK"},'
+        b'"finish_reason":null}]}\n\n'
+        b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+        b'data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120}}\n\n'
+        b"data: [DONE]\n\n"
     ),
 }
 QUICK = ProviderTimeouts(connect=2.0, first_byte=0.3, between_bytes=0.3, whole_answer=0.9)

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 
 class Provider(StrEnum):
-    """The provider whose API a relay implements."""
+    """The API that a relay implements."""
 
     OPENAI = "openai"
     """The Responses API."""
     ANTHROPIC = "anthropic"
     """The Messages API."""
+    CHAT_COMPLETIONS = "chat_completions"
+    """The Chat Completions API, which most servers of other makers support."""
 
 
 class Trouble(StrEnum):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 import pytest
 
-from relay_setup import CLAUDE, KEY, PLAN, QUICK, STREAM, Setting, answering, relayed, respond, send, streaming
+from relay_setup import CHAT, CLAUDE, KEY, PLAN, QUICK, STREAM, Setting, answering, relayed, respond, send, streaming
 from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay import answer as relay_answer
 from securebench.egress.relay.answer import MAX_ERROR_BYTES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAILED = {"type": "response.failed"}
 PATIENT = replace(QUICK, first_byte=5.0, between_bytes=5.0, whole_answer=9.0)
-BOTH = pytest.mark.parametrize("plan", [PLAN, CLAUDE], ids=["openai", "anthropic"])
+EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT], ids=["openai", "anthropic", "chat"])
 
 
 async def ask_once(script: Script, plan: Any = PLAN, **how: Any) -> tuple[Answered, Setting]:
@@ -31,7 +31,7 @@ async def ask_once(script: Script, plan: Any = PLAN, **how: Any) -> tuple[Answer
     return answered, setting
 
 
-@BOTH
+@EVERY
 @pytest.mark.parametrize(
     ("status", "trouble"),
     [
@@ -85,7 +85,7 @@ def test_errors_say_more_than_statuses(plan: Any, status: int, error: Any, troub
     asyncio.run(play())
 
 
-@BOTH
+@EVERY
 def test_good_answer_ends_trouble(plan: Any) -> None:
     """The trouble is that of the last request for an answer: a repetition that went well leaves none."""
     statuses = iter([529, 200])
@@ -182,7 +182,7 @@ def test_errors_in_a_stream(plan: Any, last: Any, trouble: Trouble) -> None:
     asyncio.run(play())
 
 
-@BOTH
+@EVERY
 def test_stream_without_its_end(plan: Any) -> None:
     """A stream that stops before its last event is no answer, even if its connection ends in order."""
 
@@ -194,7 +194,7 @@ def test_stream_without_its_end(plan: Any) -> None:
     asyncio.run(play())
 
 
-@BOTH
+@EVERY
 def test_cut_stream_is_cut_for_the_agent(plan: Any) -> None:
     """A connection that the provider cuts is cut for the agent too: it is not told that the answer is whole."""
 
@@ -409,7 +409,7 @@ def test_key_is_in_no_exception(capfd: pytest.CaptureFixture[str]) -> None:
     assert KEY not in "".join(capfd.readouterr())
 
 
-@BOTH
+@EVERY
 def test_a_rejected_key_is_not_repeated(plan: Any) -> None:
     """Claude Code repeats a 401 five times unless it is told not to; whatever the provider says, a key stays wrong."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 import pytest
 
-from relay_setup import CLAUDE, GOOD, KEY, PLAN, STREAM, answering, relayed, streaming
+from relay_setup import CHAT, CLAUDE, GOOD, KEY, PLAN, STREAM, answering, relayed, streaming
 from securebench.egress.model import ProbeReport, Provider, Trouble
 from securebench.egress.relay import probe as module
 from securebench.egress.relay.probe import ask_provider
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from relay_setup import Script, Seen, Setting
     from securebench.egress.http_streams import HttpPeer
 
-BOTH = pytest.mark.parametrize("plan", [PLAN, replace(CLAUDE, model="claude-x")], ids=["openai", "anthropic"])
+EVERY = pytest.mark.parametrize(
+    "plan", [PLAN, replace(CLAUDE, model="claude-x"), CHAT], ids=["openai", "anthropic", "chat"]
+)
 
 
 def probed(script: Script, plan: Any = PLAN, seconds: float = 5.0) -> tuple[ProbeReport, Setting]:
@@ -33,7 +35,7 @@ def probed(script: Script, plan: Any = PLAN, seconds: float = 5.0) -> tuple[Prob
     return asyncio.run(play())
 
 
-@BOTH
+@EVERY
 def test_a_provider_that_is_well(plan: Any) -> None:
     """One streamed request of a few tokens with the task's model and key, and what it used."""
     report, setting = probed(GOOD[plan.provider], plan)
@@ -41,9 +43,15 @@ def test_a_provider_that_is_well(plan: Any) -> None:
     (seen,) = setting.seen
     assert seen.json["model"] == plan.model
     assert seen.json["stream"] is True
-    assert max(seen.json.get("max_output_tokens", 0), seen.json.get("max_tokens", 0)) <= 16
+    limits = {"max_output_tokens", "max_tokens", "max_completion_tokens"} & seen.json.keys()
+    assert [seen.json[name] <= 16 for name in limits] == [True]
     assert KEY in (seen.headers.get("x-api-key"), seen.headers.get("authorization", "").removeprefix("Bearer "))
-    assert seen.target == {Provider.OPENAI: "/v1/responses", Provider.ANTHROPIC: "/v1/messages"}[plan.provider]
+    paths = {
+        Provider.OPENAI: "responses",
+        Provider.ANTHROPIC: "messages",
+        Provider.CHAT_COMPLETIONS: "chat/completions",
+    }
+    assert seen.target == f"/v1/{paths[plan.provider]}"
 
 
 def test_an_alias_is_no_model_to_ask() -> None:
@@ -54,7 +62,7 @@ def test_an_alias_is_no_model_to_ask() -> None:
     assert probed(answering(401), CLAUDE)[0].trouble is Trouble.REFUSED
 
 
-@BOTH
+@EVERY
 @pytest.mark.parametrize(
     ("status", "trouble"),
     [

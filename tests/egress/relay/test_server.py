@@ -16,6 +16,7 @@ import trustme
 
 from relay_setup import (
     BODIES,
+    CHAT,
     CLAUDE,
     GOOD,
     KEY,
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from relay_setup import Seen
     from securebench.egress.http_streams import HttpPeer
 
-BOTH = pytest.mark.parametrize("plan", [PLAN, CLAUDE], ids=["openai", "anthropic"])
+EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT], ids=["openai", "anthropic", "chat"])
 
 
-@BOTH
+@EVERY
 def test_answer_passes_unchanged(plan: Any) -> None:
     """What the provider streams reaches the agent letter for letter, and its tokens are counted."""
 
@@ -59,7 +60,7 @@ def test_answer_passes_unchanged(plan: Any) -> None:
     asyncio.run(play())
 
 
-@BOTH
+@EVERY
 def test_request_is_what_was_checked(plan: Any) -> None:
     """The provider gets the values of the body that was checked, at its own host and path."""
 
@@ -98,7 +99,7 @@ def test_paths_follow_the_base_url(plan: Any, base: str, asked: str, target: str
     asyncio.run(play())
 
 
-@BOTH
+@EVERY
 def test_credentials_are_replaced(plan: Any) -> None:
     """Whatever the agent sends as credentials is taken off, and the key is the only one that arrives."""
     given = {
@@ -121,7 +122,7 @@ def test_credentials_are_replaced(plan: Any) -> None:
         headers = setting.seen[0].headers
         assert "stolen" not in str(headers)
         assert "te" not in headers
-        own = {PLAN: ("authorization", f"Bearer {KEY}"), CLAUDE: ("x-api-key", KEY)}[plan]
+        own = ("x-api-key", KEY) if plan == CLAUDE else ("authorization", f"Bearer {KEY}")
         assert [(name, value) for name, value in headers.items() if KEY in value] == [own]
 
     asyncio.run(play())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from provider_client import APIS
+from provider_client import APIS, PATHS
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.testing.egress_world import world
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 KEY = "sk-canary-of-the-host-0123456789"
 ALLOWED_HOST, OTHER_HOST = "allowed.example", "other.example"
-PATHS = {"openai": "/v1/responses", "anthropic": "/v1/messages"}
 
 
 class Attacked(NamedTuple):

@@ -44,7 +44,7 @@ def test_an_error_has_the_form_of_the_api(api: str, status: int) -> None:
     assert answer.status == status
     assert str(status) in answer.value["error"]["message"]
     assert answer.value["error"]["type"].islower()
-    assert answer.value.get("type") == (None if api == "openai" else "error")
+    assert answer.value.get("type") == ("error" if api == "anthropic" else None)
     assert KEY not in answer.body.decode()
     assert "retry-after" not in answer.headers
 
@@ -93,7 +93,7 @@ def test_a_slow_answer_comes_all_the_same(api: str) -> None:
     """There is a pause before each piece."""
     started = time.monotonic()
     answer = answered(api, Slow(0.03))
-    assert time.monotonic() - started >= 0.03 * len(answer.types)
+    assert time.monotonic() - started >= 0.03 * len(answer.events)
     assert commanded(api, answer) == "true"
 
 

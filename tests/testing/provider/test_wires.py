@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from provider_client import APIS, TOOLS, ask, commanded, request_of, said
 from securebench.testing.provider import ModelConversation, Say, ScriptedProvider, Shell
 from securebench.testing.provider.steps import answer_at
-from securebench.testing.provider.wires import ANTHROPIC, OPENAI, ApiWire, key_of, wire_of
+from securebench.testing.provider.wires import ANTHROPIC, CHAT_COMPLETIONS, OPENAI, ApiWire, key_of, wire_of
 
-WIRES = {"openai": OPENAI, "anthropic": ANTHROPIC}
+WIRES = {"openai": OPENAI, "anthropic": ANTHROPIC, "chat_completions": CHAT_COMPLETIONS}
 COMMAND = 'printf \'%s\\n\' "a long line with \\"quotes\\" and ünïcödé" > candidate.txt && cat candidate.txt'
 SCRIPT = (Say("First I look around a little, as one does."), Shell(COMMAND), Say("Done."))
 
@@ -88,6 +88,7 @@ def test_any_body_is_read(api: str, value: dict[str, object], keys: list[str]) -
     [
         ("/v1/responses", {}, OPENAI),
         ("/v1/messages?beta=true", {}, ANTHROPIC),
+        ("/v1/chat/completions", {}, CHAT_COMPLETIONS),
         ("/v1/models", {"authorization": "Bearer x"}, OPENAI),
         ("/v1/models", {"x-api-key": "x"}, ANTHROPIC),
         ("/v1/models", {"authorization": "Bearer x", "anthropic-version": "2023-06-01"}, ANTHROPIC),

@@ -15,7 +15,7 @@ import h11
 from securebench.egress.model import Trouble
 from securebench.egress.relay.providers.base import read_object
 from securebench.egress.relay.upstream import drop
-from securebench.egress.relay.usage import AnswerMeter
+from securebench.egress.relay.usage import AddedEvents, AnswerMeter
 from securebench.resources import REDACTED
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Order:
     headers: list[Header]
     body: bytes
     is_stream: bool
+    has_added_usage: bool = False
+    """Whether the relay asked for the tokens of the stream, and the agent did not."""
 
 
 class NoAnswerError(Exception):
@@ -238,7 +240,8 @@ class Passage:
         is_model = self._order.route.is_model
         try:
             await self._give(h11.Response(status_code=response.status_code, headers=self._shown_headers(response)))
-            await self._pieces(server, meter)
+            added = AddedEvents(self._context.dialect) if is_stream and self._order.has_added_usage else None
+            await self._pieces(server, meter, added)
         finally:
             if is_model:
                 self._entry.input_tokens, self._entry.output_tokens = meter.tokens()
@@ -246,16 +249,16 @@ class Passage:
         if is_model:
             self._judge(meter)
 
-    async def _pieces(self, server: HttpPeer, meter: AnswerMeter) -> None:
+    async def _pieces(self, server: HttpPeer, meter: AnswerMeter, added: AddedEvents | None) -> None:
         eraser = Eraser(self._context.plan.key)
         while isinstance(event := await self._next(server), h11.Data):
             piece = bytes(event.data)
             meter.feed(piece)
             self._count(len(piece))
-            if shown := eraser.feed(piece):
+            if shown := eraser.feed(added.feed(piece) if added else piece):
                 await self._give(h11.Data(data=shown))
         meter.finish()
-        if shown := eraser.finish():
+        if shown := eraser.feed(added.finish() if added else b"") + eraser.finish():
             await self._give(h11.Data(data=shown))
         await self._give(h11.EndOfMessage())
 

@@ -114,8 +114,9 @@ class ProviderRelay:
             return
         entry.method, entry.path = request.method.decode("latin-1"), request.target.decode("latin-1")
         try:
-            if (entry.method, entry.path) in self._context.dialect.local:
-                await self._answer(agent, entry, 200, b"")
+            model = self._context.plan.model
+            if (local := self._context.dialect.local_answer(entry.method, entry.path, model)) is not None:
+                await self._answer(agent, entry, 200, local)
             else:
                 await self._relay(agent, request, entry)
         except RefusedError as refused:
@@ -138,7 +139,14 @@ class ProviderRelay:
         async with self._bodies.read(agent) as data:
             body = decode(data)
             self._context.dialect.check(body, self._context.plan)
-            order = Order(route, self._context.dialect.headers(headers), encode(body), body.get("stream") is True)
+            sent = self._context.dialect.with_usage(body)
+            order = Order(
+                route,
+                self._context.dialect.headers(headers),
+                encode(sent),
+                is_stream=body.get("stream") is True,
+                has_added_usage=sent is not body,
+            )
             entry.model = str(body.get("model", ""))
             self._spend(entry, order)
             await Passage(self._context, agent, order, entry).run()

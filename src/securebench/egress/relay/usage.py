@@ -22,6 +22,42 @@ _DATA: Final = b"data:"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 
 
+class AddedEvents:
+    """Removes the events from a stream that the agent did not ask for: see :meth:`Dialect.is_added`.
+
+    Data is forwarded in whole lines, at the end also an unfinished one. A line that is too long to be parsed is kept.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._held = bytearray()
+        self._has_removed = False
+        """Whether the last line was removed. The empty line that ends its event is removed, too."""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Add a piece, and return the data that can be forwarded."""
+        *lines, rest = piece.split(b"\n")
+        passed = bytearray()
+        for line in lines:
+            self._held += line + b"\n"
+            passed += self.finish()
+        self._held += rest
+        if len(self._held) > MAX_EVENT_BYTES:
+            passed += self._held
+            self._held.clear()
+        return bytes(passed)
+
+    def finish(self) -> bytes:
+        """Return the line that is complete, or the rest, unless it is such an event."""
+        line = bytes(self._held)
+        self._held.clear()
+        if self._has_removed and not line.strip():
+            self._has_removed = False
+            return b""
+        self._has_removed = line.startswith(_DATA) and self._dialect.is_added(read_object(line.removeprefix(_DATA)))
+        return b"" if self._has_removed else line
+
+
 class AnswerMeter:
     """Reads one answer while it is forwarded. ``asked`` is the size of the request body in bytes."""
 

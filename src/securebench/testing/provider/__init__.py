@@ -1,4 +1,4 @@
-"""A scripted provider: the OpenAI Responses and Anthropic Messages APIs, for real agent programs.
+"""A scripted provider: the Responses, Messages and Chat Completions APIs, for real agent programs.
 
 ::
 

@@ -3,7 +3,7 @@
     python -m securebench.testing.provider --script give-up
     python -m securebench.testing.provider --script solve --family short_answer --answer 391 --port 8790
 
-It prints its URL, for the ``base_url`` of a tester configuration. Append ``/v1`` for Codex.
+It prints its URL, for the ``base_url`` of a tester configuration. Append ``/v1`` for Codex and for Chat Completions.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from securebench.testing.provider.conversation import ModelConversation
 from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, with_fault
 from securebench.testing.provider.reply import Reply, whole
 from securebench.testing.provider.steps import AnswerUsage, ModelAnswer, Say, Script, answer_at
-from securebench.testing.provider.wires import key_of, wire_of
+from securebench.testing.provider.wires import CHAT_COMPLETIONS, key_of, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,8 @@ class Answering:
         """Return the response for a client. Names of ``headers`` are in lower case."""
         parsed = _object(body)
         wire, kind = wire_of(path, headers), path.partition("?")[0].rstrip("/").rpartition("/")[2]
-        is_asked = method == "POST" and kind in {"responses", "messages"} and parsed is not None
+        is_answered = wire is CHAT_COMPLETIONS or kind in {"responses", "messages"}
+        is_asked = method == "POST" and is_answered and parsed is not None
         conversation = wire.read(parsed) if is_asked and parsed is not None else None
         self._record(Received(method, path, headers, parsed, conversation, len(body)))
         if conversation is not None:
@@ -132,7 +133,7 @@ class Answering:
             return whole(200, {"input_tokens": AnswerUsage().input})
         if kind == "models" and method == "GET":
             return whole(200, wire.models(list(self._models)))
-        if method == "HEAD" or kind in BESIDE:
+        if method == "HEAD" or (kind in BESIDE and wire is not CHAT_COMPLETIONS):
             return whole(200, {"id": "scripted", "object": "list", "data": [], "has_more": False})
         return whole(404, wire.error(404, "not found"))
 

@@ -1,4 +1,4 @@
-"""The conversation in a request to a model, the same for both APIs."""
+"""The conversation in a request to a model, the same for all APIs."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class ModelConversation:
     results: tuple[str, ...]
     shell: Tool | None
     streams: bool
+    streams_usage: bool = True
+    """Whether a streamed answer has its usage. Clients of Chat Completions must ask for it."""
 
     @property
     def is_background(self) -> bool:

@@ -35,9 +35,13 @@ def whole(status: int, value: object, headers: Mapping[str, str] | None = None) 
 
 
 def stream(events: Iterable[Mapping[str, Any]]) -> Reply:
-    """Return a response of server-sent events. Each event has its name in ``type``."""
-    pieces = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
+    """Return a response of server-sent events. An event has its name in ``type``, if it has one."""
+    pieces = (f"{_name(event)}data: {json.dumps(event)}\n\n".encode() for event in events)
     return Reply(200, tuple(pieces), content_type="text/event-stream", headers={"cache-control": "no-cache"})
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    return f"event: {event['type']}\n" if "type" in event else ""
 
 
 def parts(text: str) -> list[str]:

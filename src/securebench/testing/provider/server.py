@@ -1,4 +1,4 @@
-"""The provider: an HTTP server on loopback that supports both APIs."""
+"""The provider: an HTTP server on loopback that supports all three APIs."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.testing.provider import anthropic_wire, openai_wire
+from securebench.testing.provider import anthropic_wire, chat_wire, openai_wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,10 +39,16 @@ ANTHROPIC: Final = ApiWire(
     anthropic_wire.error_event,
     anthropic_wire.models,
 )
+CHAT_COMPLETIONS: Final = ApiWire(
+    chat_wire.read, chat_wire.render, chat_wire.error, chat_wire.error_event, chat_wire.models
+)
+_CHAT_PATH: Final = "/chat/completions"
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> ApiWire:
     """Return the API of a request, from its path or else its headers (names in lower case)."""
+    if path.partition("?")[0].rstrip("/").endswith(_CHAT_PATH):
+        return CHAT_COMPLETIONS
     is_anthropic = "/messages" in path or "anthropic-version" in headers or "x-api-key" in headers
     return ANTHROPIC if is_anthropic else OPENAI
 

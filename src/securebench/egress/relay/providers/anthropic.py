@@ -136,7 +136,6 @@ class Anthropic(Dialect):
         "/v1/messages/count_tokens": Route("/v1/messages/count_tokens", is_model=False),
         "/v1/messages/count_tokens?beta=true": Route("/v1/messages/count_tokens?beta=true", is_model=False),
     }
-    local = frozenset({("HEAD", "/")})
     request_headers = frozenset(
         {
             b"anthropic-beta",
@@ -157,6 +156,11 @@ class Anthropic(Dialect):
     )
     answer_headers = frozenset()
     answer_prefixes = (b"anthropic-ratelimit-",)
+
+    def local_answer(self, method: str, target: str, model: str) -> bytes | None:
+        """See :meth:`Dialect.local_answer`. Claude Code checks that the server answers."""
+        del model
+        return b"" if (method, target) == ("HEAD", "/") else None
 
     def authorise(self, key: str) -> Header:
         """Return the header that carries the key."""

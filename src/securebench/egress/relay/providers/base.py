@@ -78,8 +78,6 @@ class Dialect(ABC):
     """Only stream events that contain one of these are parsed, because most events are just a piece of text."""
     routes: ClassVar[Mapping[str, Route]]
     """The allowed POST routes by request target: the exact path and query."""
-    local: ClassVar[frozenset[tuple[str, str]]]
-    """Methods and targets that the relay itself answers with 200 and an empty body."""
     request_headers: ClassVar[frozenset[bytes]]
     answer_headers: ClassVar[frozenset[bytes]]
     answer_prefixes: ClassVar[tuple[bytes, ...]]
@@ -102,6 +100,23 @@ class Dialect(ABC):
         """Return the provider's headers that are forwarded to the agent."""
         admitted = _ANSWER_HEADERS | self.answer_headers
         return [(name, value) for name, value in given if name in admitted or name.startswith(self.answer_prefixes)]
+
+    def local_answer(self, method: str, target: str, model: str) -> bytes | None:
+        """Return the body with which the relay itself answers a request with status 200; ``None``: it does not."""
+        del method, target, model
+        return None
+
+    def with_usage(self, body: Object) -> Object:
+        """Return a checked body with what makes the provider report the tokens of a stream.
+
+        It is ``body`` itself if nothing needs to be added.
+        """
+        return body
+
+    def is_added(self, event: Object) -> bool:
+        """Return whether the provider sends an event only because of :meth:`with_usage`. Never raises."""
+        del event
+        return False
 
     @abstractmethod
     def authorise(self, key: str) -> Header:

@@ -8,14 +8,11 @@ from securebench.egress.model import Trouble
 from securebench.egress.relay.providers.base import (
     NOTHING,
     QUESTION,
-    Dialect,
     EventReading,
-    Header,
     Object,
     ProbeRequest,
     Route,
     count,
-    error_kind,
     kind_of,
     no_references,
     objects,
@@ -23,13 +20,17 @@ from securebench.egress.relay.providers.base import (
     part,
     shown,
     tool_refused,
-    trouble_of,
+)
+from securebench.egress.relay.providers.openai_common import (
+    FILTERED,
+    SERVICE_TIERS,
+    OpenAIDialect,
+    name_of_model,
+    trouble_of_error,
 )
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from securebench.egress.model import RelayPlan
     from securebench.resources import JsonValue
 
@@ -64,9 +65,6 @@ _FIELDS: Final = frozenset(
 )
 """Excluded because they use data stored at the provider, or continue after the agent has exited: ``background``,
 ``conversation``, ``previous_response_id`` and ``prompt``."""
-
-_TIERS: Final = (None, "auto", "default", "flex")
-"""Excludes ``priority``, which costs more than the tester expects."""
 
 _TOOLS: Final = frozenset({"custom", "function", "local_shell"})
 _GROUP: Final = "namespace"
@@ -117,25 +115,12 @@ _ENDED: Final = ("response.completed", "response.incomplete")
 _LEAST_OUTPUT: Final = 16
 """The minimum of ``max_output_tokens``."""
 
-_FILTERED: Final = "content_filter"
-_POLICIES: Final = ("_policy", "_policy_violation")
-"""Suffixes of the error codes for policy refusals: ``cyber_policy``, ``bio_policy``, ``content_policy_violation``."""
 
-_TROUBLES: Final = {
-    "insufficient_quota": Trouble.REFUSED,
-    "invalid_api_key": Trouble.REFUSED,
-    "rate_limit_exceeded": Trouble.RATE_LIMITED,
-    "context_length_exceeded": Trouble.REJECTED,
-    "invalid_prompt": Trouble.REJECTED,
-}
-
-
-class OpenAI(Dialect):
+class OpenAI(OpenAIDialect):
     """The Responses API. Agents may send paths with or without the version."""
 
     marks = (b"response.created", b"response.completed", b"response.incomplete", b"response.failed", b'"error"')
     routes = {"/responses": Route("/responses"), "/v1/responses": Route("/responses")}  # noqa: RUF012 - see Dialect
-    local = frozenset()
     request_headers = frozenset(
         {
             b"openai-beta",
@@ -154,19 +139,7 @@ class OpenAI(Dialect):
             b"x-openai-subagent",
         }
     )
-    answer_headers = frozenset({b"openai-model", b"openai-processing-ms", b"openai-version", b"x-codex-turn-state"})
-    answer_prefixes = (b"x-ratelimit-",)
-
-    def authorise(self, key: str) -> Header:
-        """Return the header that carries the key."""
-        return (b"authorization", b"Bearer " + key.encode())
-
-    def upstream_path(self, base: str, route: Route) -> str:
-        """Return the request target. The base URL contains the version."""
-        return base + route.path
-
-    def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:
-        """Accept all: no forwarded header enables anything that the body does not request."""
+    answer_headers = OpenAIDialect.answer_headers | {b"x-codex-turn-state"}
 
     def check(self, body: Object, plan: RelayPlan) -> None:
         """Check the parameters, the model, the tools and every input item. Raises :class:`RefusedError`."""
@@ -175,7 +148,7 @@ class OpenAI(Dialect):
             raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
         if body.get("store") is not False:
             raise RefusedError(RelayRefusal.FIELD, "store must be false: the provider must not store data")
-        if body.get("service_tier") not in _TIERS:
+        if body.get("service_tier") not in SERVICE_TIERS:
             raise RefusedError(RelayRefusal.FIELD, "this service_tier is not allowed")
         checks = _Checks(provider_tools=plan.provider_tools)
         checks.tools(body.get("tools"))
@@ -186,53 +159,25 @@ class OpenAI(Dialect):
         body: Object = {"model": model, "input": QUESTION, "max_output_tokens": _LEAST_OUTPUT}
         return ProbeRequest(f"{base}/responses", {**body, "store": False, "stream": True})
 
-    def is_unknown_model(self, body: Object) -> bool:
-        """See :meth:`Dialect.is_unknown_model`. A 404 without a code may come from a server without this API."""
-        error = part(body, "error")
-        message = str(error.get("message"))
-        # The second form is that of self-hosted servers such as vLLM.
-        return error.get("code") == "model_not_found" or ("model" in message and "does not exist" in message)
-
-    def error(self, status: int, message: str) -> Object:
-        """Return an error in the API's format. For 429 it is a quota error, which Codex does not retry."""
-        kind = error_kind(status, "insufficient_quota", "server_error")
-        return {"error": {"message": message, "type": kind, "code": kind, "param": None}}
-
     def read(self, event: Object) -> EventReading:
         """Return the model, the usage, the end or the failure. The last event of a stream contains the whole answer."""
         kind = event.get("type")
         if kind == "response.created":
-            return EventReading(model=_model(part(event, "response")))
+            return EventReading(model=name_of_model(part(event, "response")))
         if kind in _ENDED:
             return self.read_whole(part(event, "response"))
         if kind == "response.failed":
             answer = part(event, "response")
-            return _usage(answer, trouble=_trouble(part(answer, "error")))
-        return EventReading(trouble=_trouble(part(event, "error") or event)) if kind == "error" else NOTHING
+            return _usage(answer, trouble=trouble_of_error(part(answer, "error")))
+        return EventReading(trouble=trouble_of_error(part(event, "error") or event)) if kind == "error" else NOTHING
 
     def read_whole(self, answer: Object) -> EventReading:
         """Return the usage and the outcome of an answer."""
         if answer.get("status") == "failed":
-            return _usage(answer, trouble=_trouble(part(answer, "error")))
-        if part(answer, "incomplete_details").get("reason") == _FILTERED or _is_refusal(answer):
+            return _usage(answer, trouble=trouble_of_error(part(answer, "error")))
+        if part(answer, "incomplete_details").get("reason") == FILTERED or _is_refusal(answer):
             return _usage(answer, ended=True, trouble=Trouble.DECLINED)
         return _usage(answer, ended=True)
-
-    def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error by its code, which is more precise than the status."""
-        return _trouble(part(body, "error"), trouble_of(status))
-
-
-def _trouble(error: Object, otherwise: Trouble = Trouble.FAILED) -> Trouble:
-    code = error.get("code")
-    if not isinstance(code, str):
-        return otherwise
-    if code == _FILTERED or code.endswith(_POLICIES):
-        return Trouble.DECLINED
-    # A prompt rejected by policy has the same code as a malformed one; only the message differs.
-    if code == "invalid_prompt" and "usage policy" in str(error.get("message")):
-        return Trouble.DECLINED
-    return _TROUBLES.get(code, otherwise)
 
 
 def _is_refusal(answer: Object) -> bool:
@@ -248,14 +193,10 @@ def _is_refusal(answer: Object) -> bool:
     )
 
 
-def _model(answer: Object) -> str:
-    return model if isinstance(model := answer.get("model"), str) else ""
-
-
 def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = None) -> EventReading:
     usage = part(answer, "usage")
     taken, given = (count(usage[key]) if key in usage else None for key in ("input_tokens", "output_tokens"))
-    return EventReading(taken, given, ended, trouble, _model(answer))
+    return EventReading(taken, given, ended, trouble, name_of_model(answer))
 
 
 class _Checks:

@@ -20,6 +20,8 @@ _ELSEWHERE = "https://other.example/x"
 _PATHS = {
     "openai": "files uploads batches containers vector_stores conversations embeddings chat/completions completions"
     " fine_tuning/jobs images/generations audio/speech responses/compact responses/resp_1/cancel",
+    "chat_completions": "files uploads batches vector_stores embeddings responses completions fine_tuning/jobs"
+    " images/generations audio/speech chat/completions/chatcmpl_1 moderations",
     "anthropic": "files messages/batches complete skills agents organizations/me messages/count_tokens/files",
 }
 _TRICKS = (
@@ -43,6 +45,12 @@ _TOOLS: dict[str, tuple[Fields, ...]] = {
         {"type": "mcp", "server_label": "x", "server_url": _ELSEWHERE, "require_approval": "never"},
         {"type": "shell", "environment": {"type": "container_auto"}},
     ),
+    "chat_completions": (
+        {"type": "web_search"},
+        {"type": "mcp", "server_label": "x", "server_url": _ELSEWHERE},
+        {"googleSearch": {}},
+        {"type": "function", "googleSearch": {}},
+    ),
     "anthropic": (
         {"type": "web_search_20250305", "name": "web_search"},
         {"type": "web_fetch_20250910", "name": "web_fetch"},
@@ -55,6 +63,14 @@ _PARTS: dict[str, tuple[Fields, ...]] = {
         {"type": "input_image", "image_url": _ELSEWHERE},
         {"type": "input_file", "file_url": _ELSEWHERE},
         {"type": "input_file", "file_id": "file-of-another"},
+    ),
+    "chat_completions": (
+        {"type": "image_url", "image_url": {"url": _ELSEWHERE}},
+        {"type": "text", "text": "x", "image_url": _ELSEWHERE},
+        {"image_url": _ELSEWHERE},
+        {"type": "video_url", "video_url": {"url": _ELSEWHERE}},
+        {"type": "file", "file": {"file_data": _ELSEWHERE}},
+        {"type": "file", "file": {"file_id": "file-of-another"}},
     ),
     "anthropic": (
         {"type": "image", "source": {"type": "url", "url": _ELSEWHERE}},
@@ -69,10 +85,25 @@ _FIELDS: dict[str, tuple[Fields, ...]] = {
         {"conversation": "conv_of_another"},
         {"prompt": {"id": "pmpt_of_another"}},
     ),
+    "chat_completions": (
+        {"store": True},
+        {"n": 100},
+        {"web_search_options": {}},
+        {"models": ["another-model"]},
+        {"fallbacks": ["another-model"]},
+        {"plugins": [{"id": "web"}]},
+        {"api_base": _ELSEWHERE},
+        {"metadata": {"tags": ["another"]}},
+    ),
     "anthropic": (
         {"mcp_servers": [{"type": "url", "url": _ELSEWHERE, "name": "x"}]},
         {"container": "container_of_another"},
     ),
+}
+_ANSWERS = {
+    "openai": "/v1/responses",
+    "chat_completions": "/v1/chat/completions",
+    "anthropic": "/v1/messages",
 }
 _MODELS: tuple[object, ...] = ("another-model", "", None, 7, ["scripted-model"], "scripted-model ", "SCRIPTED-MODEL")
 
@@ -100,7 +131,7 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
 
 def answers_path(api: str) -> str:
     """Return the path for requesting a model's answer."""
-    return "/v1/messages" if api == "anthropic" else "/v1/responses"
+    return _ANSWERS[api]
 
 
 def request_of(targets: Targets) -> dict[str, Any]:
@@ -108,6 +139,8 @@ def request_of(targets: Targets) -> dict[str, Any]:
     asked = [{"role": "user", "content": "Say a word."}]
     if targets.api == "anthropic":
         return {"model": targets.model, "max_tokens": 16, "messages": asked}
+    if targets.api == "chat_completions":
+        return {"model": targets.model, "messages": asked, "stream": True}
     return {"model": targets.model, "input": asked, "stream": True, "store": False}
 
 
@@ -116,7 +149,7 @@ def _changes(targets: Targets) -> Iterator[Fields]:
     yield from ({"model": model} for model in _MODELS)
     yield from ({"tools": [tool]} for tool in _TOOLS[targets.api])
     yield from _FIELDS[targets.api]
-    key = "messages" if targets.api == "anthropic" else "input"
+    key = "input" if targets.api == "openai" else "messages"
     yield from ({key: [{"role": "user", "content": [part]}]} for part in _PARTS[targets.api])
 
 

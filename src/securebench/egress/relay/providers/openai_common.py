@@ -1,0 +1,88 @@
+"""What the Responses and the Chat Completions API have in common: paths, credentials and errors."""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import TYPE_CHECKING, Final
+
+from securebench.egress.model import Trouble
+from securebench.egress.relay.providers.base import Dialect, Header, Object, Route, error_kind, part, trouble_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from securebench.egress.model import RelayPlan
+    from securebench.resources import JsonValue
+
+SERVICE_TIERS: Final = (None, "auto", "default", "flex")
+"""Excludes ``priority``, which costs more than the tester expects."""
+
+FILTERED: Final = "content_filter"
+"""The reason, and the error code, of an answer that the provider's safety filter stopped."""
+
+_POLICIES: Final = ("_policy", "_policy_violation")
+"""Suffixes of the error codes for policy refusals: ``cyber_policy``, ``bio_policy``, ``content_policy_violation``."""
+
+_TROUBLES: Final = {
+    "insufficient_quota": Trouble.REFUSED,
+    "invalid_api_key": Trouble.REFUSED,
+    "rate_limit_exceeded": Trouble.RATE_LIMITED,
+    "context_length_exceeded": Trouble.REJECTED,
+    "invalid_prompt": Trouble.REJECTED,
+}
+_FIRST_ERROR: Final = 400
+
+
+class OpenAIDialect(Dialect, ABC):
+    """An API of OpenAI. The base URL contains the version; agents may send paths with or without it."""
+
+    answer_headers = frozenset({b"openai-model", b"openai-processing-ms", b"openai-version"})
+    answer_prefixes = (b"x-ratelimit-",)
+
+    def authorise(self, key: str) -> Header:
+        """Return the header that carries the key."""
+        return (b"authorization", b"Bearer " + key.encode())
+
+    def upstream_path(self, base: str, route: Route) -> str:
+        """Return the request target. The base URL contains the version."""
+        return base + route.path
+
+    def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:
+        """Accept all: no forwarded header enables anything that the body does not request."""
+
+    def is_unknown_model(self, body: Object) -> bool:
+        """See :meth:`Dialect.is_unknown_model`. A 404 without a code may come from a server without this API."""
+        error = part(body, "error")
+        message = str(error.get("message"))
+        # The second form is that of self-hosted servers such as vLLM.
+        return error.get("code") == "model_not_found" or ("model" in message and "does not exist" in message)
+
+    def error(self, status: int, message: str) -> Object:
+        """Return an error in the API's format. For 429 it is a quota error, which clients do not retry."""
+        kind = error_kind(status, "insufficient_quota", "server_error")
+        return {"error": {"message": message, "type": kind, "code": kind, "param": None}}
+
+    def error_trouble(self, status: int, body: Object) -> Trouble:
+        """Classify an error by its code, which is more precise than the status."""
+        return trouble_of_error(part(body, "error"), trouble_of(status))
+
+
+def trouble_of_error(error: Object, otherwise: Trouble = Trouble.FAILED) -> Trouble:
+    """Classify an error object. Some servers give an HTTP status for its code."""
+    code = error.get("code")
+    if isinstance(code, int) and not isinstance(code, bool) and code >= _FIRST_ERROR:
+        return trouble_of(code)
+    if not isinstance(code, str):
+        return otherwise
+    if code == FILTERED or code.endswith(_POLICIES):
+        return Trouble.DECLINED
+    # A prompt rejected by policy has the same code as a malformed one; only the message differs.
+    if code == "invalid_prompt" and "usage policy" in str(error.get("message")):
+        return Trouble.DECLINED
+    return _TROUBLES.get(code, otherwise)
+
+
+def name_of_model(answer: JsonValue) -> str:
+    """Return the model that an answer names, or an empty string."""
+    model = answer.get("model") if isinstance(answer, dict) else None
+    return model if isinstance(model, str) else ""
