@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import inspect
 import pkgutil
 import re
 from dataclasses import fields
@@ -21,6 +22,7 @@ from securebench.cli.run_command import EXIT_BELOW, EXIT_ERRORS
 from securebench.errors import FailurePhase, FailureReason
 from securebench.limits import Limits
 from securebench.progress import EVENTS, Event, EventKind
+from securebench.results.dataframe import COLUMNS
 from securebench.results.summary import Counts, TesterRunSummary
 from securebench.results.usage import Usage
 from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
@@ -29,11 +31,12 @@ from securebench.tester_config.model import RunConfig
 from securebench.tester_config.settings import ClaudeCodeConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "securebench"
 REFERENCE = ROOT / "docs" / "reference"
+EMBED = ROOT / "docs" / "how-to" / "embed.md"
 PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 NOT_CODES = {
@@ -187,6 +190,24 @@ def test_the_events_page_lists_the_fields_of_each_event() -> None:
         usage=Usage(input_tokens=1),
     )
     assert {key for cell in summary for key in re.findall(r"`(\w+)`", cell)} == full.to_json().keys()
+
+
+@pytest.mark.parametrize("function", [securebench.load_config, securebench.run, securebench.read_run])
+def test_the_arguments_of_the_public_functions_are_described(function: Callable[..., object]) -> None:
+    """The table of each function on the page for programs has its arguments, in their order, with their defaults."""
+    section = _section(_text(EMBED), function.__name__) or ""
+    listed = re.findall(r"^\| `(\w+)` \| `?(.*?)`? \|", section, re.MULTILINE)
+    assert listed == [
+        (name, "required" if one.default is one.empty else repr(one.default))
+        for name, one in inspect.signature(function).parameters.items()
+    ]
+
+
+def test_the_columns_of_a_data_frame_are_described() -> None:
+    """The page for programs lists them in their order; ``to_dataframe`` has no arguments."""
+    assert list(inspect.signature(securebench.RecordedRun.to_dataframe).parameters) == ["self"]
+    cells = re.findall(r"^\| (`.*?) \|", _section(_text(EMBED), "to_dataframe") or "", re.MULTILINE)
+    assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == list(COLUMNS)
 
 
 @pytest.mark.parametrize(
