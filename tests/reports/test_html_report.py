@@ -126,6 +126,18 @@ def test_each_task_has_its_detail(tmp_path: Path) -> None:
     assert f"securebench show {directory} made-up/task-00000" in text
 
 
+def test_families_and_tags_have_plots_of_their_own(tmp_path: Path) -> None:
+    """A tag with the name of a family is not drawn on the family's bar, and the captions say what is drawn."""
+    family = synthetic_run.record(0).family
+    given = [synthetic_run.record(number, tags=(family, "odd" if number % 2 else "even")) for number in range(4)]
+    (view,) = report_views([synthetic_run.write_run(tmp_path / "run", given)])
+    drawn = {figure.caption: str(figure.svg) for figure in view.figures()}
+    for plot in ("Pass rate by {}, with its 95 % interval", "Outcomes by {}"):
+        assert drawn[plot.format("family")].count(f">{family}<") == 1
+        assert ">even<" not in drawn[plot.format("family")]
+        assert all(drawn[plot.format("tag")].count(f">{name}<") == 1 for name in (family, "even", "odd"))
+
+
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     """A table and a plot compare them, and each has its own section."""
     runs = [synthetic_run.write_run(tmp_path / name, number) for name, number in (("a", 4), ("b", 7))]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _WIDTH: Final = 340
 _MAX_POINTS: Final = 400
-_MAX_BARS: Final = 20
+MAX_BARS: Final = 20
+"""Groups of one plot."""
 _LABEL: Final = 28
 """Maximum characters of a label. Vega reserves room for the longest."""
 
@@ -80,7 +81,7 @@ def pass_rates(groups: Sequence[tuple[str, Estimate | None]]) -> Markup | None:
             "low": estimate.interval.low,
             "high": estimate.interval.high,
         }
-        for name, estimate in groups[:_MAX_BARS]
+        for name, estimate in groups[:MAX_BARS]
         if estimate
     ]
     y = {"field": "group", "type": "nominal", "sort": None, "title": None}
@@ -106,7 +107,7 @@ def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
     """Return the number of trials of each group by outcome, as stacked bars."""
     values = [
         {"group": _label(group.name), "outcome": status.value, "trials": group.outcomes[status], "order": order}
-        for group in groups[:_MAX_BARS]
+        for group in groups[:MAX_BARS]
         for order, status in enumerate(_ORDER)
         if group.outcomes[status]
     ]

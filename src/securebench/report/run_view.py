@@ -107,12 +107,10 @@ class RunView:
     def figures(self) -> list[Figure]:
         """Return the plots that have something to show."""
         totals = self.totals
-        groups = self.groups()
-        if len(totals.tags) > 1:
-            groups += totals.tag_groups()
+        tags = totals.tag_groups() if len(totals.tags) > 1 else []
         drawn = {
-            "Pass rate with its 95 % interval": plots.pass_rates([(group.name, group.estimate) for group in groups]),
-            "Outcomes": plots.outcomes(groups),
+            **_by_group("family", self.groups(), len(totals.families)),
+            **_by_group("tag", tags, len(totals.tags)),
             "Duration of trials": plots.histogram(totals.durations, "seconds (log scale)"),
             "Tokens of trials": plots.histogram(totals.tokens, "tokens in and out (log scale)"),
             "Verdicts and passes over time": plots.cumulative(totals.progress()),
@@ -159,6 +157,16 @@ def comparison(views: Sequence[RunView]) -> Figure | None:
     """Return the plot of the pass rates of several runs."""
     svg = plots.pass_rates([(f"{view.number}. {view.label}", view.totals.total.estimate) for view in views])
     return Figure("Pass rate of each run with its 95 % interval", svg) if svg is not None else None
+
+
+def _by_group(name: str, groups: Sequence[OutcomeGroup], number: int) -> dict[str, Markup | None]:
+    """Return the plots of one kind of group, by their captions. ``number``: how many groups of it there are."""
+    largest = f" (the {plots.MAX_BARS} largest of {number})" if number > plots.MAX_BARS else ""
+    rates = plots.pass_rates([(group.name, group.estimate) for group in groups])
+    return {
+        f"Pass rate by {name}, with its 95 % interval{largest}": rates,
+        f"Outcomes by {name}{largest}": plots.outcomes(groups),
+    }
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
