@@ -117,10 +117,15 @@ def test_models_multiply_an_agent(root: Path) -> None:
 
 
 def test_a_second_run_needs_resume(root: Path) -> None:
-    """Nothing is overwritten, and nothing starts, if the directory has results."""
+    """Nothing is overwritten, and nothing starts, if the directory has results. The message is about the suite."""
     run(root)
-    with pytest.raises(ConfigError, match="already contains a run"):
+    before = sorted((path, path.stat().st_mtime_ns) for path in (root / "out").rglob("*"))
+    with pytest.raises(ConfigError) as caught:
         run(root)
+    (problem,) = caught.value.problems
+    assert problem.message == f"{root / 'out'} already contains the suite 'both'"
+    assert problem.hint == "pass --resume to continue it, or choose another --output-dir"
+    assert sorted((path, path.stat().st_mtime_ns) for path in (root / "out").rglob("*")) == before
     assert passed(run(root, resume=True))["two/right"] == (4, 0)
 
 

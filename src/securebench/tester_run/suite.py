@@ -57,12 +57,12 @@ def run_suite(
     """
     parts = parts or RunParts()
     directory = _directory(suite, options)
+    known = _earlier_runs(suite, directory, resume=options.resume)
     for run, plan in plan_suite(suite, options, parts):
         if plan.directory.exists():
             earlier_header(plan.directory, resume=options.resume)
         del run, plan  # a pack may be large
     make_directory(directory)
-    known = _earlier_runs(suite, directory)
     commitment = _shared_commitment(directory)
     parts = replace(parts, new_commitment=lambda: commitment)
     runs = {run.path: {"pack": run.pack, "agent": run.agent} for run in suite.runs}
@@ -104,13 +104,19 @@ def _shared_commitment(directory: Path) -> Commitment:
     return commitment
 
 
-def _earlier_runs(suite: Suite, directory: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Return the runs that the directory has so far. Raises :class:`ConfigError` if something else is in it."""
-    earlier = read_suite(directory)
+def _earlier_runs(suite: Suite, directory: Path, *, resume: bool) -> Mapping[str, Mapping[str, Any]]:
+    """Return the runs that the directory has so far.
+
+    Raises :class:`ConfigError` if something else is in it, or this suite and it should not be resumed.
+    """
+    earlier = read_suite(directory) if directory.is_dir() else None
+    hint = "choose another --output-dir"
     if os.path.lexists(directory / HEADER):
         problem = "contains a run, not a suite"
     elif earlier is not None and earlier.id != suite.id:
         problem = f"contains the suite {earlier.id!r}"
+    elif earlier is not None and not resume:
+        problem, hint = f"already contains the suite {suite.id!r}", f"pass --resume to continue it, or {hint}"
     else:
         return earlier.runs if earlier else {}
-    raise ConfigError(f"{directory} {problem}", code="output-dir-in-use", hint="choose another --output-dir")
+    raise ConfigError(f"{directory} {problem}", code="output-dir-in-use", hint=hint)
