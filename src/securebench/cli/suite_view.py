@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.box import SIMPLE
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from securebench.results.read import RecordedRun
     from securebench.results.statistics import Estimate
     from securebench.tester_run.suite import SuiteOutcome
+
+_TITLE: Final = "Leaderboard: pass rates in %, with 95 % intervals"
+_TOTALS: Final = ("mean", "errors", "time", "cost")
+_UNBOUNDED: Final = 10_000
+"""Columns of an imaginary terminal that every table fits."""
 
 
 @dataclass(slots=True)
@@ -70,30 +75,31 @@ def standings(runs: Iterable[RecordedRun]) -> list[Standing]:
 def print_leaderboard(console: Console, found: Sequence[Standing]) -> None:
     """Print a table on a terminal, plain lines elsewhere."""
     if console.is_terminal:
-        console.print(leaderboard_table(found))
+        console.print(leaderboard_table(console, found))
     else:
         click.echo("\n".join(leaderboard_lines(found)))
 
 
-def leaderboard_table(found: Sequence[Standing]) -> RenderableType:
-    """Return the leaderboard for a terminal."""
+def leaderboard_table(console: Console, found: Sequence[Standing]) -> RenderableType:
+    """Return the leaderboard for a terminal: one table, or a table for each pack if that is too wide."""
     packs = _packs(found)
-    title = "Leaderboard: pass rates in %, with 95 % intervals"
-    table = Table(title=title, title_justify="left", box=SIMPLE, collapse_padding=True, pad_edge=False)
-    table.add_column("agent", overflow="fold", min_width=8)
-    for heading in (*packs, "mean", "errors", "time", "cost"):
-        table.add_column(printable_line(heading), justify="right", overflow="fold")
-    for standing in found:
-        table.add_row(*map(Text, (printable_line(standing.agent), *_cells(standing, packs))))
-    return Group(table, *(Text(line, overflow="fold") for line in _note_lines(found)))
+    rows = [(standing.agent, *_cells(standing, packs)) for standing in found]
+    whole = _table(("agent", *packs, *_TOTALS), rows)
+    parts: list[RenderableType] = [Text(_TITLE, style="bold"), whole]
+    if console.measure(whole, options=console.options.update(width=_UNBOUNDED)).maximum > console.width:
+        parts[1] = _table(("agent", *_TOTALS), [(row[0], *row[1 + len(packs) :]) for row in rows])
+        for number, pack in enumerate(packs, start=1):
+            rates = [(row[0], row[number]) for row in rows]
+            parts += [Text(printable_line(pack), style="bold"), _table(("agent", "pass rate"), rates)]
+    return Group(*parts, *(Text(line) for line in _note_lines(found)))
 
 
 def leaderboard_lines(found: Sequence[Standing]) -> list[str]:
     """Return the leaderboard for a file or a pipe: one line for each agent."""
     packs = _packs(found)
-    lines = ["Leaderboard: pass rates in %, with 95 % intervals"]
+    lines = [_TITLE]
     for standing in found:
-        named = zip((*packs, "mean", "errors", "time", "cost"), _cells(standing, packs), strict=True)
+        named = zip((*packs, *_TOTALS), _cells(standing, packs), strict=True)
         cells = ", ".join(f"{printable_line(name)} {cell}" for name, cell in named if cell)
         lines.append(f"  {printable_line(standing.agent)}: {cells}")
     return [*lines, *_note_lines(found)]
@@ -133,6 +139,20 @@ def as_json(outcomes: Sequence[SuiteOutcome]) -> list[dict[str, Any]]:
         }
         for outcome in outcomes
     ]
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(
+            printable_line(heading),
+            justify="right" if number else "left",
+            no_wrap=bool(number),
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(Text(printable_line(cell)) for cell in row))
+    return table
 
 
 def _note_lines(found: Sequence[Standing]) -> list[str]:
