@@ -21,6 +21,7 @@ from securebench.errors import ConfigError
 from securebench.report.server import application, serve
 from securebench.results.record import VerificationStatus
 from securebench.results.run_files import JOURNAL
+from securebench.results.suite import RecordedSuite, write_suite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,17 @@ def ask(app: ASGIApp, path: str = "/", *headers: tuple[str, str], method: str = 
 def app(tmp_path: Path) -> ASGIApp:
     """Give a server of one run with three tasks."""
     return application([synthetic_run.write_run(tmp_path / "run", 3)], TOKEN, 8000)
+
+
+def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
+    """Its runs are on one page, and each of their tasks has a page."""
+    for name, status in (("one", VerificationStatus.PASSED), ("two", VerificationStatus.FAILED)):
+        synthetic_run.write_run(tmp_path / "pack" / name, [synthetic_run.record(0, status)])
+    write_suite(tmp_path, RecordedSuite("s", {"pack/one": {}, "pack/two": {}, "pack/later": {}}))
+    app = application([tmp_path], TOKEN, 8000)
+    assert "2 runs" in ask(app, "/", HOST, COOKIE).text
+    assert [ask(app, f"/run/{number}/task/0", HOST, COOKIE).status for number in (1, 2, 3)] == [200, 200, 404]
+    assert "expected another answer" in ask(app, "/run/2/task/0", HOST, COOKIE).text
 
 
 def test_the_cookie_opens_the_pages(app: ASGIApp) -> None:

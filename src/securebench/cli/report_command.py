@@ -21,8 +21,9 @@ _DEFAULT = Path("report.html")
 def command(directories: tuple[Path, ...], output: Path) -> None:
     """Write one HTML page about one or more runs.
 
-    DIR is the directory of a run. The page is self-contained: it loads nothing and runs no script. Exit codes: 0
-    written, 1 a directory is not a run or is damaged.
+    DIR is the directory of a run or a suite. The page is self-contained: it loads nothing and runs no script.
+
+    Exit codes: 0 written, 1 a directory is neither or is damaged.
     """
     from securebench.printable import printable_line
     from securebench.report.extras import require

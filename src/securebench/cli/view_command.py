@@ -14,7 +14,7 @@ import click
 def command(directories: tuple[Path, ...], port: int, *, no_browser: bool) -> None:
     """Show one or more runs in a browser, also while they are in progress.
 
-    DIR is the directory of a run. The server listens on 127.0.0.1 only and changes nothing. Ctrl-C ends it.
+    DIR is the directory of a run or a suite. The server listens on 127.0.0.1 only and changes nothing. Ctrl-C ends it.
     """
     from securebench.report.extras import require
 

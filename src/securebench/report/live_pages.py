@@ -12,9 +12,9 @@ from securebench.report.detail import FULL, task_detail
 from securebench.report.html_report import report_page, report_views
 from securebench.report.pages import render
 from securebench.report.task_rows import show_command
-from securebench.results.read import read_run
 from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import HEADER
+from securebench.results.suite import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ class Page:
 
 
 class LivePages:
-    """The pages of some runs. Safe to use from several threads: one renders at a time."""
+    """The pages of some runs; a suite stands for its runs. Safe to use from several threads: one renders at a time."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = directories
@@ -60,10 +60,11 @@ class LivePages:
 
         Raises :class:`ConfigError` for a damaged run.
         """
-        if not 1 <= number <= len(self._directories):
-            return None
         with self._lock:
-            run = read_run(self._directories[number - 1])
+            runs = read_all(self._directories)
+            if not 1 <= number <= len(runs):
+                return None
+            run = runs[number - 1]
             record = next((item for item in run.records() if item.sequence == sequence), None)
             if record is None:
                 return None
@@ -73,8 +74,8 @@ class LivePages:
     def _files(self) -> object:
         """Return a value that changes when a run does. A run that ends unlocks its directory and changes no file."""
         return [
-            (read_run(directory).is_active, [_stamp(directory / name) for name in (JOURNAL, SUPERSEDED, HEADER)])
-            for directory in self._directories
+            (run.is_active, [_stamp(run.directory / name) for name in (JOURNAL, SUPERSEDED, HEADER)])
+            for run in read_all(self._directories)
         ]
 
 
