@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from securebench.cli import cli
-from securebench.errors import ConfigError, FailurePhase, FailureReason
+from securebench.errors import ConfigError, FailurePhase, FailureReason, StorageError
 from securebench.results.record import Failure, Output, VerificationStatus
 from synthetic_run import header, record, records, trajectory, write_run
 
@@ -91,7 +91,7 @@ def test_junit(run: Path) -> None:
 def test_markdown(run: Path) -> None:
     """The pass rate is over verdicts, with its interval. Missing trials are named."""
     assert "Pass rate 50.0 % of 2 tasks, 95 % interval 9.5 to 90.5 %." in export(run, "--markdown")
-    assert "\n1 of 4 trials have not run.\n" in export(run, "--markdown")
+    assert "\n1 of 4 trials not run.\n" in export(run, "--markdown")
 
 
 def test_parquet(run: Path, tmp_path: Path) -> None:
@@ -119,6 +119,18 @@ def test_atif(run: Path, tmp_path: Path) -> None:
         {"source_call_id": calls[0]["tool_call_id"], "content": "a\n"}
     ]
     assert found["final_metrics"]["total_prompt_tokens"] == 1000
+
+
+def test_missing_directories_are_created(run: Path, tmp_path: Path) -> None:
+    """As for a report. A place that cannot be written is named."""
+    assert export(run, "--csv", "-o", str(tmp_path / "new" / "directory" / "out.csv")) == ""
+    assert (tmp_path / "new" / "directory" / "out.csv").read_text() == export(run, "--csv")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"cannot write .*/file/out\.csv: ") as caught:
+        CliRunner().invoke(
+            cli, ["export", str(run), "--csv", "-o", str(tmp_path / "file" / "out.csv")], catch_exceptions=False
+        )
+    assert "--resume" not in str(caught.value)
 
 
 def test_inspect(run: Path) -> None:

@@ -15,8 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from securebench.cli import cli
+from securebench.errors import ConfigError
 from securebench.results.record import comparable
-from securebench.results.suite import read_runs
+from securebench.results.suite import RecordedSuite, read_runs, write_suite
+from synthetic_run import write_run
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -63,7 +65,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     """It checks packs and agents, and prints the number of trials."""
     result = CliRunner().invoke(cli, ["run", str(suite_file(tmp_path, "out")), "--dry-run"])
     assert result.exit_code == 0, result.output
-    assert "benchmark: text-smoke 1, all 12 tasks, 2 trials each" in result.output
+    assert "benchmark: text-smoke 1, 12 tasks, 2 trials each" in result.output
     assert result.output.endswith(f"{RUNS} runs, {TRIALS} trials. Nothing was run.\n")
     assert not (tmp_path / "out").exists()
 
@@ -76,6 +78,27 @@ def test_a_dry_run_of_a_single_run(tmp_path: Path) -> None:
     found = json.loads(result.output)
     assert (len(found["tasks"]), found["pack_tasks"], found["trials"]) == (2, 12, 1)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_names_the_driver_of_the_command_line(tmp_path: Path) -> None:
+    """It replaces the one of the configuration."""
+    arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--driver", "oci"]
+    result = CliRunner().invoke(cli, [*arguments, "--output-dir", str(tmp_path / "out")])
+    assert "driver oci, images" in result.output
+
+
+def test_a_dry_run_refuses_a_directory_in_use(tmp_path: Path) -> None:
+    """The run would be refused, too. With ``--resume`` it would continue."""
+    file = suite_file(tmp_path, "out")
+    write_run(tmp_path / "run", 1)
+    (tmp_path / "out").mkdir()
+    write_suite(tmp_path / "out", RecordedSuite("both", {}))
+    tester = BENCHMARKS / "text-smoke" / "tester.yaml"
+    for arguments in ([str(file)], [str(tester), "--output-dir", str(tmp_path / "run")]):
+        with pytest.raises(ConfigError, match="already contains") as caught:
+            CliRunner().invoke(cli, ["run", *arguments, "--dry-run"], catch_exceptions=False)
+        assert "pass --resume" in str(caught.value)
+        assert CliRunner().invoke(cli, ["run", *arguments, "--dry-run", "--resume"]).exit_code == 0
 
 
 @pytest.mark.oci

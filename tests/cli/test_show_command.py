@@ -186,11 +186,11 @@ class TestDetail:
             "made-up/task-00000  short_answer  PASSED",
             "    What is 0 times nothing?",
             "  not shown to the agent: answer",
-            "     1 message   I will look. (+1 lines)",
+            "     1 message   I will look. (+1 line)",
             "     2 command   ls -la (tool Bash)",
             "     3 result    a (exit_code 0) (+2 lines)",
             "  exit_code: 0",
-            "  7 more steps were not kept",
+            "  7 more steps not kept",
             "    Answer: 42",
             "  sealed: 11 B, digest verified",
             "  rests on: test_by_test. The repository's tests reported one by one, and tests that must fail did fail.",
@@ -300,7 +300,7 @@ class TestDetail:
         """Later trials are chosen by their number."""
         given = [synthetic.record(), synthetic.record(0, STATUS.FAILED, trial=2)]
         synthetic.write_run(tmp_path, given, synthetic.header(2, trials=2))
-        assert invoke(tmp_path, TASK).stdout.startswith("made-up/task-00000  short_answer  PASSED")
+        assert invoke(tmp_path, TASK).stdout.startswith("made-up/task-00000 (trial 1)  short_answer  PASSED")
         assert "(trial 2)  short_answer  FAILED" in invoke(tmp_path, TASK, "--trial", "2").stdout
 
     def test_a_task_that_does_not_exist(self, tmp_path: Path) -> None:
@@ -308,6 +308,12 @@ class TestDetail:
         written(tmp_path, synthetic.record())
         with pytest.raises(ConfigError, match="did you mean 'made-up/task-00000'"):
             invoke(tmp_path, "task-00000")
+
+    def test_a_task_that_is_like_no_other(self, tmp_path: Path) -> None:
+        """The hint is a command that lists the tasks."""
+        written(tmp_path, synthetic.record())
+        with pytest.raises(ConfigError, match="'securebench show DIR --all' lists the tasks"):
+            invoke(tmp_path, "zzz")
 
 
 class TestHostileRecords:

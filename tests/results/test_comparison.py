@@ -14,7 +14,8 @@ from securebench.results.commitment import KEY_FILE
 from securebench.results.comparison import compare, tally
 from securebench.results.read import read_run
 from securebench.results.record import VerificationStatus
-from securebench.results.suite import SUITE, RecordedSuite, read_runs, write_suite
+from securebench.results.run_files import SUITE
+from securebench.results.suite import RecordedSuite, read_runs, write_suite
 from synthetic_run import header, record, write_run
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from securebench.results.record import Assurance, VerificationStatus, candidate_
 from securebench.results.recorded_task import MAX_LINE
 from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import HEADER
+from securebench.results.suite import RecordedSuite, write_suite
 from securebench.results.summary import RunEnd
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import Usage
@@ -112,6 +113,15 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="not a run directory") as caught:
             securebench.read_run(path)
         assert caught.value.code == "run-missing"
+
+
+def test_a_suite_is_not_a_run(tmp_path: Path) -> None:
+    """Its runs are in directories below it, and the hint says so."""
+    write_suite(tmp_path, RecordedSuite("s", {}))
+    with pytest.raises(ConfigError, match="is a suite") as caught:
+        securebench.read_run(tmp_path)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.hint) == ("run-missing", "give the directory of one of its runs")
 
 
 def test_a_run_before_its_first_record(tmp_path: Path) -> None:

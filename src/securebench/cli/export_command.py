@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
+from securebench.plurals import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -48,7 +50,7 @@ def command(directory: Path, form: str | None, output: Path | None) -> None:
 
         assert output is not None
         written = write_atif(run, output)
-        click.echo(f"{written} {'trajectory' if written == 1 else 'trajectories'} in {output}")
+        click.echo(f"{counted(written, 'trajectory', 'trajectories')} in {output}")
         return
     if form == "parquet":
         from securebench.report.export.tables import write_parquet
@@ -86,13 +88,20 @@ def text_output(output: Path | None) -> Iterator[IO[str]]:
 
 @contextmanager
 def replaced_output(output: Path) -> Iterator[Path]:
-    """Give a path beside ``output`` that replaces it at the end, so that a failure leaves no partial file."""
-    from securebench.fs.durable import storage_errors
+    """Give a path beside ``output`` that replaces it at the end, so that a failure leaves no partial file.
+
+    Missing directories are created.
+    """
+    from securebench.errors import StorageError
 
     path = output.with_name(f".{output.name}.{os.getpid()}.tmp")
     try:
-        with storage_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
             yield path
             path.replace(output)
-    finally:
-        path.unlink(missing_ok=True)
+        finally:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        message = f"cannot write {output}: {error.strerror or error}"
+        raise StorageError(message, hint="choose another file") from error

@@ -17,6 +17,7 @@ import click
 
 from securebench.cli import EXIT_INTERRUPTED, complain
 from securebench.cli.signing_options import passphrase_option, sign_option, signer_of
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -191,7 +192,7 @@ def _dry_run(config: TesterConfig, options: RunOptions, *, as_json: bool) -> int
     from securebench.tester_run.options import RunParts
     from securebench.tester_run.plan import make_plan
 
-    plan = planned(make_plan(config, options, RunParts()))
+    plan = planned(make_plan(config, options, RunParts()), options)
     click.echo(json.dumps(plan, indent=2) if as_json else "\n".join(planned_lines([plan])))
     return 0
 
@@ -250,8 +251,9 @@ def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
         print_summary(console_for(stderr=False), summary)
     if left := summary.total.not_run + summary.errors:
         noun = "trial" if summary.total.trials > 1 else "task"
-        have = f"1 {noun} has" if left == 1 else f"{left} {noun}s have"
-        click.echo(f"{have} no verdict. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True)
+        click.echo(
+            f"{counted(left, noun)} without a verdict. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True
+        )
 
 
 def resume_command(arguments: list[str]) -> str:

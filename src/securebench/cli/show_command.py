@@ -75,7 +75,7 @@ def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_j
         listed = {"records": [_brief(record) for record in found]} if wants_list else {}
         click.echo(json.dumps({**_about(run), **listed}, indent=2))
     elif wants_list:
-        _list(found)
+        _list(found, run.trials)
     else:
         _show_summary(run)
 
@@ -101,8 +101,11 @@ def _matching(run: RecordedRun, *, failed: bool, errors: bool, reason: str | Non
             yield record
 
 
-def _list(records: Iterator[RecordedTask]) -> None:
-    """Print a line for each record: in colour on a terminal, with tabs between the columns elsewhere."""
+def _list(records: Iterator[RecordedTask], trials: int) -> None:
+    """Print a line for each record: in colour on a terminal, with tabs between the columns elsewhere.
+
+    ``trials``: how many trials of each task the run has.
+    """
     from rich.text import Text
 
     from securebench.cli.live import STYLES
@@ -115,7 +118,7 @@ def _list(records: Iterator[RecordedTask]) -> None:
             click.echo("\t".join((status, name, str(record.trial), reason, message)))
             continue
         line = Text(f"{status:<7} ", style=STYLES.get(status, ""), no_wrap=True, overflow="ellipsis")
-        line.append(f"{name}{record.id.suffix(record.trial)}", style="default")
+        line.append(f"{name}{record.id.suffix(trials)}", style="default")
         line.append(f"  {reason}{': ' if message else ''}{message}" if reason else "", style="dim")
         console.print(line)
 

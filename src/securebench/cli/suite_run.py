@@ -18,7 +18,7 @@ from securebench.results.read import read_run
 from securebench.results.summary import RunEnd
 from securebench.tester_config.suite import load_suite
 from securebench.tester_run.options import RunParts
-from securebench.tester_run.suite import plan_suite, run_suite
+from securebench.tester_run.suite import earlier_runs, plan_suite, run_suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +38,8 @@ def run_suite_file(
     """Run a suite with the options of the command line, print the leaderboard, and return the exit code."""
     suite = load_suite(file)
     if flags["dry_run"]:
-        plans = [planned(plan) for _, plan in plan_suite(suite, options, RunParts())]
+        earlier_runs(suite, options)
+        plans = [planned(plan, options) for _, plan in plan_suite(suite, options, RunParts())]
         click.echo(json.dumps(plans, indent=2) if flags["as_json"] else "\n".join(planned_lines(plans)))
         return 0
 

@@ -22,9 +22,9 @@ from securebench.results.attestation import SIGNATURES
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.lock import reading
 from securebench.results.read import read_run
-from securebench.results.run_files import JOURNAL, SUPERSEDED, opened_run_file
+from securebench.results.run_files import JOURNAL, SUITE, SUPERSEDED, opened_run_file
 from securebench.results.run_header import HEADER
-from securebench.results.suite import SUITE, read_suite, started_runs
+from securebench.results.suite import read_suite, started_runs
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.strict_input.files import open_regular
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from securebench.printable import printable_line
 from securebench.results.lock import is_locked
 from securebench.results.part_of_pack import PartOfPack
 from securebench.results.record_files import RecordFiles
-from securebench.results.run_files import opened_run_file
+from securebench.results.run_files import SUITE, opened_run_file
 from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
 from securebench.results.running import read_running
 from securebench.results.sealed import read_sealed
@@ -53,10 +54,11 @@ def read_run(directory: str | Path) -> RecordedRun:
     """
     header = read_header(Path(directory).resolve(), older=True)
     if header is None:
+        is_suite = os.path.lexists(Path(directory, SUITE))
         raise ConfigError(
-            f"{directory} is not a run directory: it has no {HEADER}",
+            f"{directory} is {'a suite' if is_suite else 'not a run directory'}: it has no {HEADER}",
             code="run-missing",
-            hint="give the --output-dir of a run",
+            hint="give the directory of one of its runs" if is_suite else "give the --output-dir of a run",
         )
     return RecordedRun(Path(directory), header)
 
@@ -270,5 +272,5 @@ def _near(task_id: str, ids: set[str]) -> str:
     """Return a hint with the ids that are most like ``task_id``."""
     near = similar(task_id, ids)
     if not near:
-        return "'securebench show DIR' lists the tasks of a run"
+        return "'securebench show DIR --all' lists the tasks of a run"
     return f"did you mean {' or '.join(repr(printable_line(name[:_SHOWN])) for name in near)}?"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 JOURNAL: Final = "candidates.jsonl"
 SUPERSEDED: Final = "superseded.jsonl"
 """The file for the ``error`` records of trials that were run again."""
+SUITE: Final = "suite.json"
+"""The file of a suite's directory."""
 
 
 @contextmanager

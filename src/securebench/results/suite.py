@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from securebench.errors import ConfigError
 from securebench.fs.durable import write_durably
 from securebench.results.read import read_run
+from securebench.results.run_files import SUITE
 from securebench.results.run_header import HEADER
 from securebench.results.strict_json import strict_loads
 from securebench.strict_input.files import open_regular
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from securebench.results.read import RecordedRun
 
-SUITE: Final = "suite.json"
 SUITE_VERSION: Final = 1
 _MAX_BYTES: Final = 16 * 1024 * 1024
 

@@ -57,7 +57,7 @@ def run_suite(
     """
     parts = parts or RunParts()
     directory = _directory(suite, options)
-    known = _earlier_runs(suite, directory, resume=options.resume)
+    known = earlier_runs(suite, options)
     for run, plan in plan_suite(suite, options, parts):
         if plan.directory.exists():
             earlier_header(plan.directory, resume=options.resume)
@@ -104,18 +104,19 @@ def _shared_commitment(directory: Path) -> Commitment:
     return commitment
 
 
-def _earlier_runs(suite: Suite, directory: Path, *, resume: bool) -> Mapping[str, Mapping[str, Any]]:
-    """Return the runs that the directory has so far.
+def earlier_runs(suite: Suite, options: RunOptions) -> Mapping[str, Mapping[str, Any]]:
+    """Return the runs that the suite's directory has so far.
 
     Raises :class:`ConfigError` if something else is in it, or this suite and it should not be resumed.
     """
+    directory = _directory(suite, options)
     earlier = read_suite(directory) if directory.is_dir() else None
     hint = "choose another --output-dir"
     if os.path.lexists(directory / HEADER):
         problem = "contains a run, not a suite"
     elif earlier is not None and earlier.id != suite.id:
         problem = f"contains the suite {earlier.id!r}"
-    elif earlier is not None and not resume:
+    elif earlier is not None and not options.resume:
         problem, hint = f"already contains the suite {suite.id!r}", f"pass --resume to continue it, or {hint}"
     else:
         return earlier.runs if earlier else {}
