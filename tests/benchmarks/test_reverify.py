@@ -77,7 +77,7 @@ def test_four_families(driver: SandboxDriver, tmp_path: Path) -> None:
     command = [sys.executable, "-m", one.main, "reverify", str(tmp_path / "results")]
     done = subprocess.run(command, env=one.environment({}), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "4 of 4 verdicts are the same" in done.stdout
+    assert "4 of 4 verdicts confirmed" in done.stdout
     assert not one.left()
 
 

@@ -68,7 +68,7 @@ def test_the_same_verdicts(root: Path) -> None:
     result = command(root)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
-        "3 of 3 verdicts are the same",
+        "3 of 3 verdicts confirmed",
         f"Results: {root / 'results.reverified'}",
     ]
     assert "pack/task-1" in result.stderr
@@ -86,7 +86,7 @@ def test_other_verdicts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stdout.splitlines()[:3] == [
         "task\twas\tis now\treason",
         f"pack/task-1\tpassed (full)\tfailed (wrong_answer, full)\t{escaped}",
-        "0 of 1 verdicts are the same, 1 differs",
+        "0 of 1 verdict confirmed, 1 changed",
     ]
 
 
@@ -99,7 +99,7 @@ def test_trials_that_were_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyP
     result = command(tmp_path)
     assert result.exit_code == 3
     assert "pack/task-0\tthe agent failed, so nothing was judged: the agent exited with 1" in result.stdout
-    assert "1 of 1 verdicts are the same, 1 trial was not judged again" in result.stdout
+    assert "1 of 1 verdict confirmed, 1 trial not judged again" in result.stdout
     use(monkeypatch, parts(FakeVerifier(hook=broken)))
     assert command(tmp_path, "-o", str(tmp_path / "second")).exit_code == 4  # a difference is more than a gap
 
@@ -136,7 +136,7 @@ def test_on_a_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "not judged again because" in shown
     assert "and 5 more (--json lists all)" in shown
-    assert "no candidate was judged again, 25 trials were not judged again" in shown
+    assert "no candidate was judged again, 25 trials not judged again" in shown
 
 
 def test_notes_and_differences(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

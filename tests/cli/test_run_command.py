@@ -268,7 +268,7 @@ def test_how_to_go_on(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys
     call(monkeypatch, "tester.yaml", "--workers", "2", "--output-dir", "my results")
     shown = capsys.readouterr().err
     assert "error: no engine" in shown
-    assert "3 tasks have no verdict" in shown
+    assert "3 tasks without a verdict" in shown
     assert "securebench run tester.yaml --workers 2 --output-dir 'my results' --resume" in shown
 
 

@@ -136,7 +136,7 @@ class TestSnapshots:
         running(begun(f"made-up/{HOSTILE}"))
         shown = invoke(directory).stdout
         assert shown.startswith("made-up, run synthetic: running\nAgent: command\nSelection: 6 of 10 tasks")
-        assert "\nDone: 2 of 6 (33%): 1 passed, 0 failed, 1 errors\nRunning: 1\n  agent       0:0" in shown
+        assert "\nDone: 2 of 6 (33%): 1 passed, 0 failed, 1 error\nRunning: 1\n  agent       0:0" in shown
         assert "\nLeft: 4\n" in shown
         assert "tokens in" in shown
         assert not RAW.search(shown)

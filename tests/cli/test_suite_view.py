@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from securebench.cli import cli
+from securebench.cli.suite_view import Standing, leaderboard_table
 from securebench.results.record import Assurance, VerificationStatus
+from securebench.results.statistics import Estimate, Interval
 from securebench.results.suite import RecordedSuite, write_suite
 from synthetic_run import BENCHMARK_ID, header, record, write_run
 
@@ -55,10 +59,30 @@ def test_show_prints_the_leaderboard(suite: Path) -> None:
         f"  {name}: {BENCHMARK_ID} 100.0 [20.7, 100.0], mean 100.0, errors 0, time 0:02, cost $0.01",
         f"  whole: {BENCHMARK_ID} 75.0 [30.1, 95.4], mean 75.0, errors 0, time 0:16, cost $0.04",
         f"Note: {name} on {BENCHMARK_ID}: 2 of 4 tasks, not the whole benchmark",
-        f"Note: {name} on {BENCHMARK_ID}: 1 of 2 trials have not run",
-        f"Note: {name} on {BENCHMARK_ID}: 1 of its passes rest on exit code only",
+        f"Note: {name} on {BENCHMARK_ID}: 1 of 2 trials not run",
+        f"Note: {name} on {BENCHMARK_ID}: 1 pass on exit code only",
         "Note: p/later was not started",
     ]
+
+
+@pytest.mark.parametrize(("width", "tables"), [(60, 4), (80, 4), (200, 1)])
+def test_a_leaderboard_fits_its_terminal(width: int, tables: int) -> None:
+    """Without room for all packs, each has a table of its own: no name and no interval is broken."""
+    packs = ["text-smoke", "code-completion-smoke", "terminal-task-smoke"]
+    agents = ["demo-agent", "claude-code claude-sonnet-4-5"]
+    rate = Estimate(0.75, Interval(0.301, 0.954), 4)
+    found = [Standing(agent, dict.fromkeys(packs, rate), notes=["a note " * 20]) for agent in agents]
+    console = Console(file=io.StringIO(), width=width)
+    console.print(leaderboard_table(console, found))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for name in packs:
+        assert sum(name in line for line in lines) == 1
+    for name in agents:
+        assert sum(name in line for line in lines) == tables
+    assert sum(line.count("75.0 [30.1, 95.4]") for line in lines) == len(packs) * len(agents)
+    assert all(name in " ".join(lines) for name in ("mean", "errors", "time", "cost"))
 
 
 def test_show_prints_the_leaderboard_as_json(suite: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from run_fakes import HIDDEN, TESTS, FakeVerifier, Sink, make_context, make_task
 from securebench.execution import execute_task
 from securebench.execution.verifier_output import VerifierOutput
+from securebench.plurals import counted
 from securebench.resources import FileReference, Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.results.redaction import Redactor
 from securebench.sandboxes.base import Command, ExitState, SandboxSpec, Stream
@@ -169,4 +170,4 @@ def test_each_stream_is_bounded(size: int) -> None:
     assert text.startswith("$ x (timed out)\n[stdout]\naaa")
     assert text.endswith("a\n[stderr]\nend\n")
     assert text.count("a") == min(size, 65536)
-    assert (f"[{size - 65536} bytes left out]" in text) is (size > 65536)
+    assert (f"[{counted(size - 65536, 'byte')} left out]" in text) is (size > 65536)

@@ -96,7 +96,7 @@ def test_a_report_says_what_was_run_and_how_it_went(tmp_path: Path) -> None:
     text = plain_text(page_of(synthetic_run.write_run(tmp_path / "run", given, head)))
     assert "my agent on made-up" in text
     assert "66.7% pass rate, 95 % interval 35.4% to 87.9%" in text  # Wilson's interval of 6 of 9
-    assert "6 \u2713 passed 3 \u2717 failed 1 ! errors 0 \u25cb pending 2 not run" in text
+    assert "6 \u2713 passed 3 \u2717 failed 1 ! error 0 \u25cb pending 2 not run" in text
     assert "12 of 164 tasks, not the whole benchmark" in text
     assert "incomplete: 2 of 12 not run" in text
     assert "wrong_answer failed 3 engine_unavailable error, not scored 1" in text
@@ -128,7 +128,7 @@ def test_each_task_has_its_detail(tmp_path: Path) -> None:
 
 def test_families_and_tags_have_plots_of_their_own(tmp_path: Path) -> None:
     """A tag with the name of a family is not drawn on the family's bar, and the captions say what is drawn."""
-    family = synthetic_run.record(0).family
+    family = synthetic_run.FAMILIES[0]
     given = [synthetic_run.record(number, tags=(family, "odd" if number % 2 else "even")) for number in range(4)]
     (view,) = report_views([synthetic_run.write_run(tmp_path / "run", given)])
     drawn = {figure.caption: str(figure.svg) for figure in view.figures()}

@@ -206,7 +206,7 @@ EDITS: Final = [
     edit("10 no verifier", pending_without_verifier, *AFTER, resumed="impossible for family 'short_answer'"),
     edit("11 error", error, *AFTER),
     Edit("11 deleted", partial(deleted, FAILED), "chain-broken", f"{JOURNAL}:4", "sequence number 4 is missing"),
-    Edit("11 deleted at the end", partial(deleted, -1), "closing-mismatch", HEADER, "with 7 records, but there are 6"),
+    Edit("11 deleted at the end", partial(deleted, -1), "closing-mismatch", HEADER, "records: 6, but the run was"),
     Edit("12 twice", partial(twice, b'"passed": false', b'"passed": true'), *IN_LINE, "duplicate key 'passed'"),
     edit("13 text", lambda record: record.update(candidate_text="right"), *ITSELF, "of 'candidate_text'"),
     edit("13 digest", forged_candidate, *AFTER),

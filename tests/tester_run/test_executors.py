@@ -160,7 +160,7 @@ def test_an_empty_result_is_no_record(tmp_path: Path) -> None:
     write_run(tmp_path, 1)
     Changing.change = staticmethod(lambda _: [b""])
     summary = run(tmp_path, executor="changing")
-    assert "no result for 1 tasks" in summary.problems[0]
+    assert "no result for 1 task" in summary.problems[0]
 
 
 def test_an_assignment_of_other_settings_is_refused(tmp_path: Path) -> None:

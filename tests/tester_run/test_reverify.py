@@ -489,7 +489,7 @@ def test_an_interrupted_run_is_judged_as_far_as_it_came(root: Path) -> None:
     assert same(result) == (2, 0, 0)
     assert result.notes == (
         "the run was not closed, so records may be missing at its end",
-        "2 of 4 trials of the run have no record",
+        "2 of 4 trials of the run without a record",
     )
 
 

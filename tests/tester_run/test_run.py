@@ -404,7 +404,7 @@ def test_a_dropped_record_is_noticed(root: Path) -> None:
     run(root)
     journal = root / "results" / JOURNAL
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ConfigError, match="was closed with 6 records, but there are 5"):
+    with pytest.raises(ConfigError, match="records: 5, but the run was closed with 6"):
         run(root, resume=True)
     reopen(root / "results")  # as if the run had been killed after its last record but one
     header = json.loads((root / "results" / HEADER).read_text())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.benchmark_pack.assets import digest_asset
 from securebench.errors import ConfigError, SourceLocation
+from securebench.plurals import counted
 from securebench.strict_input.faults import Fault, pointer
 from securebench.strict_input.files import open_regular
 from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json
@@ -124,7 +125,7 @@ class BenchmarkPack:
         """Read everything again. Raises :class:`ConfigError` (``pack-changed``) if any part differs."""
         changed = [name for name, digest in self.fingerprint.items() if self._current(name) != digest]
         if changed:
-            message = f"{len(changed)} parts of the pack changed since it was read, first {changed[0]!r}"
+            message = f"{counted(len(changed), 'part')} of the pack changed since it was read, first {changed[0]!r}"
             hint = "start a new run: results from before and after the change are not comparable"
             raise ConfigError(message, code="pack-changed", hint=hint)
 

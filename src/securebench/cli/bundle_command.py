@@ -41,6 +41,7 @@ def command(directory: Path, output: Path) -> None:
     Exit codes: 0 written, 1 DIR is not a run, is damaged, or a run is writing to it.
     """
     from securebench.cli.export_command import replaced_output
+    from securebench.plurals import counted
     from securebench.printable import printable_line
     from securebench.results.bundle import write_bundle
 
@@ -52,8 +53,7 @@ def command(directory: Path, output: Path) -> None:
         with path.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
         size = path.stat().st_size
-    runs = "1 run" if bundled.runs == 1 else f"{bundled.runs} runs"
-    candidates = "1 candidate" if bundled.candidates == 1 else f"{bundled.candidates} candidates"
+    runs, candidates = counted(bundled.runs, "run"), counted(bundled.candidates, "candidate")
     click.echo(f"Bundle: {printable_line(str(output))} ({runs}, {candidates}, {size} bytes)")
     click.echo(f"sha256: {digest}")
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.live import clock
+from securebench.plurals import counted
 from securebench.printable import csv_cell, markdown_text, printable_line
 from securebench.results.comparison import names_of
 
@@ -114,8 +115,8 @@ def csv_text(groups: Mapping[str, Sequence[Comparison]]) -> str:
 
 def _title(name: str, pairs: Sequence[Comparison]) -> str:
     sizes = sorted({pair.tasks for pair in pairs})
-    tasks = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
-    return printable_line(f"{name}: {tasks} tasks with a verdict in both runs, 95 % intervals")
+    tasks = f"{sizes[0]} to {sizes[-1]} tasks" if len(sizes) > 1 else counted(sizes[0], "task")
+    return printable_line(f"{name}: {tasks} with a verdict in both runs, 95 % intervals")
 
 
 def _rows(pairs: Sequence[Comparison]) -> Iterator[list[str]]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from securebench.plurals import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -107,9 +109,8 @@ def finish(
     for problem in itertools.chain(skipped or (), *written.left_out.values()):
         click.echo(f"left out: {problem}", err=True)
     origin = f" of {path}" if path else ""
-    tasks = "1 task" if len(written.rows) == 1 else f"{len(written.rows)} tasks"
     if written.rows:
-        click.echo(f"{tasks}{origin}: {written.tasks}", err=bool(options.get("as_json")))
+        click.echo(f"{counted(len(written.rows), 'task')}{origin}: {written.tasks}", err=bool(options.get("as_json")))
     return written
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from securebench.cli.import_choices import choosing_rows, finish, lock_path, require_some, tell_next
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -175,4 +176,4 @@ def _write_recipes(made: Sequence[ImportedInstance], options: Mapping[str, Any])
         directory.mkdir(parents=True, exist_ok=True)
         write_text(directory / "recipe.yaml", one.image.recipe_text, force=options["force"])
     if recipes:
-        click.echo(f"{len(recipes)} image recipes: {options['output'] / 'images'}", err=True)
+        click.echo(f"{counted(len(recipes), 'image recipe')}: {options['output'] / 'images'}", err=True)

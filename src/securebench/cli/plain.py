@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from securebench.plurals import counted
 from securebench.printable import printable
 from securebench.progress import Resume, RunStart, TaskDone, TaskStart
 from securebench.results.part_of_pack import PartOfPack
@@ -51,8 +52,7 @@ def run_line(event: RunStart) -> str:
     """Return which tasks of the pack a run executes, and how."""
     part = PartOfPack(event.tasks, event.pack_tasks).describe(event.benchmark_id)
     trials = f", {event.trials} trials each" if event.trials > 1 else ""
-    workers = "1 worker" if event.workers == 1 else f"{event.workers} workers"
-    return printable(f"run {event.run_id}: {part}{trials}, agent {event.agent}, {workers}")
+    return printable(f"run {event.run_id}: {part}{trials}, agent {event.agent}, {counted(event.workers, 'worker')}")
 
 
 def resume_line(event: Resume, trials: int = 1) -> str:

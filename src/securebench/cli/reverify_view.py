@@ -9,6 +9,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
+from securebench.plurals import counted
 from securebench.printable import printable_line
 
 if TYPE_CHECKING:
@@ -52,13 +53,12 @@ def summary_line(result: Reverification) -> str:
     """Return the result in one line."""
     verdicts = result.verdicts
     judged = verdicts.same + len(verdicts.changed)
-    same = f"{verdicts.same} of {judged} verdicts are the same" if judged else "no candidate was judged again"
+    same = f"{verdicts.same} of {counted(judged, 'verdict')} confirmed" if judged else "no candidate was judged again"
     parts = [same]
     if verdicts.changed:
-        parts.append(f"{len(verdicts.changed)} differ{'s' if len(verdicts.changed) == 1 else ''}")
+        parts.append(f"{len(verdicts.changed)} changed")
     if verdicts.unjudged:
-        trials = "1 trial was" if len(verdicts.unjudged) == 1 else f"{len(verdicts.unjudged)} trials were"
-        parts.append(f"{trials} not judged again")
+        parts.append(f"{counted(len(verdicts.unjudged), 'trial')} not judged again")
     return ", ".join(parts)
 
 

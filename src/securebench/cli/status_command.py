@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from securebench.cli.run_command import EXIT_ERRORS
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,7 +161,7 @@ def _brief(snapshot: RunSnapshot) -> str:
     """Return the counts in one line."""
     counts = snapshot.counts
     share = f" ({snapshot.done / counts.planned:.0%})" if counts.planned else ""
-    outcomes = f"{counts.passed:,} passed, {counts.failed:,} failed, {counts.errors:,} errors"
+    outcomes = f"{counts.passed:,} passed, {counts.failed:,} failed, {counted(counts.errors, 'error')}"
     pending = f", {counts.pending:,} pending" if counts.pending else ""
     return f"{snapshot.done:,} of {counts.planned:,}{share}: {outcomes}{pending}"
 

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from securebench.plurals import counted
 from securebench.printable import printable, printable_line
 from securebench.results.record import WEAK
 
@@ -152,16 +153,14 @@ def _estimates(found: RunEstimates) -> Iterator[str]:
 
 
 def _percent(estimate: Estimate) -> str:
-    tasks = "1 task" if estimate.tasks == 1 else f"{estimate.tasks} tasks"
     low, high = estimate.interval.low, estimate.interval.high
-    return f"{estimate.value:.1%} of {tasks}, 95% interval {low:.1%} to {high:.1%}"
+    return f"{estimate.value:.1%} of {counted(estimate.tasks, 'task')}, 95% interval {low:.1%} to {high:.1%}"
 
 
 def usage_line(usage: Usage) -> str:
     """Return tokens, turns and cost in words."""
     cost = "" if usage.cost_usd is None else f", about ${usage.cost_usd:,.2f}"
-    turns = "1 turn" if usage.turns == 1 else f"{usage.turns:,} turns"
-    return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {turns}{cost}"
+    return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {counted(usage.turns, 'turn')}{cost}"
 
 
 def _line(text: str) -> str:

@@ -17,6 +17,7 @@ from securebench.cli.live import STYLES
 from securebench.cli.summary_table import usage_line
 from securebench.errors import ConfigError
 from securebench.limits import MIB
+from securebench.plurals import counted
 from securebench.printable import printable_line
 from securebench.resources import ResourceKind, Visibility
 from securebench.results.record import ASSURANCE_MEANING
@@ -90,7 +91,7 @@ class TaskView:
 
     def _title(self) -> Text:
         record = self.record
-        name = record.task_id + (f" (trial {record.trial})" if record.trial > 1 else "")
+        name = record.task_id + record.id.suffix(self.run.trials)
         title = Text.assemble((printable_line(name), "bold"), f"  {printable_line(record.family)}  ")
         title.append(record.status.value.upper(), style=STYLES.get(record.status.value, ""))
         return title.append(f": {record.reason.value}" if record.reason else "")
@@ -112,8 +113,8 @@ class TaskView:
             yield from self._step(number, step)
 
     def _step(self, number: int, step: JsonValue) -> Iterator[Text]:
-        if isinstance(step, dict) and isinstance(step.get("left_out"), int):
-            yield Text(f"{step['left_out']} more steps were not kept", style="dim")
+        if isinstance(step, dict) and isinstance(left_out := step.get("left_out"), int):
+            yield Text(f"{counted(left_out, 'more step')} not kept", style="dim")
             return
         fields = dict(step) if isinstance(step, dict) else {"text": _as_text(step)}
         kind = _word(fields.pop("kind", "step"))[:_KIND_WIDTH]
@@ -129,7 +130,7 @@ class TaskView:
             yield line.append(head)
             yield from (Text(" " * 15).append_text(part) for part in self._block("".join(more)) if more)
             return
-        count = f" (+{more[0].count(chr(10)) + 1} lines)" if more else ""
+        count = f" (+{counted(more[0].count(chr(10)) + 1, 'line')})" if more else ""
         room = max(20, self.columns - line.cell_len - len(count) - 2)
         yield line.append(head if len(head) <= room else f"{head[: room - 1]}…").append(count, style="dim")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from securebench.errors import ConfigError
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +89,7 @@ def _report_problems(problems: Sequence[Problem], *, as_json: bool) -> None:
         return
     for problem in problems:
         click.echo(str(problem), err=True)
-    click.echo(f"\n{len(problems)} problem{'s' if len(problems) != 1 else ''} found", err=True)
+    click.echo(f"\n{counted(len(problems), 'problem')} found", err=True)
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _print_table(tasks: Sequence[SecureBenchTask]) -> None:
     else:
         for row in (header, *rows):
             click.echo("\t".join(row))
-    click.echo(f"valid: {tasks[0].benchmark_id}, {len(tasks)} task{'s' if len(tasks) != 1 else ''}")
+    click.echo(f"valid: {tasks[0].benchmark_id}, {counted(len(tasks), 'task')}")
 
 
 def _lane_text(lane: tuple[str, list[str]]) -> str:

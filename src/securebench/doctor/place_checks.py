@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.doctor.fixes import as_root, install
 from securebench.doctor.model import Finding, State
 from securebench.errors import EngineError, ImageError, SecureBenchError
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +98,9 @@ def clock(machine: Machine) -> Finding:
     if facts.now < facts.installed - _DAY:
         days = (facts.installed - facts.now) / _DAY
         meaning = "times in records are wrong, and certificates are refused"
-        return Finding("clock", State.WEAKER, f"{days:.0f} days before SecureBench was installed", meaning, fix)
+        return Finding(
+            "clock", State.WEAKER, f"{counted(round(days), 'day')} before SecureBench was installed", meaning, fix
+        )
     if abs(facts.jumped) > _JUMP:
         meaning = "durations in records may be wrong"
         return Finding("clock", State.WEAKER, f"it jumped by {facts.jumped:.1f} s just now", meaning, fix)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.fs.durable import make_directories, storage_errors, write_durably
 from securebench.limits import MIB
+from securebench.plurals import counted
 from securebench.printable import printable
 from securebench.sandboxes.base import Stream
 
@@ -72,7 +73,7 @@ class Printed:
         for stream, head in self._heads.items():
             if head:
                 left_out = self._left_out[stream]
-                gap = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+                gap = f"\n[{counted(left_out, 'byte')} left out]\n".encode() if left_out else b""
                 text = bytes(head + gap + self._tails[stream]).decode("utf-8", "replace")
                 parts.append(f"[{stream}]\n{text}{'' if text.endswith(chr(10)) else chr(10)}")
         return "".join(parts)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.errors import EgressError
+from securebench.plurals import counted
 from securebench.progress import AgentOutput
 from securebench.sandboxes.base import Stream
 from securebench.trials import TrialId
@@ -141,7 +142,7 @@ def recorded(data: bytes) -> str:
     """Return the beginning of ``data`` as text. The record escapes control characters, so they are kept here."""
     text = data[:MAX_RECORDED_BYTES].decode("utf-8", "replace")
     rest = len(data) - MAX_RECORDED_BYTES
-    return f"{text}\n[{rest} more bytes]\n" if rest > 0 else text
+    return f"{text}\n[{counted(rest, 'more byte')}]\n" if rest > 0 else text
 
 
 class OutputReporter:

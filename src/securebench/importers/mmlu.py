@@ -23,6 +23,7 @@ from securebench.importers.sources import (
     tar_document,
     tar_documents,
 )
+from securebench.plurals import counted
 from securebench.strict_input.files import decode
 from securebench.strict_input.json_text import JsonSource
 
@@ -141,7 +142,7 @@ def _row(placed: tuple[SourceLocation, list[str]], task_id: str) -> ImportedRow:
     location, record = placed
     if len(record) < _FEWEST_FIELDS:
         hint = "a record contains a question, two or more choices, and the letter of the correct one"
-        raise bad_record(location, f"{len(record)} fields, expected at least {_FEWEST_FIELDS}", hint)
+        raise bad_record(location, f"{counted(len(record), 'field')}, expected at least {_FEWEST_FIELDS}", hint)
     question, *choices, answer = record
     labels = choice_labels(len(choices))
     if answer not in labels:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from securebench.errors import ConfigError
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ def selected(
     chosen = range(len(records)) if positions is None else list(positions)
     beyond = [position for position in chosen if position >= len(records)]
     if beyond:
-        message = f"row {beyond[0]} does not exist: the source has {len(records)} rows, numbered from 0"
+        message = f"row {beyond[0]} does not exist: the source has {counted(len(records), 'row')}, numbered from 0"
         raise ConfigError(message, code="import-row-unknown")
     return [row for position in chosen if (row := records[position])][:limit]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup, escape
 
 from securebench.errors import ConfigError
+from securebench.plurals import counted
 from securebench.printable import printable
 from securebench.tasks import CandidateKind
 
@@ -111,7 +112,7 @@ def _candidate(run: RecordedRun, record: RecordedTask, limits: DetailLimits) -> 
         files = run.candidate(record).files
         lines = [_file_line(file.path, file.size, file.link) for file in files[:_MAX_FILES]]
         more = [f"and {len(files) - _MAX_FILES:,} more"] if len(files) > _MAX_FILES else []
-        return list(_box(f"Candidate: {len(files):,} files", "\n".join(lines + more), limits, by_agent=True))
+        return list(_box(f"Candidate: {counted(len(files), 'file')}", "\n".join(lines + more), limits, by_agent=True))
     text = record.candidate_text or ""
     if record.candidate_kind is CandidateKind.PATCH and text:
         shown, left_out = _clipped(text, limits.text)
@@ -129,7 +130,7 @@ def _steps(run: RecordedRun, record: RecordedTask, limits: DetailLimits) -> tupl
     shown = []
     for step in islice(steps, limits.steps):
         text, left_out = _clipped(_step_text(step), limits.step)
-        shown.append(_escaped(f"{text}\n[{left_out:,} characters left out]" if left_out else text))
+        shown.append(_escaped(f"{text}\n[{counted(left_out, 'character')} left out]" if left_out else text))
     return tuple(shown), sum(1 for _ in steps)
 
 

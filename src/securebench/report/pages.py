@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from securebench import __version__
+from securebench.plurals import counted
 from securebench.printable import printable
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _environment() -> jinja2.Environment:
         finalize=_visible,
         auto_reload=False,
     )
-    filters = {"percent": percent, "points": points, "p_value": p_value}
+    filters = {"percent": percent, "points": points, "p_value": p_value, "counted": counted}
     environment.filters.update(**filters, duration=duration, amount=amount, money=money)
     environment.globals.update(
         style=Markup(_asset("style.css")),  # noqa: S704 - our own files

@@ -133,7 +133,7 @@ class Closing:
         own = {"records": self.records, "candidates": self.candidates, **self.counts}
         found = {"records": tally.number, "candidates": len(tally.candidates), **tally.counts(planned)}
         problems = [
-            f"the run was closed with {number} {name.replace('_', ' ')}, but there are {found[name]}"
+            f"{name.replace('_', ' ')}: {found[name]}, but the run was closed with {number}"
             for name, number in own.items()
             if number != found[name]
         ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, Problem
+from securebench.plurals import counted
 from securebench.printable import printable_line
 from securebench.results.commitment import KEY_FILE
 from securebench.results.record import WEAK, VerificationStatus
@@ -76,9 +77,9 @@ class Tally:
         if self.run.selection:
             yield self.run.selection.describe()
         if missing := self.run.planned - self.trials:
-            yield f"{missing} of {self.run.planned} trials have not run{' yet' if self.run.is_active else ''}"
+            yield f"{missing} of {counted(self.run.planned, 'trial')} not run{' yet' if self.run.is_active else ''}"
         for rests, number in self.weak.items():
-            yield f"{number} of its passes rest {rests}"
+            yield f"{counted(number, 'pass', 'passes')} {rests}"
 
 
 def tally(run: RecordedRun) -> Tally:
@@ -220,9 +221,9 @@ def _differences(a: Tally, b: Tally) -> Iterator[Problem]:
 def _notes(a: Tally, b: Tally) -> Iterator[str]:
     for this, other in ((a, b), (b, a)):
         if only := len(this.tasks.keys() - other.tasks.keys()):
-            yield f"{_tasks(only)} only in {this.run.directory}"
+            yield f"{counted(only, 'task')} only in {this.run.directory}"
         if unscored := sum(not task.scored for name, task in this.tasks.items() if name in other.tasks):
-            yield f"{_tasks(unscored)} without a verdict in {this.run.directory}"
+            yield f"{counted(unscored, 'task')} without a verdict in {this.run.directory}"
         for caveat in this.caveats():
             yield f"{this.run.directory}: {caveat}"
         if this.run.is_active:
@@ -242,7 +243,7 @@ def _notes(a: Tally, b: Tally) -> Iterator[str]:
 
 def _few(method: str, tasks: int) -> Iterator[str]:
     if method == "bootstrap" and tasks < _ENOUGH_TASKS:
-        yield f"the interval of the difference is too narrow, because it is from {_tasks(tasks)} only"
+        yield f"the interval of the difference is too narrow, because it is from {counted(tasks, 'task')} only"
 
 
 def _side(side: Tally, rate: Estimate) -> dict[str, JsonValue]:
@@ -284,7 +285,3 @@ def _share_key(a: Tally, b: Tally) -> bool:
 def _key(path: Path) -> bytes:
     with open_regular(path, "commitment key") as file:
         return file.read(_KEY_BYTES)
-
-
-def _tasks(number: int) -> str:
-    return "1 task" if number == 1 else f"{number} tasks"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from securebench.plurals import counted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,6 +27,6 @@ class PartOfPack:
 
     def describe(self, pack: str = "") -> str:
         """Return the part in words, with the name of the ``pack`` if it is given."""
-        tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
+        tasks = counted(self.tasks, "task")
         of_pack = f"{tasks} of {pack}" if pack else tasks
         return of_pack if self.planned == self.tasks else f"{self.planned} of {of_pack}, not the whole benchmark"

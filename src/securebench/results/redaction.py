@@ -24,6 +24,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from securebench.families.registry import is_structure, secret_strings, strings, structure_strings
+from securebench.plurals import counted
 from securebench.resources import REDACTED, Visibility
 from securebench.results.patch_lines import added_lines
 
@@ -193,7 +194,7 @@ class _Forms:
             position = end
         pieces.append(window[position:cap])
         left_out = len(text) - max(position, cap)
-        return "".join(pieces) + (f"\n[clipped: {left_out} more characters]" if left_out > 0 else "")
+        return "".join(pieces) + (f"\n[clipped: {counted(left_out, 'more character')}]" if left_out > 0 else "")
 
     def redact_lines(self, text: str) -> list[str]:
         """Return the redacted lines of ``text``, in the same number. A form over several lines is replaced on each."""
@@ -274,7 +275,7 @@ def _whole_files(patch: str, cap: int) -> str:
     if len(patch) <= cap:
         return patch
     end = patch.rfind("\ndiff --git ", 0, cap) + 1
-    return f"{patch[:end]}[clipped: {len(patch) - end} more characters]"
+    return f"{patch[:end]}[clipped: {counted(len(patch) - end, 'more character')}]"
 
 
 class _Offsets:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.durable import write_durably
 from securebench.limits import MIB
+from securebench.plurals import counted
 from securebench.results.chain import expressible, genesis, value_digest
 from securebench.results.closing import Closing
 from securebench.results.same_run import constant, grown, require_same
@@ -126,7 +127,7 @@ class RunHeader:
         """The number of tasks of the whole pack."""
         tasks = _number(_section(self.decisive, "pack"), "tasks")
         if tasks < self.planned_tasks:
-            raise ValueError(f"{self.planned_tasks} tasks are planned, but the pack has {tasks}")
+            raise ValueError(f"{counted(self.planned_tasks, 'task')} planned, but the pack has {tasks}")
         return tasks
 
     @property

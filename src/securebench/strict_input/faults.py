@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from securebench.errors import ConfigError, PathPolicyError, Problem, SourceLocation
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -87,7 +88,7 @@ class Problems:
         if not self.found:
             return
         self.found.sort(key=_line)
-        more = f"{self.uncounted} more problems are not shown"
+        more = f"{counted(self.uncounted, 'more problem')} not shown"
         rest = [Problem("more-problems", more, hint="fix the problems above and check again")] if self.uncounted else []
         broken = any(problem.code in _PATH_POLICY for problem in self.found)
         raise (PathPolicyError if broken else ConfigError)(problems=[*self.found, *rest])

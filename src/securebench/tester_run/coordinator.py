@@ -9,6 +9,7 @@ from securebench.errors import FailureReason, InfrastructureError
 from securebench.execution import History
 from securebench.execution.assignment import Assignment
 from securebench.faults import FaultPoint, reached
+from securebench.plurals import counted
 from securebench.progress import TaskDone
 from securebench.results.strict_record import read_task_record
 from securebench.tester_run.breaker import Breaker
@@ -58,7 +59,7 @@ class Coordinator:
                         if record.failure and record.failure.reason is FailureReason.STORAGE_FAILED:
                             self._control.stop()  # what agents in flight do could not be kept
             if self._expected and not self._control.stopping:
-                raise _executor_failed(f"it returned no result for {len(self._expected)} tasks")
+                raise _executor_failed(f"it returned no result for {counted(len(self._expected), 'task')}")
         except InfrastructureError as error:
             self.trouble = self.trouble or str(error)
 

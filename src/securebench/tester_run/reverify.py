@@ -10,6 +10,7 @@ from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import ConfigError, InfrastructureError, SourceLocation
 from securebench.limits import Limits
 from securebench.plugins import ExtensionKind, own_names
+from securebench.plurals import counted
 from securebench.printable import printable_line
 from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.lock import reading
@@ -282,4 +283,4 @@ def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
     if run.header.closing is None:
         yield "the run was not closed, so records may be missing at its end"
     if missing := run.planned - len(sealed.entries):
-        yield f"{missing} of {run.planned} trials of the run have no record"
+        yield f"{missing} of {counted(run.planned, 'trial')} of the run without a record"

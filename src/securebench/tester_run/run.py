@@ -11,6 +11,7 @@ from securebench.errors import ConfigError, ImageError, InfrastructureError, Sec
 from securebench.execution import RunControl
 from securebench.faults import FaultPoint, reached
 from securebench.harnesses.pipeline import needs_image_tree
+from securebench.plurals import counted
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
 from securebench.results.attestation import remove_signatures, require_signer, sign_run
 from securebench.results.closing import Closing
@@ -122,9 +123,10 @@ def _prepare(
     info = driver.info()
     _require_features(plan, info)
     if reaped := driver.reap():
-        options.notify(f"removed {reaped} sandbox{'' if reaped == 1 else 'es'} left behind by an earlier run")
+        options.notify(f"removed {counted(reaped, 'sandbox', 'sandboxes')} left behind by an earlier run")
     if plan.workers < plan.asked_workers:
-        options.notify(f"using {plan.workers} workers instead of {plan.asked_workers}: not enough memory for more")
+        workers = counted(plan.workers, "worker")
+        options.notify(f"using {workers} instead of {plan.asked_workers}: not enough memory for more")
     images = _resolve_images(plan, driver, options)
     places.require_space(plan.directory)
     for image in images[:1]:  # this tests the driver, so one image is enough

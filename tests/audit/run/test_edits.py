@@ -158,7 +158,7 @@ FORGED: dict[str, tuple[Change, int, str]] = {
     "11 a line deleted": (
         lambda records: records.remove(_failure(records)),
         14,
-        "the run finished, but 1 trials were not run",
+        "the run finished with 1 trial not run",
     ),
     "13 candidate text": (_as(candidate_text="right"), 13, "'candidate_text' is not the sealed candidate"),
     "13 candidate digest": (_as(candidate_digest=OTHER), 13, "'candidate_text' is not the sealed candidate"),
@@ -292,7 +292,7 @@ def test_a_changed_trajectory_is_caught_and_a_missing_one_is_reported(run: Path)
         path.unlink()
     report = verify(run)
     assert report.exit_code == 0
-    assert next(c for c in report.checks if c.name == "trajectories").text.endswith("5 are missing, which is allowed")
+    assert next(c for c in report.checks if c.name == "trajectories").text.endswith("5 missing, which is allowed")
     first.write_text("{}\n")
     assert verify(run).exit_code == 13
 

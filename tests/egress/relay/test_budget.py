@@ -17,7 +17,7 @@ from securebench.egress.relay.budget import Spending
         (Spending(requests=4, input_tokens=60, output_tokens=39, bytes=999), ""),
         (Spending(requests=5), "5 requests"),
         (Spending(input_tokens=60, output_tokens=40), "100 tokens"),
-        (Spending(bytes=1000), "1000 bytes"),
+        (Spending(bytes=1000), "1,000 bytes"),
         (Spending(requests=9, bytes=9999), "5 requests"),
         (Spending(requests=8, failed=4), ""),
         (Spending(requests=9, failed=4), "5 requests"),

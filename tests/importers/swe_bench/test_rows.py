@@ -75,7 +75,7 @@ def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
     made = _made(PASS_TO_PASS=["tests/test_app.py::test_p[a", "tests/test_app.py::test_p[a b]"])
     assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_p[a b]"]
     assert any("test_p[a" in note for note in made.report.lost)
-    assert "1 of 1 tests to fix, 1 of 2 to keep" in made.report.carried
+    assert "tests to fix: 1 of 1, to keep: 1 of 2" in made.report.carried
     with pytest.raises(ConfigError, match="no usable test remains in 'FAIL_TO_PASS'"):
         _made(FAIL_TO_PASS=["tests/test_app.py::test_p[a"])
 
@@ -228,7 +228,7 @@ def test_rows_of_django_expect_tests_by_name() -> None:
     assert tests["expect"] == {"fail_to_pass": DJANGO["FAIL_TO_PASS"], "pass_to_pass": DJANGO["PASS_TO_PASS"]}
     assert read_command(tests["command"]) is not None
     assert not any("exit code" in note for note in made.report.lost)
-    assert any("1 expected tests are identified by the first line" in note for note in made.report.changed)
+    assert any("1 expected test identified by the first line" in note for note in made.report.changed)
 
 
 def test_rows_of_sympy_expect_functions() -> None:

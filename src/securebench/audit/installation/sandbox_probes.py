@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.audit.installation.model import AuditOutcome
 from securebench.audit.installation.probes import Finding, ProbeContext, ProbeKind, findings
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
+from securebench.plurals import counted
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.sandboxes.enforcement import DriverFeature
 from securebench.sandboxes.spec_rules import RUNSC
@@ -127,7 +128,7 @@ def _attacked(context: ProbeContext, kind: str) -> Finding:
     problems += [
         f"a request for {one.method} {one.path} reached the provider" for one in received if not _is_allowed(one)
     ]
-    problems += [f"the key of the host was found ({len(part)} bytes)" for part in _KEY_PARTS if part in loot]
+    problems += [f"the key of the host was found ({counted(len(part), 'byte')})" for part in _KEY_PARTS if part in loot]
     if keys - {_KEY}:
         problems.append("another key reached the provider")
     if kind == "keys" and b"placeholder" not in loot:
@@ -136,7 +137,7 @@ def _attacked(context: ProbeContext, kind: str) -> Finding:
         problems.append(f"{len(received)} requests reached the provider, not {_REQUESTS}")
     if not lines:
         problems.append("no result: no attempt was made")
-    return Finding.of(kind, "; ".join(problems), f"{len(lines)} attempts denied")
+    return Finding.of(kind, "; ".join(problems), f"{counted(len(lines), 'attempt')} denied")
 
 
 def _is_expected(line: Mapping[str, str]) -> bool:

@@ -19,6 +19,7 @@ from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, opened_below
 from securebench.patches.model import PatchError
 from securebench.patches.parse import ChangeKind, parse
 from securebench.plugins import ExtensionKind
+from securebench.plurals import counted
 from securebench.results.record import VerificationStatus
 from securebench.results.run_files import opened_run_file
 from securebench.results.sealed import sealed_content
@@ -91,8 +92,9 @@ class CandidateChecks:
         """Check the files in ``directory``. A run that is not closed may have left unfinished ones."""
         size = sum(self._check_file(directory, digest, claims) for digest, claims in self._claims.items())
         self._check_unknown(directory, is_closed=is_closed)
-        self._files.text = f"{len(self._claims)} sealed candidates, {size} bytes, with the right digests"
-        self._records.text = f"{self._compared} records agree with their candidates"
+        candidates = counted(len(self._claims), "sealed candidate")
+        self._files.text = f"{candidates}, {counted(size, 'byte')}, with the right digests"
+        self._records.text = f"{counted(self._compared, 'record')}, consistent with the sealed candidates"
         self._check_trajectories(directory)
 
     def _check_file(self, directory: Path, digest: str, claims: _Claims) -> int:
@@ -146,9 +148,10 @@ class CandidateChecks:
                 continue
             is_same = hashlib.sha256(data).hexdigest() == digest
             self._trajectories.require(is_same, "it is not the recorded one", f"{TRAJECTORIES}/{name}")
-        self._trajectories.text = f"{len(self._steps) - missing} trajectories have the recorded digests"
+        present = counted(len(self._steps) - missing, "trajectory", "trajectories")
+        self._trajectories.text = f"{present} with the recorded digest"
         if missing:
-            self._trajectories.text += f"; {missing} are missing, which is allowed"
+            self._trajectories.text += f"; {missing} missing, which is allowed"
 
 
 def _contradictions(record: RecordedTask) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.plurals import counted
 from securebench.results.record import VerificationStatus, assurance_of
 from securebench.strict_input.faults import shown
 
@@ -55,13 +56,15 @@ class ContentChecks:
         planned = header.planned_families
         for family, number in families.items() if planned else ():
             if number > planned.get(family, 0):
-                self._check.add(f"{number} tasks of {shown(family)} have records, planned: {planned.get(family, 0)}")
+                tasks = counted(number, f"task of {shown(family)}", f"tasks of {shown(family)}")
+                self._check.add(f"records of {tasks}, planned: {planned.get(family, 0)}")
         if planned and sum(planned.values()) != header.planned_tasks:
             self._check.add("'information.planned_families' does not add up to 'planned_tasks'", "run.json")
         closing = header.closing
         if closing and closing.ending == "finished" and closing.counts["not_run"]:
-            self._check.add(f"the run finished, but {closing.counts['not_run']} trials were not run", "run.json")
-        self._check.text = f"{self._number} records of {len(self._tasks)} tasks agree with run.json and each other"
+            self._check.add(f"the run finished with {counted(closing.counts['not_run'], 'trial')} not run", "run.json")
+        records, tasks = counted(self._number, "record"), counted(len(self._tasks), "task")
+        self._check.text = f"{records} of {tasks}, consistent with run.json and each other"
 
 
 def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:

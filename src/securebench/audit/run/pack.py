@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.errors import ConfigError
+from securebench.plurals import counted
 from securebench.resources import REDACTED
 from securebench.results.pack_match import match_pack, match_row
 from securebench.results.provenance import json_digest
@@ -52,7 +53,7 @@ class PackChecks:
         """Say what was compared."""
         hidden = "public and hidden content" if self._commitment else "public content"
         left = "" if self._commitment else "; hidden content needs the run's commitment key"
-        self._check.text = f"{self._number} records agree with {self._pack.id}, {hidden}{left}"
+        self._check.text = f"{counted(self._number, 'record')}, consistent with {self._pack.id}, {hidden}{left}"
 
     def _compare_header(self) -> None:
         pack, decisive = self._pack, self._header.decisive
@@ -63,7 +64,7 @@ class PackChecks:
         match = match_pack(decisive.get("pack"), pack, self._commitment)
         self._check.require(match.agrees, f"the pack has {match.value}", "run.json")
         if self._header.pack_tasks != len(pack.rows):
-            message = f"the run's pack has {self._header.pack_tasks} tasks, this one {len(pack.rows)}"
+            message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one {len(pack.rows)}"
             self._check.add(message, "run.json")
 
     def _planned_tasks(self) -> tuple[SecureBenchTask, ...]:
@@ -78,7 +79,8 @@ class PackChecks:
     def _compare_plan(self, planned: tuple[SecureBenchTask, ...]) -> None:
         header = self._header
         if header.planned_tasks != len(planned):
-            message = f"the run planned {header.planned_tasks} tasks; its selection has {len(planned)} in this pack"
+            tasks = counted(header.planned_tasks, "task")
+            message = f"the run planned {tasks}; its selection has {len(planned)} in this pack"
             self._check.add(message, "run.json")
         if header.planned_families and header.planned_families != Counter(task.task_type for task in planned):
             self._check.add("the planned tasks have other families in this pack", "run.json")

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from securebench.plurals import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -101,7 +103,7 @@ class RunCheck:
     def summary(self) -> str:
         """What was checked, or why it was not, or how many problems there are."""
         if self.found:
-            return "1 problem" if self.found == 1 else f"{self.found} problems"
+            return counted(self.found, "problem")
         return self.skipped or self.text
 
     def to_json(self) -> dict[str, JsonValue]:

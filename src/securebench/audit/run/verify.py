@@ -18,6 +18,7 @@ from securebench.audit.run.content import ContentChecks
 from securebench.audit.run.pack import PackChecks
 from securebench.audit.run.report import CheckKind, RunCheck, RunReport
 from securebench.errors import ConfigError
+from securebench.plurals import counted
 from securebench.results.attestation import check_signature, check_sigstore_bundle
 from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.egress_log import EGRESS_LOG, MAX_BYTES
@@ -185,8 +186,8 @@ class _Verification:
         self.checks.root.require(header.root == closing.root, "'closing.root' is not the hash of this file", HEADER)
         self.checks.root.text = f"{HEADER} hashes to {closing.root}"
         count = closing.counts
-        counted = ", ".join(f"{count[name]} {name.replace('_', ' ')}" for name in count if count[name])
-        self.checks.counts.text = f"{closing.records} records, as when the run was closed: {counted or 'none'}"
+        parts = ", ".join(f"{count[name]} {name.replace('_', ' ')}" for name in count if count[name])
+        self.checks.counts.text = f"{counted(closing.records, 'record')}, as when the run was closed: {parts or 'none'}"
 
     def _check_records(self, header: RunHeader) -> None:
         """Read all records once, and pass each to the checks that look at it."""
@@ -207,8 +208,9 @@ class _Verification:
                     observe(line)
         except _TooManyProblemsError:
             checks.records.add(f"there are more problems than {_MAX_DAMAGED}: the rest of the records was not read")
-        checks.records.text = f"{number} records are valid, and written as SecureBench writes them"
-        checks.chain.text = f"{number} records, each with the hash of the one before it; none is missing"
+        records = counted(number, "record")
+        checks.records.text = f"{records}, valid and written as SecureBench writes them"
+        checks.chain.text = f"{records}, each with the hash of the one before it; none is missing"
         candidates.finish(self._directory, is_closed=header.closing is not None)
         content.finish()
         if pack:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.plurals import counted
+
 if TYPE_CHECKING:
     from securebench.egress.model import RelayPlan
 
@@ -33,8 +35,8 @@ class Spending:
 
     def _reached(self, plan: RelayPlan, forgiven: int) -> str:
         spent = {
-            f"{plan.requests} requests": plan.spent_requests + self.requests - forgiven >= plan.requests,
-            f"{plan.tokens} tokens": plan.spent_tokens + self.input_tokens + self.output_tokens >= plan.tokens,
-            f"{plan.bytes} bytes": plan.spent_bytes + self.bytes >= plan.bytes,
+            counted(plan.requests, "request"): plan.spent_requests + self.requests - forgiven >= plan.requests,
+            counted(plan.tokens, "token"): plan.spent_tokens + self.input_tokens + self.output_tokens >= plan.tokens,
+            counted(plan.bytes, "byte"): plan.spent_bytes + self.bytes >= plan.bytes,
         }
         return next((bound for bound, is_over in spent.items() if is_over), "")

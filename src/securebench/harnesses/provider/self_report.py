@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.egress.model import Trouble
 from securebench.harnesses.provider.events import text_of
 from securebench.limits import MIB
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from typing import Any
@@ -136,4 +137,4 @@ def _line(step: dict[str, JsonValue]) -> str:
 def _clip(value: JsonValue) -> JsonValue:
     if not isinstance(value, str) or len(value) <= MAX_TEXT:
         return value
-    return f"{value[:MAX_TEXT]}\n[{len(value) - MAX_TEXT} more characters]"
+    return f"{value[:MAX_TEXT]}\n[{counted(len(value) - MAX_TEXT, 'more character')}]"

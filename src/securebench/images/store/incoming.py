@@ -20,6 +20,7 @@ from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, Im
 from securebench.images.reference import canonical, check_reference
 from securebench.images.store.index import Catalogue, Listed, named, read_document
 from securebench.images.store.places import explaining
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +77,7 @@ class Incoming:
         """List the image of these stored layers without a name, and return its id."""
         known = ImageConfig.parse(config, "the image's configuration")
         if len(known.diff_ids) != len(layers):
-            problem = f"it lists {len(known.diff_ids)} layers, but the image has {len(layers)}"
+            problem = f"it lists {counted(len(known.diff_ids), 'layer')}, but the image has {len(layers)}"
             raise malformed("the image's configuration", problem)
         described = replace(self.take([config]), media_type=CONFIG_TYPE)
         manifest = self.take([ImageManifest(described, tuple(layers)).to_bytes()])

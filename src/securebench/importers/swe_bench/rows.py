@@ -13,6 +13,7 @@ from securebench.importers.swe_bench.images import WORKDIR, built_image, registr
 from securebench.importers.swe_bench.pins import Pins
 from securebench.pack_paths import relative_path_fault
 from securebench.patches.policy import is_sensitive
+from securebench.plurals import counted
 from securebench.runner_commands import read_command
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def imported(instance: Instance, choices: SweBenchChoices) -> ImportedInstance:
     _report(instance, runner, image, choices, report)
     kept = evals["tests"]["expect"]
     counts = (len(kept["fail_to_pass"]), len(instance.fail_to_pass), len(kept.get("pass_to_pass", ())))
-    report.carried.append("{} of {} tests to fix, {} of {} to keep".format(*counts, len(instance.pass_to_pass)))
+    report.carried.append("tests to fix: {} of {}, to keep: {} of {}".format(*counts, len(instance.pass_to_pass)))
     row = ImportedRow(_task(instance, image, choices, evals, report), instance.record, instance.location)
     return ImportedInstance(row, image, report)
 
@@ -155,8 +156,8 @@ def _expected(instance: Instance, runner: Runner, image: Image, report: TaskRepo
     report.lost += [f"expected test whose id the authors' log parser truncated at a space: {test}" for test in cut]
     if runner.is_unittest and (described := [test for test in tests if not _PRINTED.fullmatch(test)]):
         report.changed.append(
-            f"{len(described)} expected tests are identified by the first line of their docstring, as in the authors' "
-            "logs: if several tests share that line, all must pass"
+            f"{counted(len(described), 'expected test')} identified by the first line of a docstring, as in the "
+            "authors' logs: if several tests share that line, all must pass"
         )
     return {name: tests for name, tests in kept.items() if tests}
 

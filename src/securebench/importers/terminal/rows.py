@@ -17,6 +17,7 @@ from securebench.importers.terminal.script import UnreadableScriptError, needed_
 from securebench.importers.terminal.tests import absolute_paths, expected_names, moved
 from securebench.importers.terminal.wheels import PYTEST_VERSION
 from securebench.pack_paths import LANE_ROOTS, container_directory_fault
+from securebench.plurals import counted
 from securebench.resources import Visibility
 
 if TYPE_CHECKING:
@@ -248,13 +249,14 @@ def _as_json(value: Any) -> TaskFile:
 def _report(task: TerminalTask, script: VerifierScript, workdir: str, changed: list[str], checker: list[str]) -> None:
     report = task.report
     report.carried += [
-        f"instruction, {len(task.tests)} files of tests (hidden), solution (hidden)",
+        f"instruction, {counted(len(task.tests), 'test file')} (hidden), solution (hidden)",
         f"WORKDIR {workdir}",
     ]
     times = {"agent": task.agent_seconds, "verifier": task.verifier_seconds}
     report.carried += [f"time limit of the {who}: {seconds:g} s" for who, seconds in times.items() if seconds]
     report.changed.append(
-        f"{task.script_name}: SecureBench's runner (pytest {PYTEST_VERSION}) replaces {script.replaced} commands"
+        f"{task.script_name}: SecureBench's runner (pytest {PYTEST_VERSION}) replaces "
+        f"{counted(script.replaced, 'command')}"
     )
     if script.pytest_version not in ("", PYTEST_VERSION):
         report.changed.append(f"pytest {PYTEST_VERSION} instead of {script.pytest_version}")

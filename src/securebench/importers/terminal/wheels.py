@@ -16,6 +16,7 @@ from securebench.benchmark_pack.assets import MAX_ASSET_BYTES, MAX_ASSET_FILES
 from securebench.errors import ConfigError
 from securebench.importers.terminal.files import MAX_BYTES, MAX_FILES, TaskFile
 from securebench.pack_paths import relative_path_fault
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[s
         names = [wheel.name for wheel in wheels]
     size = sum(len(file.data) for file in files.values())
     if size > MAX_ASSET_BYTES or len(files) > MAX_ASSET_FILES:
-        what = f"{', '.join(wanted)}: {len(files)} files, {size // _MEGABYTE} MB"
+        what = f"{', '.join(wanted)}: {counted(len(files), 'file')}, {size // _MEGABYTE} MB"
         raise _too_large(f"the packages of its tests are too large for a pack ({what})")
     return files, names
 

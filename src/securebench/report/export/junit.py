@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
+from securebench.plurals import counted
 from securebench.printable import printable, printable_line
 from securebench.results.record import VerificationStatus
 
@@ -49,8 +50,7 @@ def _suite(run: RecordedRun) -> ET.Element:
     errors = counts[_STATUS.ERROR]
     if missing := max(0, run.planned - total):
         case = ET.SubElement(suite, "testcase", {"classname": "securebench", "name": "trials without a record"})
-        text = "1 trial has not run" if missing == 1 else f"{missing} trials have not run"
-        ET.SubElement(case, "error", {"type": "not_run", "message": text})
+        ET.SubElement(case, "error", {"type": "not_run", "message": f"{counted(missing, 'trial')} not run"})
         total, errors = total + 1, errors + 1
     numbers = {"tests": total, "failures": counts[_STATUS.FAILED], "errors": errors, "skipped": counts[_STATUS.PENDING]}
     for name, number in numbers.items():

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError
+from securebench.plurals import counted
 from securebench.printable import csv_cell, markdown_text
 from securebench.results.comparison import tally
 from securebench.results.dataframe import COLUMNS
@@ -41,7 +42,7 @@ def write_markdown(run: RecordedRun, file: IO[str]) -> None:
         file.write("No task has a verdict.\n\n")
     else:
         low, high = 100 * estimate.interval.low, 100 * estimate.interval.high
-        file.write(f"Pass rate {100 * estimate.value:.1f} % of {estimate.tasks} tasks, ")
+        file.write(f"Pass rate {100 * estimate.value:.1f} % of {counted(estimate.tasks, 'task')}, ")
         file.write(f"95 % interval {low:.1f} to {high:.1f} %.\n\n")
     for caveat in found.caveats():
         file.write(f"{markdown_text(caveat)}.\n\n")

@@ -22,6 +22,7 @@ from securebench.images.build.derived.layer import MTIME
 from securebench.images.build.derived.sources import fetch_source
 from securebench.images.build.derived.wheels import fetch_wheels
 from securebench.images.ensure import ensure_image
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -173,7 +174,7 @@ class DerivedBuild:
         wheels = tools / "wheels"
         wheels.mkdir(parents=True)
         if self.recipe.requirements:
-            self.report(f"fetching {len(self.recipe.requirements)} wheels")
+            self.report(f"fetching {counted(len(self.recipe.requirements), 'wheel')}")
             fetched = fetch_wheels(self.recipe.requirements, self.recipe.python, wheels)
             self.log.write_text("".join(f"{line}\n" for line in fetched))
             shutil.copy(_INSTALLER, tools)

@@ -16,6 +16,7 @@ from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, open
 from securebench.fs.walk import EntryKind
 from securebench.images.build.derived.host_tree import walk
 from securebench.images.build.git.objects import GitObjects
+from securebench.plurals import counted
 from securebench.printable import printable_name
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
         yield "objects", f"some cannot be read: {error.message}"
         return
     if others := sorted(commits - before):
-        yield "objects", f"{len(others)} commits are not part of HEAD's history, such as {_few(iter(others))}"
+        found = counted(len(others), "commit")
+        yield "objects", f"{found} outside HEAD's history, such as {_few(iter(others))}"
 
 
 def _ancestors(objects: GitObjects, head: str, commits: set[str]) -> set[str]:
@@ -154,7 +156,7 @@ class _Repository:
         for path in sorted(self._paths):
             lines = self._read(path).splitlines() if path.startswith("logs/") else []
             if len(lines) > 1 or (path == "logs/refs/stash" and lines):
-                yield path, f"it has {len(lines)} entries"
+                yield path, f"it has {counted(len(lines), 'entry', 'entries')}"
 
     def _read(self, path: str) -> bytes:
         """Return the beginning of a regular file, or ``b""`` if there is none."""

@@ -9,6 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from securebench.errors import FailureReason
+from securebench.plurals import counted
 from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence.channel import WORST_FIRST
 
@@ -108,7 +109,7 @@ class Judge:
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
-            message = f"{missing} of {len(needed.places)} tests that exist without the change did not pass"
+            message = f"{missing} of {counted(len(needed.places), 'test')} that exist without the change did not pass"
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
@@ -344,7 +345,8 @@ def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, 
     evidence["required_passed"] = len(request.expected) - len(missed)
     if missed:
         evidence["missed"] = missed[:20]  # positions in the task's lists, because an id is an evaluation input
-        message = f"{len(missed)} of {len(request.expected)} expected tests did not pass, the first is {missed[0]}"
+        expected = counted(len(request.expected), "expected test")
+        message = f"{len(missed)} of {expected} did not pass, the first is {missed[0]}"
         raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
 
@@ -390,5 +392,5 @@ class _Ids:
 
 def _summary(counts: Mapping[str, int], reported: ReportedTests) -> str:
     parts = [f"{counts[outcome]} {outcome}" for outcome in ("failed", "error", "passed") if counts[outcome]]
-    unloaded = [f"{len(reported.unloaded)} files not loaded"] if reported.unloaded else []
+    unloaded = [f"{counted(len(reported.unloaded), 'file')} not loaded"] if reported.unloaded else []
     return "of the tests: " + ", ".join([*parts, *unloaded])
