@@ -83,7 +83,7 @@ def _evidence(
     if pack is None and (tasks or commitment_key):
         raise click.UsageError("--tasks and --commitment-key need --pack PACK")
     if bool(identity) is not bool(issuer):
-        raise click.UsageError("--identity and --issuer need each other")
+        raise click.UsageError("--identity and --issuer must be given together")
     return Evidence(
         pack=load_pack(pack, tasks) if pack else None,
         commitment=Commitment.read_file(commitment_key) if commitment_key else None,

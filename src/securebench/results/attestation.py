@@ -100,7 +100,7 @@ def check_sigstore_bundle(run: RecordedRun, signer: SigstoreIdentity) -> None:
 def statement_of(run: RecordedRun) -> Statement:
     """Return what a signature of this run states.
 
-    Raises :class:`ConfigError` (``run-not-closed``), ``ValueError`` for a strange header, and the errors of reading
+    Raises :class:`ConfigError` (``run-not-closed``), ``ValueError`` for an invalid header, and the errors of reading
     records.
     """
     closing = run.header.closing
@@ -147,7 +147,7 @@ def _require_statement(payload: bytes, run: RecordedRun) -> None:
 
 
 def _digest(header: RunHeader) -> str:
-    """Return the sha256 (hex) of ``run.json``, which is read only if it has exactly these bytes."""
+    """Return the sha256 (hex) of ``run.json``: reading a header ensures that the file has exactly these bytes."""
     return hashlib.sha256(header.to_bytes()).hexdigest()
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """The values that all records of a run have in common, as far as only the pack and this machine know them.
+    """The values that all records of a run must have, given by the pack and this machine.
 
     ``tasks`` maps task ids to the family and the row's provenance. ``verifiers`` maps families to the provenance of
     their verifier, or ``None`` if there is none. ``driver`` has the name and runtime of the sandbox driver. ``trials``

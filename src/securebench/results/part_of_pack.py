@@ -1,4 +1,4 @@
-"""The selected part of a pack: every output of a run that is not of the whole benchmark says so."""
+"""The selected part of a pack. Every output of a run states it, unless the run covers the whole benchmark."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class RecordedRun:
             yield record.entry
 
     def _ending(self, counts: Counts) -> RunEnd:
-        """Return how a run ended that is not active: a killed one was never closed."""
+        """Return how an inactive run ended. A killed run was never closed."""
         if self.header.version < HEADER_VERSION:
             return RunEnd.INTERRUPTED if counts.not_run else RunEnd.FINISHED
         header = self.header if self.header.closing else read_header(self._root)  # it may have ended just now

@@ -293,7 +293,7 @@ def _text(section: Mapping[str, JsonValue], name: str) -> str:
 def _number(section: Mapping[str, JsonValue], name: str) -> int:
     value = section[name]
     if type(value) is not int or value < 0:
-        raise TypeError(f"{name!r} is not a number of tasks")
+        raise TypeError(f"{name!r} is not a valid number of tasks")
     return value
 
 

@@ -48,7 +48,7 @@ class RunEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many ``tasks`` there are, with ``trials`` of each, and how many of all these trials have which outcome.
+    """The number of ``tasks``, the number of ``trials`` of each, and the number of all trials by outcome.
 
     ``not_run`` counts trials without a record.
     """

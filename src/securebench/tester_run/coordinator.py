@@ -81,9 +81,9 @@ class Coordinator:
         return record
 
     def _watch(self, record: TaskRecord) -> None:
-        """Stop the run if the breaker says so. Called where the record was made, if that was in this process.
+        """Stop the run if the breaker says so. If the record was made in this process, the thread that made it calls this.
 
-        Otherwise the thread that made it could start another task before the record arrives here.
+        That thread could otherwise start another task before the record arrives here.
         """
         if record.id in self._watched:
             return

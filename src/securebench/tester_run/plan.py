@@ -152,9 +152,9 @@ class Plan:
         return RunHeader(decisive=decisive, images=images, information=information)
 
     def require_planned(self, earlier: RunHeader, commitment: Commitment) -> None:
-        """Raise :class:`ConfigError` if ``earlier``, the header of this run, plans other tasks than the run did then.
+        """Raise :class:`ConfigError` if the planned tasks in ``earlier``, the header of this run, do not match the pack.
 
-        Otherwise anyone who edits it could hide tasks that have not run.
+        Otherwise anyone could hide tasks that have not run by editing the header.
         """
         limit: Any = earlier.selection.get("limit")
         tasks = select_tasks(self.all_tasks, replace(self.selection, limit=limit))
@@ -187,7 +187,7 @@ class Plan:
         }
 
     def executor_provenance(self) -> dict[str, JsonValue]:
-        """Return whose executor runs the tasks, unless SecureBench does: its own are interchangeable."""
+        """Return the identity of an installed executor; empty for SecureBench's own, which are interchangeable."""
         found = extension_provenance(self.executor)
         return {"executor": {**found, **_settings_digest(self.config.run.executor_settings)}} if found else {}
 

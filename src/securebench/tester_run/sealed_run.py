@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 _RECORDED_AS: Final = {CandidateKind.CODE: CandidateKind.TEXT}
-"""The kind that a record shows for a kind of candidate, where it is another one."""
+"""The kind of candidate in a record, where it differs from the kind that the verifier receives."""
 
 
 class SealedRun:

@@ -56,7 +56,7 @@ def _is_selected(task: SecureBenchTask, selection: TaskSelection) -> bool:
 
 
 def _names(task: SecureBenchTask, criterion: str) -> tuple[str, ...]:
-    """Return what a task has for the values of a criterion to match."""
+    """Return the names of a task that the values of a criterion are compared with."""
     return {"task": (task.id,), "tag": task.tags, "family": (task.task_type,)}[criterion]
 
 

@@ -22,7 +22,7 @@ class AuditOutcome(StrEnum):
     """The outcome of a probe or an entry.
 
     ``not contained``: an attack worked, or there was no result. ``not applicable``: this installation has nothing that
-    could be attacked. ``not checked here``: only the project's own tests show it. Only entries have that one.
+    could be attacked. ``not checked here``: only the project's own tests show it. Only entries have this outcome.
     """
 
     CONTAINED = "contained"

@@ -66,7 +66,7 @@ class ProbeKind:
 
     ``items`` are their names, each with the id of the entry that it belongs to, or an empty string if only the
     catalogue says so. ``run`` makes the given items, and may yield more. ``sandboxed``: it needs a driver.
-    ``once``: one driver is enough, unless several were named, because only the verdict depends on it.
+    ``once``: it runs on one driver only, unless several were named, because it tests verdicts and not the driver.
     """
 
     name: str

@@ -107,7 +107,7 @@ class CandidateChecks:
             self._files.add(error.message, f"{CANDIDATES}/{digest}")
             return 0
         if claims.patches - {_digest_of(_sealed_changes(sealed))}:
-            message = "'candidate_patch' changes other paths than the sealed patch"
+            message = "'candidate_patch' and the sealed patch change different paths"
             self._records.add(message, claims.file, claims.line)
         if claims.without_text and sealed.text is not None:
             self._records.add("the candidate is text, but the record does not have it", claims.file, claims.line)
@@ -155,7 +155,7 @@ class CandidateChecks:
 
 
 def _contradictions(record: RecordedTask) -> Iterator[str]:
-    """Yield what a record says about its candidate that cannot be true."""
+    """Yield contradictions in what a record says about its candidate."""
     digest, kind, raw = record.candidate_digest, record.candidate_kind, record.raw
     if digest is None:
         if kind is not None or raw.get("candidate_redacted") is not None:

@@ -105,7 +105,7 @@ def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> It
 
 
 def _against_itself(record: RecordedTask) -> Iterator[str]:
-    """Yield what a record says that cannot be true."""
+    """Yield contradictions within a record."""
     if record.verifier is not None and record.assurance is not None:
         try:
             rests_on = assurance_of(record.verifier.metadata)

@@ -52,7 +52,7 @@ class Evidence:
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
     other_packs: bool = False
-    """The run may be one of another pack, as in a suite."""
+    """Whether the run may be of another pack, as in a suite."""
     public_key: PublicKey | None = None
     """Who must have signed the run."""
     identity: SigstoreIdentity | None = None
