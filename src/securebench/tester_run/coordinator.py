@@ -81,9 +81,10 @@ class Coordinator:
         return record
 
     def _watch(self, record: TaskRecord) -> None:
-        """Stop the run if the breaker says so. If the record was made in this process, the thread that made it calls this.
+        """Stop the run if the breaker says so.
 
-        That thread could otherwise start another task before the record arrives here.
+        If the record was made in this process, the thread that made it calls this. That thread could otherwise start
+        another task before the record arrives here.
         """
         if record.id in self._watched:
             return

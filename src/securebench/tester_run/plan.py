@@ -152,7 +152,7 @@ class Plan:
         return RunHeader(decisive=decisive, images=images, information=information)
 
     def require_planned(self, earlier: RunHeader, commitment: Commitment) -> None:
-        """Raise :class:`ConfigError` if the planned tasks in ``earlier``, the header of this run, do not match the pack.
+        """Raise :class:`ConfigError` if the planned tasks in the header ``earlier`` do not match the pack.
 
         Otherwise anyone could hide tasks that have not run by editing the header.
         """
