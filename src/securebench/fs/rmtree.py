@@ -114,7 +114,7 @@ def _is_marked(path: Path) -> bool:
 
 def _foreign(path: Path, problem: str) -> StorageError:
     return StorageError(
-        f"{path} {problem}; SecureBench did not create it and does not touch it",
+        f"{path} {problem}; SecureBench did not create it and will not change it",
         code="workspace-foreign",
         hint="move it away, or choose another run.output_dir",
     )

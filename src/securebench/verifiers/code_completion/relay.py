@@ -46,7 +46,7 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     "source": "the tests read the source of the candidate",
     "patch": "the tests patch something that the candidate uses",
     "printed": "the tests read printed output",
-    "copy": "the tests copy an object of a dataclass, or of a subclass of a plain type, of the candidate",
+    "copy": "the tests copy an object of a class of the candidate: a dataclass, or a subclass of a plain type",
     "process": "the tests configure their own process: a random seed, environment variables, warnings",
     "files": "the tests create files, which the candidate cannot see",
     "attribute": "the tests change a list, dict or set that they got from an object of the candidate",

@@ -90,7 +90,7 @@ class CandidatePeer(Peer):
             self.serve(message)
 
     def abandon(self, why: str) -> NoReturn:
-        """Fail for good."""
+        """Report that this side cannot continue, and exit."""
         fail(self.wire, why)
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Exceptions as they cross: class, arguments, attributes and cause, and never a constructor that might refuse."""
+"""How exceptions cross: by class, arguments, attributes and cause. Constructors, which might fail, are not called."""
 
 from __future__ import annotations
 
