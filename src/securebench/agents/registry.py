@@ -96,7 +96,7 @@ class NpmRegistry:
 
     @contextmanager
     def archive(self, package: str, release: PackageRelease) -> Iterator[Download]:
-        """Give the archive of an exact version, to be iterated over once.
+        """Return the archive of an exact version, to be iterated over once.
 
         Iteration raises :class:`InfrastructureError` (``agent-integrity``) at its end if the archive has another hash.
         """

@@ -75,7 +75,7 @@ def command(directory: Path, form: str | None, output: Path | None) -> None:
 
 @contextmanager
 def text_output(output: Path | None) -> Iterator[IO[str]]:
-    """Give a file that replaces ``output`` when it is complete, or standard output."""
+    """Yield a file that replaces ``output`` when it is complete, or standard output."""
     if output is None:
         yield sys.stdout
         return
@@ -88,7 +88,7 @@ def text_output(output: Path | None) -> Iterator[IO[str]]:
 
 @contextmanager
 def replaced_output(output: Path) -> Iterator[Path]:
-    """Give a path beside ``output`` that replaces it at the end, so that a failure leaves no partial file.
+    """Yield a path beside ``output`` that replaces it at the end, so that a failure leaves no partial file.
 
     Missing directories are created.
     """

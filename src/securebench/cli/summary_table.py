@@ -140,7 +140,7 @@ def _footer(summary: TesterRunSummary) -> list[str]:
 
 
 def _estimates(found: RunEstimates) -> Iterator[str]:
-    """Yield the pass rate with its interval, and for several trials how steady the agent is."""
+    """Yield the pass rate with its interval, and for several trials how consistent the agent is."""
     yield f"{'Pass rate' if found.k == 1 else 'pass@1'}: {_percent(found.pass_at_1)}"
     if found.pass_at_k:
         yield f"pass@{found.k}: {_percent(found.pass_at_k)}"

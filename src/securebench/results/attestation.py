@@ -49,9 +49,9 @@ def sign_run(run: RecordedRun, signer: StatementSigner) -> Path:
 
 
 def require_signer(run: RecordedRun, signer: StatementSigner | None) -> None:
-    """Raise :class:`ConfigError` unless ``signer`` made the signatures that the run has, if any: it may be resumed.
+    """Raise :class:`ConfigError` if the run has a signature that ``signer`` did not make.
 
-    Otherwise a resumed run would lose its signature, or change hands.
+    A run that was resumed anyway would lose its signature, or get that of another signer.
     """
     for file in SIGNATURES:
         if not os.path.lexists(run.directory / file):

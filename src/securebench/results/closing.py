@@ -138,9 +138,9 @@ class Closing:
             if number != found[name]
         ]
         if self.last != tally.last:
-            problems.append("the hash of the last record is not the one that the run was closed with")
+            problems.append("the hash of the last record differs from the one in the closing")
         if self.candidates_root != candidates_root(tally.candidates):
-            problems.append("the candidates of the records are not those that the run was closed with")
+            problems.append("the candidates of the records differ from those in the closing")
         return problems
 
 

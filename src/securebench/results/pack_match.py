@@ -18,12 +18,12 @@ class Match(StrEnum):
     """How recorded digests compare with those of a pack or a row."""
 
     SAME = "same"
-    """Hidden content, too."""
+    """Public and hidden content are the same."""
     SAME_PUBLIC = "same public content"
-    """Hidden content was not compared, because there is no commitment key."""
+    """Public content is the same. Hidden content was not compared, because there is no commitment key."""
     OTHER_PUBLIC = "other public content"
     OTHER_HIDDEN = "other hidden content"
-    """Or the commitment key is that of another run."""
+    """Hidden content differs, or the commitment key is that of another run."""
 
     @property
     def agrees(self) -> bool:

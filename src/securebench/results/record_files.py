@@ -214,7 +214,7 @@ class RecordFiles:
             self._refuse(damaged(f"task {shown(record.task_id)} {no_trial}", self._location(line)))
 
     def _require_closing(self) -> None:
-        """Refuse the records if the run was closed with others."""
+        """Refuse the records if they do not match the closing of the run."""
         closing = self._header.closing
         problems = closing.differences(self.tally, self._header.planned) if closing else []
         if closing is None or not (problems or self._torn):
@@ -226,7 +226,7 @@ class RecordFiles:
             self._refuse(self._torn)
         for problem in problems:
             error = ConfigError(
-                f"the records are not those that the run was closed with: {problem}",
+                f"the records do not match the closing of the run: {problem}",
                 code="closing-mismatch",
                 hint="do not use this run directory as evidence: ask for an unchanged copy",
                 location=SourceLocation(str(self._shown / HEADER)),

@@ -285,7 +285,7 @@ class _Run:
         return replace(summary, ending=ending, problems=tuple(filter(None, problems)))
 
     def _sign(self) -> str:
-        """Sign the closed run, if the user wants that. Return what went wrong: the run is complete without it."""
+        """Sign the closed run if the user wants that. Return the problem if it failed: the run is complete anyway."""
         signer = self._options.sign
         if signer is None:
             return ""

@@ -74,7 +74,7 @@ def _canary() -> str:
 
 
 def _judged(name: str, result: VerificationResult, canary: str) -> Finding:
-    """Judge a verdict on a cheat: not a pass, and no part of the tests in it."""
+    """Judge the verdict on a cheat: it must not be a pass, nor contain a part of the tests."""
     if result.passed:
         return Finding.of(name, "passed without a solution", "")
     if canary and canary in repr(result):

@@ -103,7 +103,7 @@ def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterabl
 
 
 def _terminal(run: Path, _output: Path) -> str:
-    """Show a task on a terminal's standard output, by the command of this installation."""
+    """Show a task on a terminal, with the command of this installation."""
     command = [sys.executable, "-P", "-m", "securebench", "show", str(run), "pack/0"]
     shown = subprocess.run(command, capture_output=True, check=False, timeout=60).stdout.decode("utf-8", "replace")  # noqa: S603
     if MARK not in shown:

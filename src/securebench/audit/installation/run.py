@@ -169,7 +169,7 @@ def _open(name: str) -> SandboxDriver:
 
 
 def _ignore(_message: str) -> None:
-    """Ignore what a driver says about itself. The report has it."""
+    """Ignore the messages of a driver. The report contains them."""
 
 
 def _run_kind(

@@ -46,7 +46,7 @@ _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Claims:
-    """What records say about one sealed candidate. ``file`` and ``line``: the first record."""
+    """What records say about one sealed candidate. ``file`` and ``line`` are those of the first record."""
 
     file: str
     line: int
@@ -54,7 +54,7 @@ class _Claims:
     patches: set[str] = field(default_factory=set)
     """Digests of the changed paths in recorded patches."""
     without_text: bool = False
-    """A record has no text, so the candidate must not be text."""
+    """Whether a record has no text. The candidate must then not be text."""
 
 
 class CandidateChecks:

@@ -50,7 +50,7 @@ class PackChecks:
             self._check.add(problem, line.name, line.number)
 
     def finish(self) -> None:
-        """Say what was compared."""
+        """Describe in the check what was compared."""
         hidden = "public and hidden content" if self._commitment else "public content"
         left = "" if self._commitment else "; hidden content needs the run's commitment key"
         self._check.text = f"{counted(self._number, 'record')}, consistent with {self._pack.id}, {hidden}{left}"

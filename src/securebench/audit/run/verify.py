@@ -217,7 +217,7 @@ class _Verification:
             pack.finish()
 
     def _note(self, error: ConfigError) -> None:
-        """Note a problem that reading the records found. The kind of the check follows from its code."""
+        """Add a problem that was found while reading the records to the check that its code belongs to."""
         check = self._kinds.get(error.code, self.checks.records)
         place = error.problems[0].location
         file = Path(place.file).name if place else ""

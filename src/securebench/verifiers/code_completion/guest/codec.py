@@ -43,7 +43,7 @@ if TYPE_CHECKING:
             """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
 
         def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-            """Give a stand-in that :meth:`begin` has made its parts."""
+            """Set the parts of a stand-in that :meth:`begin` has made."""
 
         def adopt(self, tag: list[Any]) -> Any:
             """Return the object that a tag of the other side refers to. Raises :class:`MalformedError`."""
@@ -130,7 +130,7 @@ class Exchange:
         return packed
 
     def _open(self, value: Any, depth: int) -> tuple[int, str, Iterator[Any], list[Any]]:
-        """Give a container its number, and return what is needed to walk through its parts."""
+        """Assign a number to a container, and return what is needed to walk through its parts."""
         if depth > MAX_DEPTH:
             raise TooLargeError("the value is nested too deeply")
         number = self._register(len(self._objects), value)

@@ -61,7 +61,7 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
 
 
 def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-    """Give a stand-in its data, and an exception of the candidate the number with which to request more."""
+    """Set the data of a stand-in. An exception of the candidate also gets the number with which to request more."""
     if kind == "error":
         if type(contents[-1]) is int:
             vars(stand_in)["_securebench_own_number"] = contents[-1]

@@ -44,7 +44,7 @@ def make_error(parts: list[Any]) -> Exception:
 
 
 def give_attributes(error: Exception, attributes: Any) -> None:
-    """Give an exception its attributes. They cannot hide what a class defines. Raises :class:`MalformedError`."""
+    """Set the attributes of an exception. They cannot hide what a class defines. Raises :class:`MalformedError`."""
     if type(attributes) is not dict or len(attributes) > MAX_ATTRIBUTES or not all(map(is_attribute, attributes)):
         raise MalformedError("not attributes")
     vars(error).update(attributes)

@@ -169,7 +169,7 @@ class Peer:
         return make_error(exchange.read_description(contents[:5]))
 
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-        """Give an exception its attributes."""
+        """Set the attributes of an exception."""
         if kind != "error":
             raise MalformedError("no such kind")
         give_attributes(stand_in, exchange.read(contents[2]))

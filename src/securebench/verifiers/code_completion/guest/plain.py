@@ -176,7 +176,7 @@ def parts_of(value: Any, kind: str) -> Any:
 
 
 def fill(target: Any, kind: str, parts: list[Any]) -> None:
-    """Give a mutable container its parts, in place."""
+    """Set the parts of a mutable container, in place."""
     if kind in ("list", "bytearray"):
         target[:] = parts
         return

@@ -96,7 +96,7 @@ def make_frozen(cls: Any, value: Any) -> Any:
 
 
 def refill(stand_in: Any, parts: Any) -> None:
-    """Give a container of the candidate's class its contents. Raises :class:`MalformedError` or another error."""
+    """Set the contents of a container of the candidate's class. Raises :class:`MalformedError` or another error."""
     base = type(stand_in)._securebench_family
     plain: Any = KNOWN_TYPES[base]
     if type(parts) is not list:

@@ -250,7 +250,7 @@ class JudgingPeer(Peer):
         return finish(self, kind, contents, exchange)
 
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-        """Give a stand-in its data."""
+        """Set the data of a stand-in."""
         if kind == "error":
             super().fill(kind, stand_in, contents, exchange)
         if kind != "error" or id(type(stand_in)) in self.numbers:
