@@ -78,7 +78,9 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the run directory.")
 @sign_option
 @passphrase_option
-@click.option("--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit with code 4 if the pass rate is below this.")
+@click.option(
+    "--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit with code 4 below this pass rate."
+)
 @click.option("--lower-bound", is_flag=True, help="Use the lower end of the 95 % interval for --fail-under.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML for a CI system.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would run.")

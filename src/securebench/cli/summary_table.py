@@ -119,7 +119,7 @@ def _reason(entry: RecordEntry) -> str:
 
 
 def _counted(number: str, name: str) -> str:
-    """Return a column of the table in words."""
+    """Return the counts of a column as text."""
     return f"1 {name.rstrip('s')}" if number == "1" and name in {"tasks", "errors"} else f"{number} {name}"
 
 

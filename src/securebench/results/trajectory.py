@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TRAJECTORIES: Final = "trajectories"
 
 MAX_TRAJECTORY: Final = 4 * 1024 * 1024
-"""Maximum bytes of one task's file. Redacting that much takes seconds, during which other tasks of the run are slower."""
+"""Maximum bytes of one task's file. Redacting that much takes seconds and slows down other tasks of the run."""
 
 MAX_LINES: Final = 20_000
 """Maximum steps of one task, because many short lines take longer to redact than a few long ones."""

@@ -45,7 +45,7 @@ class AgentKey:
         address = os.environ.get(SOCKET_VARIABLE, "")
         if not address:
             raise _unusable(
-                f"this is a public key, and {SOCKET_VARIABLE}, which names the ssh-agent of its private key, is not set"
+                f"this is a public key: signing with it needs an ssh-agent, but {SOCKET_VARIABLE} is not set"
             )
         with _connected(address) as agent:
             _send(agent, bytes([_REQUEST_IDENTITIES]))
