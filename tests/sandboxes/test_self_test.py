@@ -89,7 +89,7 @@ def test_a_fully_isolated_sandbox_has_no_weakness(seen: str, runtime: str) -> No
         (WELL.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "no-new-privileges", "privileges can be gained"),
         (WELL.replace("NoNewPrivs:\t1\n", ""), "no-new-privileges", "NoNewPrivs is missing"),
         (WELL.replace("Seccomp:\t2", "Seccomp:\t0"), "seccomp", "no seccomp filter"),
-        (WELL.replace(USERS, HOST_USERS), "user-namespace", "users are those of the host"),
+        (WELL.replace(USERS, HOST_USERS), "user-namespace", "users are the same as those of the host"),
         (WELL.replace(USERS, ""), "user-namespace", "uid_map is missing"),
         (WELL.replace(USERS, "     65533       1000          1\n"), "file-owners", "only 1 users"),
         (WELL.replace("Groups:\t65533", "Groups:\t65533 65534 "), "groups", "65534"),

@@ -1,4 +1,4 @@
-"""Check the form of a candidate that another run sealed, because anybody may have made the file.
+"""Check the form of a candidate that another run sealed, because anyone may have made the file.
 
 Verifiers unpack sealed trees on the host, and rely on their form: relative paths without ``..``, parents first, nothing
 but files, directories and symbolic links. In a run, sealing guarantees this. A file that comes from elsewhere must

@@ -47,7 +47,7 @@ def too_large(what: str, problem: str) -> ImageError:
 
 
 def wrong_digest(what: str, expected: str, actual: str) -> ImageError:
-    """Return the error for content with another digest than expected."""
+    """Return the error for content with an unexpected digest."""
     return ImageError(
         f"{what}: its digest is {actual}, not {expected}",
         code="image-blob-mismatch",

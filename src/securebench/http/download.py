@@ -84,7 +84,7 @@ class Download:
             skip = self.received
             if response.status == HTTPStatus.PARTIAL_CONTENT:
                 if not response.header("Content-Range").startswith(f"bytes {self.received}-"):
-                    raise MismatchError("the server sent another range than requested")
+                    raise MismatchError("the server sent a different range from the requested one")
                 skip = 0
             if not self.received:
                 self._version, self.size = _version(response), self.size or _length(response)

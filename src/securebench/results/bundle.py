@@ -50,7 +50,7 @@ class Bundled:
 
 
 class _File(NamedTuple):
-    """A file to bundle. ``folder`` is empty for those directly in ``directory``, which is that of a run or a suite."""
+    """A file to bundle. ``directory`` is that of a run or a suite; ``folder`` is empty for files directly in it."""
 
     directory: Path
     folder: str

@@ -35,7 +35,7 @@ _SHOWN_ROWS: Final = 5
 _ENOUGH_TASKS: Final = 20
 """With fewer, a bootstrap's interval is too narrow."""
 _KEY_BYTES: Final = 256
-"""Read no more of a file that a stranger may have made."""
+"""The most bytes that are read of a file, because a stranger may have made it."""
 
 _HINT: Final = "compare runs of the same pack; to compare several benchmarks, pass runs of each of them"
 

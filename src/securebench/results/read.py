@@ -1,4 +1,4 @@
-"""Read a run back: one that is finished, interrupted or in progress, of this or an older version, from anybody.
+"""Read a run back: one that is finished, interrupted or in progress, of this or an older version, from anyone.
 
 A run directory may come from a stranger, so nothing in it is trusted: no link is followed, and lines, sizes and nesting
 are bounded.

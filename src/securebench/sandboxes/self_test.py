@@ -272,7 +272,7 @@ def _seccomp(view: View, _limits: Limits) -> str:
 
 
 def _user_namespace(view: View, _limits: Limits) -> str:
-    return "its users are those of the host" if _IDENTITY in _users(view) else ""
+    return "its users are the same as those of the host" if _IDENTITY in _users(view) else ""
 
 
 def _users(view: View) -> tuple[tuple[int, int, int], ...]:

@@ -47,7 +47,7 @@ class Breaker:
         self._lock = threading.Lock()
         self._errors = 0
         self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
-        """``None`` once an agent has started, or failed in another way than the one before."""
+        """``None`` once an agent has started, or failed differently from the one before."""
 
     def trips(self, record: TaskRecord) -> str:
         """Return why the run should stop after ``record``; empty if it should continue."""

@@ -73,7 +73,7 @@ class SealedRun:
         with sealed_bytes(self._directory, kind, record.candidate_digest) as pieces:
             candidate = store.seal_copy(kind, record.candidate_digest, pieces)
         if candidate.text is not None and not record.candidate_redacted and candidate.text != record.candidate_text:
-            raise _contradictory("the record shows another text than the one that was sealed")
+            raise _contradictory("the record shows a different text from the sealed one")
         return candidate, record
 
     def record(self, trial: TrialId) -> RecordedTask:

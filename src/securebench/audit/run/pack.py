@@ -59,7 +59,7 @@ class PackChecks:
         pack, decisive = self._pack, self._header.decisive
         if decisive.get("benchmark") != {"id": pack.id, "version": pack.version}:
             self._check.add(
-                f"the run is of another benchmark or version than {shown(pack.id)} {pack.version}", "run.json"
+                f"the run is not of {shown(pack.id)} {pack.version}, but of another benchmark or version", "run.json"
             )
         match = match_pack(decisive.get("pack"), pack, self._commitment)
         self._check.require(match.agrees, f"the pack has {match.value}", "run.json")

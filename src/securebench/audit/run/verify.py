@@ -243,7 +243,7 @@ class _Verification:
             check.skipped = "no pack was given (--pack)"
             return None
         if evidence.other_packs and evidence.pack.id != header.benchmark_id:
-            check.skipped = f"this run is of another benchmark than {evidence.pack.id}"
+            check.skipped = f"this run is of a benchmark other than {evidence.pack.id}"
             return None
         commitment = evidence.commitment
         if commitment is None and os.path.lexists(self._directory / KEY_FILE):

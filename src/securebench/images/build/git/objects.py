@@ -263,7 +263,7 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
         if len(found) > size:
             break
     if len(found) != size:
-        raise ValueError("a delta gives another size than it declares")
+        raise ValueError("a delta gives a different size from the one that it declares")
     return bytes(found)
 
 

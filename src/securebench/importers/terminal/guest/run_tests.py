@@ -104,7 +104,7 @@ def _judge(data: bytes, status: int, word: str, plan: Dict[str, Any]) -> int:
     except ValueError:
         return _say("the tests ended without a report", FAILED)
     if not isinstance(report, dict) or report.get("word") != word:
-        return _say("the report is not that of the tests", FAILED)
+        return _say("the report does not come from the tests", FAILED)
     outcomes = report["outcomes"]
     names = {node.split("::", 1)[-1].split("[")[0] for node in outcomes}
     missing = sorted(set(plan["expected"]) - names)

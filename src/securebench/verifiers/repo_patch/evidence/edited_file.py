@@ -38,7 +38,7 @@ xfail skip skipif skipIf skipUnless expectedFailure flaky repeat retry given fix
 staticmethod incremental dependency benchmark XFAIL SKIP slow
 """
 _UNFIT: Final = frozenset(_UNFIT_TEXT.split())
-"""Decorators of tests that may pass for other reasons than their assertions, or that must not be duplicated."""
+"""Decorators of tests that may pass for reasons other than their assertions, or that must not be duplicated."""
 
 _RENAMED: Final = frozenset(("expand", "parameterized", "data", "file_data"))
 """Decorators of tests that run under other names. These get no variants."""
