@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from securebench.cli import cli
+from securebench.cli.compare_view import tables
+from securebench.results.comparison import compare, tally
+from securebench.results.read import read_run
 from securebench.results.record import VerificationStatus
 from synthetic_run import header, record, records, write_run
 
@@ -53,6 +57,20 @@ def test_plain_lines(runs: list[Path]) -> None:
     assert "agent-b: pass rate % 80.0 [49.0, 94.3], difference +50.0 [" in result.output
     assert "p 0.062, won:lost 5:0" in result.output
     assert "Passed only by agent-b, not by agent-a: made-up/task-00003, made-up/task-00004" in result.output
+
+
+@pytest.mark.parametrize(("width", "is_table"), [(60, False), (80, True), (200, True)])
+def test_a_terminal_shows_every_value_whole(runs: list[Path], width: int, is_table: bool) -> None:
+    """Without room for a table, there is a line for each run."""
+    first, other = (tally(read_run(directory)) for directory in runs)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(tables(console, {"made-up": [compare(first, other)]}))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    values = ("agent-a", "agent-b", "30.0 [10.8, 60.3]", "80.0 [49.0, 94.3]", "0.062", "5:0")
+    assert all(value in (text if is_table else " ".join(text.split())) for value in values)
+    assert ("─" in text) is is_table
 
 
 def test_json_has_every_task(runs: list[Path]) -> None:

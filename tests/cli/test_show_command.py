@@ -16,6 +16,7 @@ from rich.console import Console
 import synthetic_run as synthetic
 from securebench import read_run
 from securebench.candidates.store import CANDIDATES
+from securebench.cli import show_command
 from securebench.cli.excerpt import print_lines
 from securebench.cli.show_command import command
 from securebench.cli.summary_table import summary_lines
@@ -131,6 +132,14 @@ class TestLists:
         assert not RAW.search(done.stdout)
         records = json.loads(invoke(run, *options, "--json").stdout)["records"]
         assert [record["status"] for record in records] == statuses
+
+    def test_a_record_is_one_row_of_a_terminal(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The message is cut, and says so. In a run with several trials, each record has its number."""
+        console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=60)
+        monkeypatch.setattr(show_command, "_console", lambda: console)
+        assert invoke(run, "--errors").exit_code == 0
+        assert isinstance(console.file, io.StringIO)
+        assert console.file.getvalue() == "error   made-up/task-00002 (trial 1)  engine_unavailable: t…\n"
 
     def test_columns(self, run: Path) -> None:
         """Status, task, trial, reason and message."""

@@ -110,7 +110,8 @@ def test_failures_and_where_the_results_are() -> None:
     text = shown(failures=(entry(),))
     assert "  failed  pack/one\n          wrong_answer: not the answer\n" in text
     assert "Verification: partial" in text
-    assert "Results: /out/candidates.jsonl" in text
+    assert "Results: /out/candidates.jsonl\nDetails: securebench show /out TASK\n" in text
+    assert "Details" not in shown()
 
 
 def test_a_failure_without_a_message_is_its_reason() -> None:
@@ -158,6 +159,7 @@ def test_a_pipe_gets_whole_lines() -> None:
         f"  failed {LONG} wrong_answer: not the answer",
         "Verification: complete",
         "Results: /out/candidates.jsonl",
+        "Details: securebench show /out TASK",
     ]
     assert "  and 6 more: securebench show /out --failed --errors" in plain(failures=(entry(),), total=Counts(7, 0, 7))
 

@@ -43,7 +43,8 @@ def command(directories: tuple[Path, ...], form: str | None, html: Path | None) 
     if form is None and sys.stdout.isatty():
         from rich.console import Console
 
-        Console(highlight=False).print(compare_view.tables(groups))
+        console = Console(highlight=False)
+        console.print(compare_view.tables(console, groups))
         return
     if form == "json":
         click.echo(json.dumps([pair.to_json() for pairs in groups.values() for pair in pairs], indent=2))

@@ -6,12 +6,11 @@ import csv
 import io
 from typing import TYPE_CHECKING, Final
 
-from rich.box import SIMPLE
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.live import clock
+from securebench.cli.tables import fits, results_table
 from securebench.plurals import counted
 from securebench.printable import csv_cell, markdown_text, printable_line
 from securebench.results.comparison import names_of
@@ -19,37 +18,29 @@ from securebench.results.comparison import names_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from securebench.results.comparison import Comparison, Tally
     from securebench.results.statistics import Estimate
 
 _SHOWN_TASKS: Final = 10
-_NARROWEST: Final = 4
-"""Characters of a column on a narrow terminal."""
 _SIGNIFICANT: Final = 0.05
 
 _HEADINGS: Final = ("agent", "pass rate %", "difference", "p", "won:lost", "time", "cost")
 
 
-def tables(groups: Mapping[str, Sequence[Comparison]]) -> RenderableType:
-    """Return a table for each benchmark, and below it the tasks that only one agent solved, and notes."""
+def tables(console: Console, groups: Mapping[str, Sequence[Comparison]]) -> RenderableType:
+    """Return a table for each benchmark, and below it the tasks that only one agent solved, and notes.
+
+    Where a table does not fit the terminal, there is a line for each run.
+    """
     parts: list[RenderableType] = []
     for name, pairs in groups.items():
-        table = Table(
-            title=_title(name, pairs), title_justify="left", box=SIMPLE, collapse_padding=True, pad_edge=False
-        )
-        for number, heading in enumerate(_HEADINGS):
-            table.add_column(
-                heading,
-                justify="right" if number else "left",
-                no_wrap=bool(number),
-                overflow="fold",
-                min_width=_NARROWEST,
-            )
-        for row, style in zip(_rows(pairs), ["", *map(_style, pairs)], strict=True):
-            table.add_row(*map(Text, row), style=style)
-        parts += [table, *(Text(line, overflow="fold") for line in _details(pairs)), Text()]
+        styles = ["", *map(_style, pairs)]
+        table = results_table(console, _HEADINGS, list(_rows(pairs)), styles)
+        lines = [Text(line, style=style) for line, style in zip(_row_lines(pairs), styles, strict=True)]
+        rows: list[RenderableType] = [table] if fits(console, table) else [Text(), *lines, Text()]
+        parts += [Text(_title(name, pairs), style="bold"), *rows, *map(Text, _details(pairs)), Text()]
     return Group(*parts)
 
 
@@ -57,10 +48,7 @@ def plain(groups: Mapping[str, Sequence[Comparison]]) -> str:
     """Return the same for a file or a pipe: one line for each run and note."""
     lines: list[str] = []
     for name, pairs in groups.items():
-        lines.append(_title(name, pairs))
-        for row in _rows(pairs):
-            fields = [f"{heading} {cell}" for heading, cell in zip(_HEADINGS[1:], row[1:], strict=True) if cell]
-            lines.append(f"  {row[0]}: {', '.join(fields)}")
+        lines += [_title(name, pairs), *(f"  {line}" for line in _row_lines(pairs))]
         lines += [f"  {line}" for line in _details(pairs)]
     return "".join(f"{line}\n" for line in lines)
 
@@ -133,6 +121,13 @@ def _rows(pairs: Sequence[Comparison]) -> Iterator[list[str]]:
             f"{len(pair.only_b)}:{len(pair.only_a)}",
             *_spent(pair.b),
         ]
+
+
+def _row_lines(pairs: Sequence[Comparison]) -> Iterator[str]:
+    """Yield the same rows as lines, with the name of each value."""
+    for row in _rows(pairs):
+        fields = [f"{heading} {cell}" for heading, cell in zip(_HEADINGS[1:], row[1:], strict=True) if cell]
+        yield f"{row[0]}: {', '.join(fields)}"
 
 
 def _details(pairs: Sequence[Comparison]) -> Iterator[str]:

@@ -117,10 +117,9 @@ def _list(records: Iterator[RecordedTask], trials: int) -> None:
         if not console.is_terminal:
             click.echo("\t".join((status, name, str(record.trial), reason, message)))
             continue
-        line = Text(f"{status:<7} ", style=STYLES.get(status, ""), no_wrap=True, overflow="ellipsis")
-        line.append(f"{name}{record.id.suffix(trials)}", style="default")
-        line.append(f"  {reason}{': ' if message else ''}{message}" if reason else "", style="dim")
-        console.print(line)
+        why = f"  {reason}{': ' if message else ''}{message}" if reason else ""
+        line = Text.assemble((f"{status:<7} ", STYLES.get(status, "")), name + record.id.suffix(trials), (why, "dim"))
+        console.print(line, no_wrap=True, overflow="ellipsis")
 
 
 def _show_summary(run: RecordedRun) -> None:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.box import SIMPLE
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.live import clock
+from securebench.cli.tables import fits, results_table
 from securebench.printable import printable_line
 from securebench.results.comparison import tally
 from securebench.results.usage import Usage
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 _TITLE: Final = "Leaderboard: pass rates in %, with 95 % intervals"
 _TOTALS: Final = ("mean", "errors", "time", "cost")
-_UNBOUNDED: Final = 10_000
-"""Columns of an imaginary terminal that every table fits."""
 
 
 @dataclass(slots=True)
@@ -84,13 +81,15 @@ def leaderboard_table(console: Console, found: Sequence[Standing]) -> Renderable
     """Return the leaderboard for a terminal: one table, or a table for each pack if that is too wide."""
     packs = _packs(found)
     rows = [(standing.agent, *_cells(standing, packs)) for standing in found]
-    whole = _table(("agent", *packs, *_TOTALS), rows)
+    whole = results_table(console, ("agent", *packs, *_TOTALS), rows)
     parts: list[RenderableType] = [Text(_TITLE, style="bold"), whole]
-    if console.measure(whole, options=console.options.update(width=_UNBOUNDED)).maximum > console.width:
-        parts[1] = _table(("agent", *_TOTALS), [(row[0], *row[1 + len(packs) :]) for row in rows])
+    if not fits(console, whole):
+        totals = [(row[0], *row[1 + len(packs) :]) for row in rows]
+        parts[1] = results_table(console, ("agent", *_TOTALS), totals)
         for number, pack in enumerate(packs, start=1):
             rates = [(row[0], row[number]) for row in rows]
-            parts += [Text(printable_line(pack), style="bold"), _table(("agent", "pass rate"), rates)]
+            table = results_table(console, ("agent", "pass rate"), rates)
+            parts += [Text(printable_line(pack), style="bold"), table]
     return Group(*parts, *(Text(line) for line in _note_lines(found)))
 
 
@@ -139,20 +138,6 @@ def as_json(outcomes: Sequence[SuiteOutcome]) -> list[dict[str, Any]]:
         }
         for outcome in outcomes
     ]
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(
-            printable_line(heading),
-            justify="right" if number else "left",
-            no_wrap=bool(number),
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*(Text(printable_line(cell)) for cell in row))
-    return table
 
 
 def _note_lines(found: Sequence[Standing]) -> list[str]:

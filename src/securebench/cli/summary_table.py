@@ -125,8 +125,12 @@ def _counted(number: str, name: str) -> str:
 
 def _more(summary: TesterRunSummary) -> str:
     more = summary.failed + summary.errors - len(summary.failures)
-    command = printable(f"securebench show {shlex.quote(str(summary.output_dir))} --failed --errors")
-    return f"and {more} more: {command}" if more else ""
+    return f"and {more} more: {_show(summary)} --failed --errors" if more else ""
+
+
+def _show(summary: TesterRunSummary) -> str:
+    """Return the beginning of a command that shows more of the run."""
+    return printable(f"securebench show {shlex.quote(str(summary.output_dir))}")
 
 
 def _footer(summary: TesterRunSummary) -> list[str]:
@@ -136,6 +140,7 @@ def _footer(summary: TesterRunSummary) -> list[str]:
         f"Verification: {summary.verification_status}",
         *([usage_line(summary.usage)] if summary.usage else []),
         f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",
+        *([f"Details: {_show(summary)} TASK"] if summary.failures else []),
     ]
 
 
