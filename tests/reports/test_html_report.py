@@ -138,6 +138,26 @@ def test_families_and_tags_have_plots_of_their_own(tmp_path: Path) -> None:
         assert all(drawn[plot.format("tag")].count(f">{name}<") == 1 for name in (family, "even", "odd"))
 
 
+def test_what_was_not_reported_is_not_zero(tmp_path: Path) -> None:
+    """An agent program that reports no usage has used an unknown number of tokens, not none."""
+    silent = synthetic_run.record(provenance={"usage": None, "spent": None})
+    text = plain_text(page_of(synthetic_run.write_run(tmp_path / "silent", [silent])))
+    assert "1 0 0 0 2.5 s \u2013 \u2013 \u2013" in text  # outcomes, time, tokens in and out, cost
+    text = plain_text(page_of(synthetic_run.write_run(tmp_path / "run", [synthetic_run.record()])))
+    assert "1 0 0 0 2.5 s 1,000 100 $0.01" in text
+
+
+def test_short_durations_are_in_seconds(tmp_path: Path) -> None:
+    """Not in thousandths with the prefix m, which would be read as minutes."""
+    given = [
+        synthetic_run.record(number, provenance={"durations": {"total": 0.05 * (number + 1)}}) for number in range(4)
+    ]
+    (view,) = report_views([synthetic_run.write_run(tmp_path / "run", given)])
+    (plot,) = (str(figure.svg) for figure in view.figures() if figure.caption == "Duration of trials")
+    assert ">0.1<" in plot
+    assert not re.search(r">\d+m<", plot)
+
+
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
     """A table and a plot compare them, and each has its own section."""
     runs = [synthetic_run.write_run(tmp_path / name, number) for name, number in (("a", 4), ("b", 7))]

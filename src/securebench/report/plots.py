@@ -129,8 +129,11 @@ def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
     return _drawn(spec, values)
 
 
-def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str) -> Markup | None:
-    """Return how ``amounts`` are distributed, on a logarithmic scale; ``None`` if none is above 0."""
+def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str, number_format: str) -> Markup | None:
+    """Return how ``amounts`` are distributed, on a logarithmic scale; ``None`` if none is above 0.
+
+    ``number_format`` is that of D3: ``~s`` writes 20k, and ``~g`` writes 0.05 where ``~s`` would write 50m.
+    """
     positive = [(status, amount) for status, amount in amounts if amount > 0]
     if not positive:
         return None
@@ -156,7 +159,7 @@ def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str) ->
                 "bin": {"binned": True},
                 "scale": {"type": "log", "nice": False},
                 "title": unit,
-                "axis": {"tickCount": 5, "format": "~s", "grid": False, "labelOverlap": True},
+                "axis": {"tickCount": 5, "format": number_format, "grid": False, "labelOverlap": True},
             },
             "x2": {"field": "to"},
             "y": {

@@ -111,8 +111,8 @@ class RunView:
         drawn = {
             **_by_group("family", self.groups(), len(totals.families)),
             **_by_group("tag", tags, len(totals.tags)),
-            "Duration of trials": plots.histogram(totals.durations, "seconds (log scale)"),
-            "Tokens of trials": plots.histogram(totals.tokens, "tokens in and out (log scale)"),
+            "Duration of trials": plots.histogram(totals.durations, "seconds (log scale)", "~g"),
+            "Tokens of trials": plots.histogram(totals.tokens, "tokens in and out (log scale)", "~s"),
             "Verdicts and passes over time": plots.cumulative(totals.progress()),
         }
         return [Figure(caption, svg) for caption, svg in drawn.items() if svg is not None]

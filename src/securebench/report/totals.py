@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.results.record import Assurance, VerificationStatus
 from securebench.results.statistics import Estimate, TaskResult, pass_at_1
+from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,10 +31,8 @@ class OutcomeGroup:
     verdicts: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By task id: how many trials passed, and how many have a verdict."""
     seconds: list[float] = field(default_factory=list)
-    input_tokens: int = 0
-    output_tokens: int = 0
-    costs: list[float] = field(default_factory=list)
-    """In US dollars, of the trials that have an estimate."""
+    usage: Usage = field(default_factory=Usage)
+    """The sum of what was reported. The cost is of the trials that have an estimate."""
 
     def add(self, record: RecordedTask) -> None:
         """Count one record."""
@@ -45,19 +43,14 @@ class OutcomeGroup:
         if record.duration_seconds is not None:
             self.seconds.append(record.duration_seconds)
         if usage := record.spent or record.usage:
-            self.input_tokens += usage.input_tokens
-            self.output_tokens += usage.output_tokens
-            if usage.cost_usd is not None:
-                self.costs.append(usage.cost_usd)
+            self.usage += usage
 
     def merge(self, other: OutcomeGroup) -> None:
         """Count the trials of ``other``, which are of other tasks."""
         self.outcomes += other.outcomes
         self.verdicts |= other.verdicts
         self.seconds += other.seconds
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.costs += other.costs
+        self.usage += other.usage
 
     @property
     def trials(self) -> int:
@@ -100,14 +93,9 @@ class OutcomeGroup:
         return [(name, passed, scored) for name, (passed, scored) in self.verdicts.items() if 0 < passed < scored]
 
     @property
-    def cost(self) -> float | None:
-        """The estimated cost in US dollars; ``None`` without any estimate."""
-        return math.fsum(self.costs) if self.costs else None
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in and out."""
-        return self.input_tokens + self.output_tokens
+    def tokens(self) -> tuple[int, int] | None:
+        """Tokens in and out; ``None`` if no trial reported any usage, because unknown is not zero."""
+        return (self.usage.input_tokens, self.usage.output_tokens) if self.usage else None
 
     @property
     def median_seconds(self) -> float | None:
