@@ -150,7 +150,7 @@ def try_fault(run: FaultRun, fault: Fault, clean: list[dict[str, Any]]) -> str:
     paid = run.passed.count((FaultPoint.AGENT_DONE, ""))
     stops = killed or fault.subject == JOURNAL or fault.point in _BETWEEN_RECORDS
     assert paid - (run.written() - before) <= (_IN_PROGRESS if stops else 0), done.stderr
-    # What cannot be removed is left to the next run. A private directory is synced with its marker, and before that goes.
+    # What cannot be removed is left to the next run. A private directory is synced when it is made and when it goes.
     is_left = fault.point == FaultPoint.TREE_REMOVE or (fault.point, fault.subject) in _PRIVATE_DIRECTORIES
     if not killed and not is_left:
         run.require_nothing_left()
