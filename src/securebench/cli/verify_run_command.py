@@ -45,8 +45,8 @@ Examples:
 def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     """Check that the run in DIR is complete and unchanged, and print a line for each check.
 
-    DIR is the directory of a run or a suite, or a bundle. Only its files are read, without a
-    network, sandboxes, or the machine that made the run.
+    DIR is the directory of a run or a suite, or a bundle. Only its files are read, without a network, sandboxes, or
+    the machine that made the run.
 
     Exit codes: 0 all checks hold; otherwise the first kind of check that failed: 10 files are damaged, 11 the chain of
     records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16 the signature, 17 the run was

@@ -233,7 +233,7 @@ class RecordedRun:
         aside: dict[TrialId, Usage | None],
         each: Callable[[RecordedTask], None] | None,
     ) -> Iterator[RecordEntry]:
-        """Yield the entries of the current records. ``aside`` gets what other trials with superseded ones spent."""
+        """Yield the entries of the current records. ``aside`` gets the usage of trials with superseded records only."""
         for line in files:
             record = line.record
             if not line.is_current:

@@ -31,7 +31,7 @@ SUITE: Final = "suite.json"
 
 @contextmanager
 def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[bytes]]:
-    """Open the regular file ``folder/name`` of a run. Links are not followed, and no name can lead out of it.
+    """Open the regular file ``folder/name`` of a run. Links are not followed, and no name leads out of ``directory``.
 
     Raises :class:`ConfigError`: ``file-missing`` or ``file-not-regular``.
     """

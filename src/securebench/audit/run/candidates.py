@@ -147,7 +147,7 @@ class CandidateChecks:
                     self._trajectories.add(error.message, f"{TRAJECTORIES}/{name}")
                 continue
             is_same = hashlib.sha256(data).hexdigest() == digest
-            self._trajectories.require(is_same, "it is not the recorded one", f"{TRAJECTORIES}/{name}")
+            self._trajectories.require(is_same, "its digest differs from the recorded one", f"{TRAJECTORIES}/{name}")
         present = counted(len(self._steps) - missing, "trajectory", "trajectories")
         self._trajectories.text = f"{present} with the recorded digest"
         if missing:

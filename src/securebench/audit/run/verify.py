@@ -1,6 +1,6 @@
-"""Check whether a run directory from a stranger is what the run wrote.
+"""Check that a run directory from a stranger is complete and unchanged.
 
-Every check runs, also after another one failed, as far as it still can. Nothing but the files of the run is read, and
+If a check fails, all other checks that are still possible run, too. Nothing but the files of the run is read, and
 no link is followed.
 """
 
