@@ -26,7 +26,7 @@ JOURNAL: Final = "candidates.jsonl"
 SUPERSEDED: Final = "superseded.jsonl"
 """The file for the ``error`` records of trials that were run again."""
 SUITE: Final = "suite.json"
-"""The file of a suite's directory."""
+"""The file in the directory of a suite that lists its runs."""
 
 
 @contextmanager
