@@ -78,7 +78,7 @@ def test_another_range_than_requested_is_refused(client: HttpClient, server: Fak
     ]
     error = failed(download(client, server))
     assert isinstance(error, MismatchError)
-    assert "another range" in str(error)
+    assert "a different range" in str(error)
 
 
 def test_a_part_instead_of_the_file_is_refused(client: HttpClient, server: FakeServer) -> None:
