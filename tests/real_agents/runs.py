@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from ruamel.yaml import YAML
 
 from benchmarks.packs import BENCHMARKS
@@ -28,9 +30,15 @@ if TYPE_CHECKING:
     from securebench.testing.provider import ScriptedProvider
 
 PROGRAMS: Final = ("codex", "claude_code")
+COMMAND: Final = "command"
+"""The agent of thirty lines in the documentation, run by the command harness with a provider."""
+every_agent = pytest.mark.parametrize(
+    "program", [*(pytest.param(name, marks=pytest.mark.agents) for name in PROGRAMS), COMMAND]
+)
 MODEL: Final = "scripted-model"
-APIS: Final = {"codex": "openai", "claude_code": "anthropic"}
-KEYS: Final = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}
+APIS: Final = {"codex": "openai", "claude_code": "anthropic", COMMAND: "chat_completions"}
+KEYS: Final = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY", COMMAND: "OPENAI_API_KEY"}
+_OF_ALL_HARNESSES: Final = {"allowed_domains", "timeout_seconds", "artifact_path"}
 CANARY: Final = "sk-canary-7d1f0c5b9a3e4826"
 """The key of every run here. It must be found nowhere but at the provider."""
 
@@ -48,14 +56,37 @@ class Agent:
     limits: Mapping[str, Any] = field(default_factory=dict)
     env: list[str] = field(default_factory=list)
 
-    def harness(self) -> dict[str, Any]:
-        """Return the part of a tester configuration that asks for it."""
+    def harness(self, root: Path) -> dict[str, Any]:
+        """Return the part of a tester configuration that asks for it. Files of the agent are written below ``root``."""
+        if self.program == COMMAND:
+            return {"type": COMMAND, "env": self.env, "config": self._command(root)}
         config = {"model": MODEL, "base_url": f"{self.provider.url}/v1", "timeout_seconds": 90, **self.config}
         return {"type": self.program, "env": self.env, "config": config}
+
+    def _command(self, root: Path) -> dict[str, Any]:
+        """Return the configuration of the documented agent. ``config`` may have settings of its provider."""
+        directory = root / "agent"
+        directory.mkdir(exist_ok=True)
+        (directory / "agent.py").write_text(documented_agent())
+        directory.chmod(0o755)
+        (directory / "agent.py").chmod(0o644)
+        own = {name: value for name, value in self.config.items() if name in _OF_ALL_HARNESSES}
+        given = {name: value for name, value in self.config.items() if name not in own}
+        provider = {"dialect": APIS[COMMAND], "model": MODEL, "base_url": f"{self.provider.url}/v1", **given}
+        command = ["python3", "/opt/securebench/agent/agent.py"]
+        return {"command": command, "agent_dir": str(directory), "timeout_seconds": 90, "provider": provider, **own}
 
     def variables(self) -> dict[str, str]:
         """Return the environment of a run: this one, with the canary for a key."""
         return {**os.environ, KEYS[self.program]: CANARY}
+
+
+def documented_agent() -> str:
+    """Return the program that a how-to guide prints."""
+    page = (BENCHMARKS.parent / "docs/how-to/bring-an-agent.md").read_text(encoding="utf-8")
+    program: str
+    (program,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "urllib" in code)
+    return program
 
 
 def short_answers(root: Path, *ids: str) -> tuple[Path, Path]:
@@ -98,7 +129,7 @@ class Done:
 def write_tester(root: Path, pack: str | tuple[Path, Path], agent: Agent, driver: SandboxDriver) -> Path:
     """Write a tester YAML: an example pack's own for the program, or one for a manifest and tasks. JSON is YAML too."""
     info = driver.info()
-    config = _of_pack(pack, agent) if isinstance(pack, str) else _for_files(pack, agent)
+    config = _of_pack(pack, agent) if isinstance(pack, str) else _for_files(pack, agent, root)
     config["run"]["output_dir"] = str(root / "out")
     config["sandbox"] = {
         "driver": info.name,
@@ -119,12 +150,12 @@ def _of_pack(pack: str, agent: Agent) -> dict[str, Any]:
     return config
 
 
-def _for_files(files: tuple[Path, Path], agent: Agent) -> dict[str, Any]:
+def _for_files(files: tuple[Path, Path], agent: Agent, root: Path) -> dict[str, Any]:
     return {
         "schema_version": "0.2",
         "run": {"id": "real-agents"},
         "benchmark": {"manifest": str(files[0]), "tasks": str(files[1])},
-        "harness": agent.harness(),
+        "harness": agent.harness(root),
     }
 
 

@@ -1,4 +1,4 @@
-"""Every way out that a real agent may try, from inside: denied, and logged."""
+"""Every way out that an agent may try, from inside: denied, and logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
-from real_agents.runs import APIS, CANARY, MODEL, PROGRAMS, Agent, in_world, run_here, short_answers
+from real_agents.runs import APIS, CANARY, MODEL, Agent, every_agent, in_world, run_here, short_answers
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.egress.rules import ProxyRules
 from securebench.testing.egress_world import LoopbackServer, echo, hello_world
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import SandboxDriver
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_ports")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_with_ports")]
 
 ALLOWED_HOST: Final = "allowed.example"
-PATHS: Final = {"codex": {"/v1/responses", "/v1/models"}, "claude_code": {"/v1/messages", "/v1/messages/count_tokens"}}
+PATHS: Final = {
+    "codex": {"/v1/responses", "/v1/models"},
+    "claude_code": {"/v1/messages", "/v1/messages/count_tokens"},
+    "command": {"/v1/chat/completions"},
+}
 
 
 @dataclass
@@ -93,7 +97,7 @@ def attempts_of(out: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("program", PROGRAMS)
+@every_agent
 def test_every_escape_is_denied_and_logged(
     program: str, driver: SandboxDriver, outside: Outside, tmp_path: Path
 ) -> None:
@@ -130,7 +134,7 @@ def _hold_the_log_to(attempts: list[dict[str, str]], log: list[dict[str, Any]]) 
 
 
 @pytest.mark.oci
-@pytest.mark.parametrize("program", PROGRAMS)
+@every_agent
 def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside, tmp_path: Path) -> None:
     """An agent that asks past its program until the budget is used up has failed, and costs no more than that."""
     targets = Targets(api=APIS[program], model=MODEL)

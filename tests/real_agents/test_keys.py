@@ -1,4 +1,4 @@
-"""Where the provider's key is while a real agent works, and after: with the provider, and nowhere else."""
+"""Where the provider's key is while an agent works, and after: with the provider, and nowhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from docker.errors import NotFound
 
 from conftest import why_no_engine
 from real_agents.mixed import mixed_pack
-from real_agents.runs import APIS, CANARY, KEYS, MODEL, PROGRAMS, Agent, run_here
+from real_agents.runs import APIS, CANARY, KEYS, MODEL, Agent, every_agent, run_here
 from real_agents.searching import contents, forms, holders
 from securebench.engine.client import connect
 from securebench.testing.provider import Say, ScriptedProvider, Shell
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import SandboxDriver
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_ports", "images")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_with_ports", "images")]
 
 _OF_THE_DRIVERS: Final = ("/run/securebench*", "/run/user/*/securebench*")
 
@@ -91,7 +91,7 @@ def _containers() -> dict[str, bytes]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("program", PROGRAMS)
+@every_agent
 def test_a_key_is_found_nowhere(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """A canary is in no process, file or container of the machine, in no sandbox, and in no file of the run.
 

@@ -17,11 +17,13 @@ from securebench.tester_config import (
     ClaudeCodeConfig,
     CodexConfig,
     CommandConfig,
+    CommandProvider,
+    Prices,
     SandboxConfig,
     load_tester_config,
     require_output_dir,
 )
-from securebench.tester_config.settings import ProviderTimeoutSettings
+from securebench.tester_config.settings import AgentVariables, ProviderTimeoutSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -542,3 +544,58 @@ def test_our_drivers_have_no_settings(pack_dir: Path, chosen: str) -> None:
         ("field-unknown", "/sandbox/config/host")
     ]
     assert load(pack_dir, sandbox=f"{{{chosen}config: {{}}}}").sandbox.driver == (chosen[8:-2] or "auto")
+
+
+def test_the_provider_of_a_command_is_read(pack_dir: Path) -> None:
+    """Each documented setting arrives; all but two have a default."""
+    config = load(
+        pack_dir,
+        harness=command(
+            "provider: {dialect: messages, model: m, base_url: 'https://A.example.com/v1/', api_key_env: MY_KEY, "
+            "provider_tools: true, budget: {requests: 5, bytes: 1m}, timeouts: {first_byte: 9}, "
+            "prices: {input: 1, output: 2.5}, variables: {base_url: URL, api_key: KEY, model: NAME}}"
+        ),
+    ).harness.config
+    assert isinstance(config, CommandConfig)
+    assert config.provider == CommandProvider(
+        dialect="messages",
+        model="m",
+        base_url="https://a.example.com/v1",
+        api_key_env="MY_KEY",
+        provider_tools=True,
+        budget=Budget(requests=5, bytes=MIB),
+        timeouts=ProviderTimeoutSettings(first_byte=9),
+        prices=Prices(input=1, output=2.5),
+        variables=AgentVariables(base_url="URL", api_key="KEY", model="NAME"),
+    )
+    least = load(pack_dir, harness=command("provider: {dialect: responses, model: m}")).harness.config
+    assert isinstance(least, CommandConfig)
+    assert least.provider == CommandProvider(dialect="responses", model="m")
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "code"),
+    [
+        ("dialect: chat", "/dialect", "field-value"),
+        ("model: ''", "/model", "field-value"),
+        ("api_key_env: sk-1234", "/api_key_env", "env-name"),
+        ("base_url: 'http://api.example.com/v1'", "/base_url", "base-url-unsafe"),
+        ("credentials: passthrough", "/credentials", "field-unknown"),
+        ("provider_timeouts: {connect: 1}", "/provider_timeouts", "field-unknown"),
+        ("budget: {requests: 0}", "/budget/requests", "field-value"),
+        ("timeouts: {connect: 0}", "/timeouts/connect", "timeout-invalid"),
+        ("prices: {input: -1, output: 1}", "/prices/input", "field-value"),
+        ("prices: {input: 1}", "/prices/output", "field-missing"),
+        ("variables: {base_url: A-B}", "/variables/base_url", "env-name"),
+        ("variables: {base_url: A, model: A}", "", "field-duplicate"),
+        ("variables: {base_url: OPENAI_API_KEY}", "", "field-duplicate"),
+        ("api_key_env: OPENAI_BASE_URL", "", "field-duplicate"),
+    ],
+)
+def test_the_provider_of_a_command_is_strict(pack_dir: Path, changes: str, pointer: str, code: str) -> None:
+    """A mistake is reported at its place."""
+    name = changes.partition(":")[0]
+    given = "".join(f"{key}: {value}, " for key, value in (("dialect", "responses"), ("model", "m")) if key != name)
+    (problem,) = problems(pack_dir, harness=command(f"provider: {{{given}{changes}}}"))
+    assert problem.location
+    assert (problem.code, problem.location.pointer) == (code, f"/harness/config/provider{pointer}")

@@ -10,13 +10,23 @@ from securebench.egress.model import EgressPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.agent_session import AgentSession, EgressAgentSession, open_egress
 from securebench.harnesses.pipeline import Harness, Invocation
+from securebench.harnesses.provider.command_provider import (
+    command_agent,
+    command_endpoint,
+    command_identity,
+    command_variables,
+)
+from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from securebench.harnesses.base import ProduceContext
+    from securebench.egress.gateway import Gateway
+    from securebench.harnesses.base import ProduceContext, RunContext
+    from securebench.resources import JsonValue
     from securebench.tasks import AgentView
 
 AGENT_TARGET: Final = "/opt/securebench/agent"
@@ -29,9 +39,10 @@ _READ_BY_OTHERS = stat.S_IROTH | stat.S_IXOTH
 class CommandHarnessProducer(Harness):
     """Runs ``config.command`` in the workspace. Its answer is its stdout or the file ``config.artifact_path``.
 
-    The agent can reach only the domains in ``config.allowed_domains``, through a proxy; by default, none.
+    The agent can reach only the domains in ``config.allowed_domains``, through a proxy; by default, none. With
+    ``config.provider`` it can also use one model through a relay, as the built-in agents do.
 
-    Raises :class:`ConfigError`: ``agent-dir-missing``, ``agent-dir-unreadable``.
+    Raises :class:`ConfigError`: ``agent-dir-missing``, ``agent-dir-unreadable``; :meth:`prepare` ``env-missing``.
     """
 
     name = "command"
@@ -40,14 +51,36 @@ class CommandHarnessProducer(Harness):
     def __init__(self, config: CommandConfig) -> None:
         self._config = config
         self._mounts = (Mount(_agent_directory(config.agent_dir), AGENT_TARGET),) if config.agent_dir else ()
+        provider = config.provider
+        self._connection = ProviderConnection(command_endpoint(config, provider)) if provider else None
 
     @property
     def needs_gateway(self) -> bool:
         """Whether its agents need egress."""
-        return bool(self._config.allowed_domains)
+        return bool(self._config.allowed_domains or self._connection)
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """The provider key, after :meth:`prepare`."""
+        return self._connection.credentials if self._connection else ()
+
+    def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
+        """See :meth:`HarnessProducer.prepare`. Reads the provider key, if there is a provider."""
+        if self._connection is None or self._config.provider is None:
+            return {}
+        self._connection.prepare(run)
+        return command_identity(self._config.provider, self._connection.endpoint)
+
+    def check_provider(
+        self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
+    ) -> Mapping[str, JsonValue]:
+        """See :meth:`HarnessProducer.check_provider`."""
+        return self._connection.check(open_gateway, notify) if self._connection else {}
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Open egress to the allowed domains, if any. Raises :class:`EgressError`."""
+        """Open egress to the provider and the allowed domains, if any. Raises :class:`EgressError`."""
+        if self._connection and self._config.provider:
+            return self._connection.open_session(view, context, command_agent(self._config.provider))
         if not self.needs_gateway:
             return AgentSession()
         plan = EgressPlan(domains=self._config.allowed_domains)
@@ -56,11 +89,13 @@ class CommandHarnessProducer(Harness):
     def invocation(self, view: AgentView) -> Invocation:
         """Return the command; the shorter of the tester's and the task's time limits applies."""
         config, task_limit = self._config, view.environment.timeout_seconds
+        connection, provider = self._connection, self._config.provider
         return Invocation(
             argv=config.command,
             timeout_seconds=config.timeout_seconds if task_limit is None else min(config.timeout_seconds, task_limit),
             artifact_path=config.artifact_path,
             task_file=config.task_file,
+            environment=command_variables(provider, connection.endpoint) if connection and provider else {},
             mounts=self._mounts,
         )
 

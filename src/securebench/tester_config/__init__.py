@@ -17,7 +17,9 @@ from securebench.tester_config.settings import (
     ClaudeCodeConfig,
     CodexConfig,
     CommandConfig,
+    CommandProvider,
     HarnessSettings,
+    Prices,
     ProviderSettings,
 )
 
@@ -27,8 +29,10 @@ __all__ = [
     "ClaudeCodeConfig",
     "CodexConfig",
     "CommandConfig",
+    "CommandProvider",
     "HarnessConfig",
     "HarnessSettings",
+    "Prices",
     "ProviderSettings",
     "RunConfig",
     "SandboxConfig",

@@ -156,8 +156,10 @@ Command: TypeAlias = Annotated[
     BeforeValidator(_argv, json_schema_input_type=str | list[str]),
 ]
 """A command: a line for a fixed shell, or an argument vector."""
+Variable: TypeAlias = Annotated[str, AfterValidator(_variable)]
+"""The name of an environment variable."""
 Variables: TypeAlias = Annotated[
-    tuple[Annotated[str, AfterValidator(_variable)], ...],
+    tuple[Variable, ...],
     BeforeValidator(_tuple, json_schema_input_type=list[str]),
     AfterValidator(_distinct),
 ]

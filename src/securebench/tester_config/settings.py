@@ -5,13 +5,13 @@ A model is frozen, rejects unknown keys and converts no types. Paths read from a
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from securebench.families.fields import Seconds
 from securebench.limits import MIB, ProviderTimeouts
-from securebench.strict_input.models import WireModel
+from securebench.strict_input.models import WireModel, refusal
 from securebench.tester_config.endpoints import BaseUrl
 from securebench.tester_config.fields import (
     TIB,
@@ -21,12 +21,15 @@ from securebench.tester_config.fields import (
     Model,
     ResolvedPath,
     Size,
+    Variable,
     Version,
     WorkspacePath,
 )
 
 DEFAULT_TIMEOUT_SECONDS: Final = 900.0
 """The default time limit of an agent on one task."""
+
+Price: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000)]
 
 _TIMEOUTS: Final = ProviderTimeouts()
 
@@ -40,15 +43,6 @@ class HarnessSettings(WireModel):
     """The time limit of the agent on one task."""
     allowed_domains: Domains = ()
     """The domains, including subdomains, that the agent can reach through the proxy."""
-
-
-class CommandConfig(HarnessSettings):
-    """An agent run as a command. Its answer is ``artifact_path`` in the workspace, by default stdout."""
-
-    command: Command
-    artifact_path: Maybe[WorkspacePath] = None
-    agent_dir: Maybe[ResolvedPath] = None
-    """A host directory that is mounted read-only at ``/opt/securebench/agent``."""
 
 
 class Budget(WireModel):
@@ -66,6 +60,74 @@ class ProviderTimeoutSettings(WireModel):
     first_byte: Seconds = _TIMEOUTS.first_byte
     between_bytes: Seconds = _TIMEOUTS.between_bytes
     whole_answer: Seconds = _TIMEOUTS.whole_answer
+
+
+class Prices(WireModel):
+    """What a provider charges, in US dollars per million tokens."""
+
+    input: Price
+    output: Price
+
+
+class AgentVariables(WireModel):
+    """The names of the variables that tell an agent about its provider. ``None`` is the usual name of the dialect."""
+
+    base_url: Maybe[Variable] = None
+    api_key: Maybe[Variable] = None
+    model: Maybe[Variable] = None
+
+
+class CommandProvider(WireModel):
+    """The model provider of a command. A relay holds the key and enforces the rest, as for :class:`ProviderSettings`.
+
+    ``api_key_env`` is the tester's variable with the key, by default the usual one of the dialect.
+    """
+
+    dialect: Literal["responses", "messages", "chat_completions"]
+    model: Model
+    base_url: Maybe[BaseUrl] = None
+    api_key_env: Maybe[Variable] = None
+    provider_tools: bool = False
+    budget: Budget = Budget()
+    timeouts: ProviderTimeoutSettings = ProviderTimeoutSettings()
+    prices: Maybe[Prices] = None
+    variables: AgentVariables = AgentVariables()
+
+    @property
+    def base_url_variable(self) -> str:
+        """The agent's variable with the relay's URL."""
+        return self.variables.base_url or f"{self._prefix}_BASE_URL"
+
+    @property
+    def api_key_variable(self) -> str:
+        """The agent's variable with a placeholder for the key."""
+        return self.variables.api_key or f"{self._prefix}_API_KEY"
+
+    @property
+    def model_variable(self) -> str:
+        """The agent's variable with the name of the model."""
+        return self.variables.model or f"{self._prefix}_MODEL"
+
+    @property
+    def _prefix(self) -> str:
+        return "ANTHROPIC" if self.dialect == "messages" else "OPENAI"
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        keys = {self.api_key_variable, self.api_key_env}
+        if self.base_url_variable == self.model_variable or keys & {self.base_url_variable, self.model_variable}:
+            raise refusal("field-duplicate", "uses one variable for two values", "choose other names in variables")
+        return self
+
+
+class CommandConfig(HarnessSettings):
+    """An agent run as a command. Its answer is ``artifact_path`` in the workspace, by default stdout."""
+
+    command: Command
+    artifact_path: Maybe[WorkspacePath] = None
+    agent_dir: Maybe[ResolvedPath] = None
+    """A host directory that is mounted read-only at ``/opt/securebench/agent``."""
+    provider: Maybe[CommandProvider] = None
 
 
 class ProviderSettings(HarnessSettings):

@@ -45,7 +45,7 @@ def test_another_endpoint_needs_no_key() -> None:
     config = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
     key = openai(config).key({})
     assert key.value == ""
-    relay = openai(config).plan(config, key).relay
+    relay = openai(config).plan(key).relay
     assert relay is not None
     assert relay.key is None
     assert relay.base_url == "http://127.0.0.1:8000/v1"
@@ -55,7 +55,7 @@ def test_a_key_shows_itself_to_nobody() -> None:
     """J15: no repr of what holds a key has it."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     assert KEY not in repr(key)
-    assert KEY not in repr(openai().plan(OWN, key))
+    assert KEY not in repr(openai().plan(key))
 
 
 def test_the_relay_is_given_what_bounds_it() -> None:
@@ -74,7 +74,7 @@ def test_the_relay_is_given_what_bounds_it() -> None:
         bytes=3,
         ca_bundle="PEM",
     )
-    plan = openai(config).plan(config, ProviderKey("OPENAI_API_KEY", KEY), "PEM")
+    plan = openai(config).plan(ProviderKey("OPENAI_API_KEY", KEY), "PEM")
     assert plan == EgressPlan(domains=("example.org",), relay=expected)
 
 
@@ -83,21 +83,21 @@ def test_the_relay_waits_as_long_as_configured() -> None:
     key = ProviderKey("OPENAI_API_KEY", KEY)
     timeouts = ProviderTimeoutSettings(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
     config = CodexConfig(model="m", provider_timeouts=timeouts)
-    relay = openai(config).plan(config, key).relay
+    relay = openai(config).plan(key).relay
     assert relay is not None
     assert relay.timeouts == ProviderTimeouts(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
     config = CodexConfig(model="m", provider_timeouts=ProviderTimeoutSettings(whole_answer=4))
-    assert openai(config).relay_plan(config, key).timeouts == ProviderTimeouts(whole_answer=4)
+    assert openai(config).relay_plan(key).timeouts == ProviderTimeouts(whole_answer=4)
 
 
 def test_passthrough_lets_the_provider_through_the_proxy() -> None:
     """Without a relay the provider's host is one more domain, once."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
-    assert openai(PASSED).plan(PASSED, key) == EgressPlan(domains=("example.org", "api.openai.com"))
+    assert openai(PASSED).plan(key) == EgressPlan(domains=("example.org", "api.openai.com"))
     other = CodexConfig(
         model="m", credentials="passthrough", base_url="https://m.example.com/v1", allowed_domains=("m.example.com",)
     )
-    assert openai(other).plan(other, key) == EgressPlan(domains=("m.example.com",))
+    assert openai(other).plan(key) == EgressPlan(domains=("m.example.com",))
 
 
 def test_a_sandbox_has_a_placeholder_wherever_a_key_was_given() -> None:
@@ -123,8 +123,8 @@ def test_passthrough_hands_the_key_over() -> None:
 def test_a_way_past_the_relay_is_told(domain: str) -> None:
     """J13: who lets agents reach the provider by the proxy as well hears what that means."""
     config = CodexConfig(model="m", allowed_domains=("example.org", domain))
-    assert domain in openai(config).warning(config)
+    assert domain in openai(config).warning()
     passed = config.model_copy(update={"credentials": "passthrough"})
-    assert openai(passed).warning(passed) == ""
+    assert openai(passed).warning() == ""
     other = CodexConfig(model="m", allowed_domains=("example.org", "xapi.openai.com", "notopenai.com"))
-    assert openai(other).warning(other) == ""
+    assert openai(other).warning() == ""

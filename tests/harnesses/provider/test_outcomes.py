@@ -44,6 +44,7 @@ def case(
     *,
     left: bool = True,
     probed: Trouble | None = None,
+    trusted: bool = True,
 ) -> JudgedOutcome:
     """Judge one case: by default a relay that saw success, a program that ended well, and a candidate.
 
@@ -56,6 +57,7 @@ def case(
             relay=relay,
             failure=ended,
             has_candidate=left,
+            is_trusted=trusted,
             ask_provider=lambda _trouble: report,
         )
     )
@@ -320,3 +322,45 @@ def test_every_cell_ends() -> None:
         AgentOutcome.REFUSED,
     }
     assert codes == {*INFRASTRUCTURE.values(), "provider-rejected", "agent-not-started"}
+
+
+@pytest.mark.parametrize("trouble", INFRASTRUCTURE)
+@pytest.mark.parametrize("ended", [None, failure()])
+@pytest.mark.parametrize("answered", [0, 3])
+def test_a_command_is_judged_by_what_the_gateway_meets(
+    trouble: Trouble, ended: CandidateError | None, answered: int
+) -> None:
+    """Its own code is not trusted: it can provoke trouble from the start, and cannot say if it succeeded."""
+    relay = RelayReport(requests=4, answered=answered, trouble=trouble)
+    with pytest.raises(ProviderError):
+        case(relay, ended, probed=trouble, trusted=False)
+    expected = JudgedOutcome(AgentOutcome.CRASHED, ended) if ended else JudgedOutcome(AgentOutcome.WORKED)
+    assert case(relay, ended, trusted=False) == expected
+
+
+def test_a_command_that_waited_in_vain() -> None:
+    """If its time ran out while a request had no response, the provider is probed; otherwise it is not."""
+    late = failure(FailureReason.AGENT_TIMEOUT)
+    waiting, served = RelayReport(requests=2, answered=1, statuses={"200": 1}), SUCCESS
+    with pytest.raises(ProviderError):
+        case(waiting, late, left=False, probed=Trouble.UNREACHABLE, trusted=False)
+    assert case(waiting, late, trusted=False) == JudgedOutcome(AgentOutcome.TIMED_OUT, late)
+    assert case(served, late, probed=Trouble.UNREACHABLE, trusted=False) == JudgedOutcome(AgentOutcome.TIMED_OUT, late)
+    crashed = failure()
+    assert case(waiting, crashed, probed=Trouble.UNREACHABLE, trusted=False).failure is crashed
+
+
+@pytest.mark.parametrize(
+    ("trouble", "outcome"),
+    [
+        (Trouble.REJECTED, AgentOutcome.PROVIDER_REJECTED),
+        (Trouble.OUT_OF_BUDGET, AgentOutcome.OUT_OF_BUDGET),
+        (Trouble.DECLINED, AgentOutcome.REFUSED),
+    ],
+)
+def test_a_command_fails_by_its_own_trouble(trouble: Trouble, outcome: AgentOutcome) -> None:
+    """A rejected request, a used-up budget and a refusal are its failure from the first request on."""
+    relay = RelayReport(requests=1, statuses={"400": 1}, trouble=trouble)
+    judged = case(relay, failure(), left=False, trusted=False)
+    assert (judged.outcome, judged.failure is not None) == (outcome, True)
+    assert case(relay, trusted=False) == JudgedOutcome(AgentOutcome.WORKED)

@@ -16,7 +16,7 @@ from securebench.egress.model import Provider as Api
 from securebench.errors import CandidateError, FailurePhase, FailureReason, ProviderError
 from securebench.harnesses.provider.claude_code import ClaudeEventParser
 from securebench.harnesses.provider.codex import CodexEventParser
-from securebench.harnesses.provider.session import ProviderSession, ProviderSetup
+from securebench.harnesses.provider.session import ProviderSession, ProviderSetup, SessionAgent
 from securebench.limits import ProviderTimeouts
 from securebench.sandboxes.base import CommandResult
 from securebench.testing.egress_world import port_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.harnesses.agent_session import SessionEnd
+    from securebench.harnesses.provider.self_report import EventParser
     from securebench.resources import JsonValue
     from securebench.testing.provider import Asked, Fault
 
@@ -34,6 +35,11 @@ CRAFTED = "a request that the agent itself makes"
 ENDED = CandidateError(FailureReason.AGENT_EXIT, "the agent ended with exit code 137", phase=FailurePhase.PRODUCE)
 RESULT = CommandResult(exit_code=137)
 TIMEOUTS = ProviderTimeouts(connect=2.0, first_byte=2.0, between_bytes=2.0, whole_answer=4.0)
+PARSERS: Mapping[str, Callable[[], EventParser | None]] = {
+    "openai": CodexEventParser,
+    "anthropic": ClaudeEventParser,
+    "chat_completions": lambda: None,
+}
 every_api = pytest.mark.parametrize("api", APIS)
 
 
@@ -59,7 +65,7 @@ class Task:
         self._api = api
         session = gateway.open(TrialId("task"), EgressPlan(relay=relay))
         setup = ProviderSetup(
-            parser=CodexEventParser() if api == "openai" else ClaudeEventParser(),
+            agent=SessionAgent(parser=PARSERS[api]()),
             model="scripted",
             ask=lambda model: gateway.probe(TrialId("task"), relay, model),
             pause=pauses.append,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from securebench.egress.gateway import RELAY_PORT
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.base import Spent
@@ -14,10 +15,14 @@ from securebench.limits import ProviderTimeouts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.tester_config import ProviderSettings
+    from securebench.resources import JsonValue
+    from securebench.tester_config import Budget, ProviderSettings
 
 PLACEHOLDER: Final = "held-outside-the-sandbox"
 """The value of the key variables in a sandbox if a relay holds the real key."""
+
+NO_PROXY: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+"""Makes programs connect to the relay directly, even if the image configures a proxy."""
 
 RELAY: Final = "relay"
 PASSTHROUGH: Final = "passthrough"
@@ -42,13 +47,23 @@ class ProviderKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEndpoint:
-    """The provider endpoint of one configuration."""
+    """The provider endpoint of one configuration, and what an agent may use of it.
+
+    ``is_own``: it is the provider's public endpoint, not another server with the same API. ``needs_key``: a missing key
+    is an error. ``place`` is where the tester YAML configures it.
+    """
 
     facts: ProviderFacts
     base_url: str
     is_own: bool
-    """Whether this is the provider's public endpoint, not another server with the same API."""
+    needs_key: bool
     credentials: str
+    place: str
+    model: str
+    provider_tools: bool
+    budget: Budget
+    timeouts: ProviderTimeouts
+    allowed_domains: tuple[str, ...]
 
     @property
     def host(self) -> str:
@@ -60,6 +75,11 @@ class ProviderEndpoint:
         """Whether a relay holds the key."""
         return self.credentials == RELAY
 
+    @property
+    def agent_url(self) -> str:
+        """The base URL for the agent, including the API version."""
+        return f"http://127.0.0.1:{RELAY_PORT}/v1" if self.is_relayed else self.base_url
+
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables. Raises :class:`ConfigError` (``env-missing``).
 
@@ -67,7 +87,7 @@ class ProviderEndpoint:
         """
         names = self.facts.key_names
         found = next((ProviderKey(name, value) for name in names if (value := variables.get(name, "").strip())), None)
-        if found is None and self.is_own:
+        if found is None and self.needs_key:
             raise ConfigError(
                 f"the provider key is missing: {' or '.join(names)} is not set",
                 code="env-missing",
@@ -77,9 +97,7 @@ class ProviderEndpoint:
             )
         return found or ProviderKey(names[0], "")
 
-    def plan(
-        self, config: ProviderSettings, key: ProviderKey, ca_bundle: str | None = None, spent: Spent | None = None
-    ) -> EgressPlan:
+    def plan(self, key: ProviderKey, ca_bundle: str | None = None, spent: Spent | None = None) -> EgressPlan:
         """Return the egress plan of one try of a task. ``ca_bundle`` is an extra one for the relay, in PEM.
 
         ``spent`` is what earlier tries used of the task's budget.
@@ -88,36 +106,48 @@ class ProviderEndpoint:
         exfiltrate what it read.
         """
         if not self.is_relayed:
-            return EgressPlan(domains=tuple(dict.fromkeys((*config.allowed_domains, self.host))))
-        relay, before = self.relay_plan(config, key, ca_bundle), spent or Spent()
+            return EgressPlan(domains=tuple(dict.fromkeys((*self.allowed_domains, self.host))))
+        relay, before = self.relay_plan(key, ca_bundle), spent or Spent()
         relay = replace(relay, spent_requests=before.requests, spent_tokens=before.tokens, spent_bytes=before.bytes)
-        return EgressPlan(domains=config.allowed_domains, relay=relay)
+        return EgressPlan(domains=self.allowed_domains, relay=relay)
 
-    def relay_plan(self, config: ProviderSettings, key: ProviderKey, ca_bundle: str | None = None) -> RelayPlan:
+    def relay_plan(self, key: ProviderKey, ca_bundle: str | None = None) -> RelayPlan:
         """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
-        budget = config.budget
         return RelayPlan(
             provider=self.facts.provider,
             base_url=self.base_url,
             key=key.value or None,
-            model=config.model,
-            provider_tools=config.provider_tools,
-            requests=budget.requests,
-            tokens=budget.tokens,
-            bytes=budget.bytes,
+            model=self.model,
+            provider_tools=self.provider_tools,
+            requests=self.budget.requests,
+            tokens=self.budget.tokens,
+            bytes=self.budget.bytes,
             ca_bundle=ca_bundle,
-            timeouts=ProviderTimeouts(**config.provider_timeouts.model_dump()),
+            timeouts=self.timeouts,
         )
 
-    def warning(self, config: ProviderSettings) -> str:
+    def warning(self) -> str:
         """Return a warning about this configuration, or an empty string."""
-        admitting = [name for name in config.allowed_domains if self.host == name or self.host.endswith(f".{name}")]
+        admitting = [name for name in self.allowed_domains if self.host == name or self.host.endswith(f".{name}")]
         if not self.is_relayed or not admitting:
             return ""
         return (
             f"harness.config.allowed_domains: {admitting[0]} lets agents reach {self.host} without the relay: with "
             "their own key they can use any model and exfiltrate what they read"
         )
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Return what a run states about its provider and the protection of the key."""
+        return {
+            "provider": self.facts.provider.value,
+            "endpoint": self.host,
+            "model": self.model,
+            "credentials": self.credentials,
+            "provider_tools": self.provider_tools if self.is_relayed else True,
+            "assurance": "the key is outside the sandbox; a relay bounds and sees all requests"
+            if self.is_relayed
+            else "lower: the key is in the sandbox, nothing bounds requests, and outcomes are as the agent tells them",
+        }
 
     def key_variables(self, given: Mapping[str, str], key: ProviderKey) -> dict[str, str]:
         """Return the sandbox's key variables. ``given`` are the variables of ``harness.env``.
@@ -131,10 +161,17 @@ class ProviderEndpoint:
 
 
 def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> ProviderEndpoint:
-    """Return the endpoint of a configuration."""
+    """Return the endpoint of a built-in agent's configuration."""
     return ProviderEndpoint(
         facts=facts,
         base_url=(config.base_url or facts.base_url).rstrip("/"),
         is_own=config.base_url is None,
+        needs_key=config.base_url is None,
         credentials=config.credentials,
+        place="harness.config",
+        model=config.model,
+        provider_tools=config.provider_tools,
+        budget=config.budget,
+        timeouts=ProviderTimeouts(**config.provider_timeouts.model_dump()),
+        allowed_domains=config.allowed_domains,
     )

@@ -3,15 +3,19 @@
 There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
-* Until the model's first answer, no untrusted code has acted, so any failure before it is an infrastructure error. An
-  answer counts from its first byte: a program runs commands while the answer streams, and a command can kill the
-  program.
+* Until the model's first answer to a built-in program, no untrusted code has acted, so any failure before it is an
+  infrastructure error. An answer counts from its first byte: a program runs commands while the answer streams, and a
+  command can kill the program.
 * After the first answer, an agent that exits with a failure has failed, unless the provider's last response was an
   error *and* the provider still fails when the gateway probes it after the agent is dead. An error on the agent's
   last request proves nothing alone: an agent can flood a provider, request what its account may not use, or leave a
   slow answer unread.
 * A policy refusal by the model or the provider is a failure of the agent at any time.
 * A request that the provider rejects as invalid is a failure of the agent, and so is an exhausted budget.
+* A command of the tester is itself the agent under test. It acts from the start, so it is judged as after a first
+  answer, and only trouble that the gateway meets, too, is an infrastructure error. It reports nothing, so the gateway
+  also probes if it left a candidate after its provider's last response was an error, and if its time ran out while a
+  request had no response.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
   gateway still probes the provider.
 
@@ -65,14 +69,15 @@ class AgentOutcome(StrEnum):
 class OutcomeEvidence:
     """All evidence about an agent's work. ``failure`` is what the sandbox saw; ``relay`` is ``None`` without a relay.
 
-    ``has_candidate``: the agent left a candidate that can be judged. ``ask_provider`` makes the gateway probe the
-    provider; it is called only if the result matters.
+    ``is_trusted``: the agent's program is a built-in one. ``has_candidate``: the agent left a candidate that can be
+    judged. ``ask_provider`` makes the gateway probe the provider; it is called only if the result matters.
     """
 
     self_report: SelfReport
     relay: RelayReport | None
     failure: CandidateError | None
     has_candidate: bool
+    is_trusted: bool = True
     ask_provider: Callable[[Trouble], ProbeReport] = field(default=lambda _trouble: ProbeReport())
 
 
@@ -129,12 +134,13 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
         return JudgedOutcome(AgentOutcome.WORKED, failure)
     if trouble is not None and not answered:
         return _troubled(trouble, evidence)
-    if trouble is not None and _ended_in_failure(evidence):
-        if trouble not in PROVIDER_TROUBLES:
-            return _troubled(trouble, evidence)
+    has_failed = _ended_in_failure(evidence)
+    if trouble is not None and trouble in PROVIDER_TROUBLES and (has_failed or not evidence.is_trusted):
         probed = evidence.ask_provider(trouble)
         if probed.trouble in PROVIDER_TROUBLES:
             raise _provider_error(probed.trouble, probed.message, probed.retry_after)
+    elif trouble is not None and has_failed:
+        return _troubled(trouble, evidence)
     if not answered:
         raise _not_started(evidence)
     if failure is None and evidence.has_candidate:
@@ -159,7 +165,15 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
     relay, self_report = evidence.relay, evidence.self_report
     if relay is None:
         return self_report.trouble, self_report.answered
+    if not evidence.is_trusted:
+        return relay.trouble or _hanging(evidence.failure, relay), True
     return relay.trouble, relay.answered > 0 or any(status.startswith("2") for status in relay.statuses)
+
+
+def _hanging(failure: CandidateError | None, relay: RelayReport) -> Trouble | None:
+    """Return ``UNREACHABLE`` if the agent's time ran out while a forwarded request had no response."""
+    timed_out = failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT
+    return Trouble.UNREACHABLE if timed_out and relay.requests > sum(relay.statuses.values()) else None
 
 
 def _ended_in_failure(evidence: OutcomeEvidence) -> bool:

@@ -10,6 +10,7 @@ from securebench.errors import EgressError, InfrastructureError
 from securebench.harnesses.agent_session import EgressAgentSession, SessionEnd, egress_of
 from securebench.harnesses.provider.events import EventReader
 from securebench.harnesses.provider.outcomes import JudgedOutcome, OutcomeEvidence, judge, outcome_of
+from securebench.harnesses.provider.self_report import SelfReport
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:
@@ -41,18 +42,30 @@ _MAX_PAUSE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAgent:
+    """The agent of a session: its identity for the record, and how to read what it reports.
+
+    Without a ``parser`` it reports no events, and is itself under test: its own code is not trusted. ``price`` returns
+    the price of so many input and output tokens in US dollars, if the tester gave one.
+    """
+
+    identity: Mapping[str, JsonValue] = field(default_factory=dict)
+    parser: EventParser | None = None
+    price: Callable[[int, int], float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSetup:
-    """The event parser, the sandbox variables and the agent's identity.
+    """The agent, and the sandbox variables that hold its key or a placeholder.
 
     ``ask`` makes the gateway probe the model of this name; ``model`` is the configured one.
     """
 
-    parser: EventParser
+    agent: SessionAgent
     model: str
     ask: Callable[[str], ProbeReport]
     pause: Callable[[float], None]
     environment: Mapping[str, str] = field(default_factory=dict)
-    agent: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 class ProviderSession(EgressAgentSession):
@@ -61,16 +74,16 @@ class ProviderSession(EgressAgentSession):
     def __init__(self, session: EgressSession, setup: ProviderSetup) -> None:
         super().__init__(session)
         self.environment = {**session.environment, **setup.environment}
-        self._parser = setup.parser
-        self._agent = setup.agent
+        self._parser = setup.agent.parser
+        self._self_report = self._parser.self_report if self._parser else SelfReport()
         self._setup = setup
         self._probes: list[ProbeReport] = []
-        self._reader = EventReader(setup.parser.take)
+        self._reader = EventReader(self._parser.take) if self._parser else None
 
     def on_output(self, chunk: Chunk) -> None:
         """See :meth:`AgentSession.on_output`."""
         stream, data = chunk
-        if stream is Stream.STDOUT:
+        if self._reader and stream is Stream.STDOUT:
             self._reader.feed(data)
 
     def end(
@@ -78,13 +91,14 @@ class ProviderSession(EgressAgentSession):
     ) -> SessionEnd:
         """See :meth:`AgentSession.end`. Uses :func:`judge`."""
         del result
-        self._reader.finish()
+        self._finish_events()
         try:
             report = self._session.close()
         except EgressError as error:
             return self._ending(error, EgressReport())
         evidence = OutcomeEvidence(
-            self_report=self._parser.self_report,
+            self_report=self._self_report,
+            is_trusted=self._parser is not None,
             relay=report.relay,
             failure=failure,
             has_candidate=candidate is not None,
@@ -97,7 +111,7 @@ class ProviderSession(EgressAgentSession):
 
     def void(self, fault: InfrastructureError) -> SessionEnd:
         """See :meth:`AgentSession.void`. If the gateway died, that is the cause, so its error replaces ``fault``."""
-        self._reader.finish()
+        self._finish_events()
         try:
             return self._ending(fault, self._session.close())
         except EgressError as error:
@@ -112,13 +126,17 @@ class ProviderSession(EgressAgentSession):
             failure=failure,
             fault=fault,
             metadata={
-                "agent": dict(self._agent),
+                **({"agent": dict(self._setup.agent.identity)} if self._setup.agent.identity else {}),
                 **({"outcome": outcome.value} if outcome else {}),
                 "usage": self._usage(report),
             },
-            trajectory=self._parser.trajectory.text(),
-            stdout=self._parser.self_report.message or None,
+            trajectory=self._parser.trajectory.text() if self._parser else "",
+            stdout=self._self_report.message or None,
         )
+
+    def _finish_events(self) -> None:
+        if self._reader:
+            self._reader.finish()
 
     def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:
         """Probe the provider after the agent is dead and can no longer influence the result.
@@ -142,18 +160,28 @@ class ProviderSession(EgressAgentSession):
 
     def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
         """Return all counts. Token counts come from the relay if there is one: agents cannot forge those."""
-        self_report = self._parser.self_report
-        usage: dict[str, JsonValue] = {
+        relayed: dict[str, JsonValue] = _relayed(report.relay) if report.relay else {}
+        if report.relay and self._setup.agent.price:
+            tokens = report.relay.input_tokens, report.relay.output_tokens
+            relayed["cost_usd"] = round(self._setup.agent.price(*tokens), 6)
+        return {
+            **(self._reported(self._reader) if self._reader else {}),
+            "egress": egress_of(report),
+            **({"probes": probes_of(self._probes)} if self._probes else {}),
+            **relayed,
+        }
+
+    def _reported(self, reader: EventReader) -> dict[str, JsonValue]:
+        """Return the counts of the agent's own report."""
+        self_report = self._self_report
+        return {
             **self_report.tokens,
             "turns": self_report.turns,
             "cost_usd": self_report.cost_usd,
             "denials": self_report.denials,
-            "events_skipped": self._reader.skipped,
-            "egress": egress_of(report),
+            "events_skipped": reader.skipped,
             **({"warnings": list(self_report.warnings)} if self_report.warnings else {}),
-            **({"probes": probes_of(self._probes)} if self._probes else {}),
         }
-        return usage if report.relay is None else usage | _relayed(report.relay)
 
 
 def probes_of(probes: Sequence[ProbeReport]) -> dict[str, JsonValue]:

@@ -91,7 +91,7 @@ def test_tools_of_the_provider(kind: str) -> None:
 
 def test_refusal_says_what_to_do() -> None:
     """The refusal of a tool names it, and the setting that would admit it."""
-    with pytest.raises(RefusedError, match=r"'web_search'.*harness\.config\.provider_tools"):
+    with pytest.raises(RefusedError, match=r"'web_search'.*provider_tools"):
         OpenAI().check(GOOD | {"tools": [{"type": "web_search"}]}, PLAN)
 
 

@@ -221,7 +221,7 @@ def tool_refused(kind: str) -> RefusedError:
     return RefusedError(
         RelayRefusal.TOOL,
         f"the tool {shown(kind)} is unknown or run by the provider: turn it off in the agent's settings."
-        " To allow web search, web fetch and code execution, set harness.config.provider_tools",
+        " To allow web search, web fetch and code execution, set provider_tools in the tester YAML",
     )
 
 

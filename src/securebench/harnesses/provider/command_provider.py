@@ -1,0 +1,77 @@
+"""The model provider of a command: its API, its endpoint, and the variables that tell the agent about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from securebench.egress.model import Provider
+from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, RELAY, ProviderEndpoint, ProviderFacts
+from securebench.harnesses.provider.session import SessionAgent
+from securebench.limits import ProviderTimeouts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.resources import JsonValue
+    from securebench.tester_config import CommandConfig, CommandProvider, Prices
+
+_MILLION: Final = 1_000_000
+_OPENAI: Final = "https://api.openai.com/v1"
+_ANTHROPIC: Final = "https://api.anthropic.com/v1"
+
+
+_FACTS: Final = {
+    "responses": ProviderFacts(provider=Provider.OPENAI, base_url=_OPENAI, key_names=("OPENAI_API_KEY",)),
+    "chat_completions": ProviderFacts(
+        provider=Provider.CHAT_COMPLETIONS, base_url=_OPENAI, key_names=("OPENAI_API_KEY",)
+    ),
+    "messages": ProviderFacts(provider=Provider.ANTHROPIC, base_url=_ANTHROPIC, key_names=("ANTHROPIC_API_KEY",)),
+}
+
+
+def command_endpoint(config: CommandConfig, provider: CommandProvider) -> ProviderEndpoint:
+    """Return the endpoint of a command's provider. With ``api_key_env``, the key must be set."""
+    usual, named = _FACTS[provider.dialect], provider.api_key_env
+    return ProviderEndpoint(
+        facts=usual if named is None else replace(usual, key_names=(named,)),
+        base_url=provider.base_url or usual.base_url,
+        is_own=provider.base_url is None,
+        needs_key=provider.base_url is None or named is not None,
+        credentials=RELAY,
+        place="harness.config.provider",
+        model=provider.model,
+        provider_tools=provider.provider_tools,
+        budget=provider.budget,
+        timeouts=ProviderTimeouts(**provider.timeouts.model_dump()),
+        allowed_domains=config.allowed_domains,
+    )
+
+
+def command_variables(provider: CommandProvider, endpoint: ProviderEndpoint) -> dict[str, str]:
+    """Return the variables with the base URL, the placeholder of the key, and the model."""
+    url = endpoint.agent_url
+    if provider.dialect == "messages":
+        url = url.removesuffix("/v1")  # clients of this API append the version
+    return {
+        **NO_PROXY,
+        provider.base_url_variable: url,
+        provider.api_key_variable: PLACEHOLDER,
+        provider.model_variable: provider.model,
+    }
+
+
+def command_agent(provider: CommandProvider) -> SessionAgent:
+    """Return the agent of a session. It reports nothing, so only the relay knows what it used."""
+    return SessionAgent(price=None if provider.prices is None else partial(_price, provider.prices))
+
+
+def command_identity(provider: CommandProvider, endpoint: ProviderEndpoint) -> Mapping[str, JsonValue]:
+    """Return what a run states about the provider, and its prices."""
+    prices = {} if provider.prices is None else {"prices": provider.prices.model_dump()}
+    return {**endpoint.identity(), **prices}
+
+
+def _price(prices: Prices, taken: int, given: int) -> float:
+    return (taken * prices.input + given * prices.output) / _MILLION

@@ -1,0 +1,114 @@
+"""The connection of a run's agents to their model provider: the key, the first check, and a session for each task.
+
+The built-in agents and commands with a provider share it.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from securebench.egress.model import PROVIDER_TROUBLES, Trouble
+from securebench.errors import ConfigError
+from securebench.harnesses.agent_session import open_egress
+from securebench.harnesses.provider.ca_bundle import read_ca_bundle
+from securebench.harnesses.provider.session import ProviderSession, ProviderSetup, probes_of
+from securebench.trials import TrialId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.egress.gateway import Gateway
+    from securebench.egress.model import ProbeReport
+    from securebench.harnesses.base import ProduceContext, RunContext
+    from securebench.harnesses.provider.endpoints import ProviderEndpoint, ProviderKey
+    from securebench.harnesses.provider.session import SessionAgent
+    from securebench.resources import JsonValue
+    from securebench.tasks import AgentView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Secrets:
+    """What :meth:`ProviderConnection.prepare` read from the tester's variables."""
+
+    key: ProviderKey
+    ca_bundle: str | None
+
+
+class ProviderConnection:
+    """The connection to one provider endpoint. Call :meth:`prepare` before everything else."""
+
+    def __init__(self, endpoint: ProviderEndpoint) -> None:
+        self.endpoint = endpoint
+        self._secrets: _Secrets | None = None
+
+    @property
+    def key(self) -> ProviderKey:
+        """The provider key."""
+        return self._prepared.key
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """The provider key for :attr:`HarnessProducer.credentials`: nothing before :meth:`prepare`."""
+        return tuple(filter(None, [self._secrets.key.value])) if self._secrets else ()
+
+    def prepare(self, run: RunContext) -> None:
+        """Read the key, and warn about the configuration. Raises :class:`ConfigError` (``env-missing``)."""
+        key = self.endpoint.key(run.variables)
+        self._secrets = _Secrets(key=key, ca_bundle=read_ca_bundle(run.variables, run.notify))
+        if warning := self.endpoint.warning():
+            run.notify(warning)
+
+    def check(self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
+        """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
+        endpoint, secrets = self.endpoint, self._prepared
+        plan = endpoint.relay_plan(secrets.key, secrets.ca_bundle)
+        with closing(open_gateway()) as gateway:
+            report = gateway.probe(None, plan, endpoint.model)
+        if report.trouble is Trouble.REFUSED:
+            raise ConfigError(
+                f"the model provider at {endpoint.host} does not accept the key: {report.message}",
+                code="provider-refused",
+                hint=f"check {secrets.key.name} and that its account may use the model {endpoint.model}",
+            )
+        if report.model_unknown:
+            raise ConfigError(
+                f"the model provider at {endpoint.host} has no model {endpoint.model}: {report.message}",
+                code="provider-rejected",
+                hint=f"check {endpoint.place}.model",
+            )
+        if warning := _warning(report):
+            notify(warning)
+        return probes_of([report])
+
+    def open_session(self, view: AgentView, context: ProduceContext, agent: SessionAgent) -> ProviderSession:
+        """Open egress to the provider for one try of a task. Raises :class:`EgressError`."""
+        endpoint, secrets = self.endpoint, self._prepared
+        asking = endpoint.relay_plan(secrets.key, secrets.ca_bundle)
+        session = open_egress(view, endpoint.plan(secrets.key, secrets.ca_bundle, context.spent), context)
+        assert context.gateway is not None
+        setup = ProviderSetup(
+            agent=agent,
+            model=endpoint.model,
+            ask=partial(context.gateway.probe, TrialId(view.task_id, context.trial), asking),
+            pause=context.pause,
+            environment=endpoint.key_variables(context.environment, secrets.key),
+        )
+        return ProviderSession(session, setup)
+
+    @property
+    def _prepared(self) -> _Secrets:
+        if self._secrets is None:
+            raise AssertionError("call prepare() first")
+        return self._secrets
+
+
+def _warning(report: ProbeReport) -> str:
+    """Return the warning about a provider that failed the first probe but may recover."""
+    if report.trouble in PROVIDER_TROUBLES:
+        return f"the model provider may be unavailable: {report.message}; continuing, tasks will retry"
+    if report.trouble is Trouble.REJECTED:
+        return f"cannot check the key and the model: the provider rejected the test request: {report.message}"
+    return ""

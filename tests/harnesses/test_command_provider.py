@@ -1,0 +1,235 @@
+"""A command with a model provider: what the agent gets, what the relay enforces, and how its work is judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harnesses.conftest import VIEW
+from harnesses.provider_fakes import KEY, FakeGateway, run_context
+from securebench.egress.model import EgressPlan, ProbeReport, Provider, RelayPlan, RelayReport, Trouble
+from securebench.errors import ConfigError, FailureReason, ProviderError
+from securebench.harnesses.base import Spent
+from securebench.harnesses.command import CommandHarnessProducer
+from securebench.harnesses.provider.endpoints import PLACEHOLDER
+from securebench.limits import ProviderTimeouts
+from securebench.tester_config import CommandConfig, CommandProvider
+from securebench.tester_config.settings import AgentVariables, Budget, Prices, ProviderTimeoutSettings
+
+if TYPE_CHECKING:
+    from harnesses.conftest import Bench
+    from securebench.harnesses.base import AgentResult
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver
+
+LOCAL = "http://127.0.0.1:8000/v1"
+KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "MY_KEY": KEY}
+
+
+class Place:
+    """A bench on which a command with a provider is ready to work."""
+
+    def __init__(
+        self, bench: Bench, scripted: ScriptedDriver, *, domains: tuple[str, ...] = (), **provider: Any
+    ) -> None:
+        settings = {"dialect": "chat_completions", "model": "m", **provider}
+        config = CommandConfig(command=("agent",), allowed_domains=domains, provider=CommandProvider(**settings))
+        self.gateway = FakeGateway()
+        self.notes: list[str] = []
+        self._bench, self._scripted = bench, scripted
+        self.harness = CommandHarnessProducer(config)
+
+    def prepare(self, variables: dict[str, str] | None = None) -> Any:
+        """Prepare the run, and return the agent's identity."""
+        run = run_context(self._scripted, variables=KEYS if variables is None else variables)
+        return self.harness.prepare(replace(run, notify=self.notes.append))
+
+    def produce(self, relay: RelayReport | None = None, *, code: int = 0, **context: Any) -> AgentResult:
+        """Run an agent that prints its environment, while the relay saw ``relay``."""
+        self.prepare()
+        if relay is not None:
+            self.gateway.relay = relay
+
+        @self._scripted.program("agent")
+        def agent(program: ProgramContext) -> int:
+            program.stdout.write(json.dumps(dict(program.environment)))
+            return code
+
+        made = replace(self._bench.context(), gateway=self.gateway, pause=lambda _seconds: None, **context)
+        return self.harness.produce(VIEW, made)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "prefix", "url"),
+    [
+        ("chat_completions", "OPENAI", "http://127.0.0.1:8788/v1"),
+        ("responses", "OPENAI", "http://127.0.0.1:8788/v1"),
+        ("messages", "ANTHROPIC", "http://127.0.0.1:8788"),
+    ],
+)
+def test_the_agent_gets_the_usual_variables(
+    bench: Bench, scripted: ScriptedDriver, dialect: str, prefix: str, url: str
+) -> None:
+    """J15: the relay's URL, the model, and a placeholder instead of the key, past any proxy of the image."""
+    result = Place(bench, scripted, dialect=dialect).produce(environment={"OTHER": f"Bearer {KEY}", "PLAIN": "x"})
+    environment = json.loads(result.stdout)
+    expected = {f"{prefix}_BASE_URL": url, f"{prefix}_API_KEY": PLACEHOLDER, f"{prefix}_MODEL": "m"}
+    assert {name: environment[name] for name in expected} == expected
+    assert environment["NO_PROXY"] == "127.0.0.1,localhost"
+    assert (environment["OTHER"], environment["PLAIN"]) == (PLACEHOLDER, "x")
+    assert KEY not in result.stdout
+
+
+def test_the_names_of_variables_can_be_chosen(bench: Bench, scripted: ScriptedDriver) -> None:
+    """Only the chosen names are set; the tester's variable with the key has a placeholder, too."""
+    names = AgentVariables(base_url="LLM_URL", api_key="LLM_KEY", model="LLM")
+    result = Place(bench, scripted, variables=names, api_key_env="MY_KEY").produce()
+    environment = json.loads(result.stdout)
+    assert (environment["LLM_URL"], environment["LLM"]) == ("http://127.0.0.1:8788/v1", "m")
+    assert (environment["LLM_KEY"], environment["MY_KEY"]) == (PLACEHOLDER, PLACEHOLDER)
+    assert not {"OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL"} & environment.keys()
+
+
+def test_the_relay_gets_key_and_limits(bench: Bench, scripted: ScriptedDriver) -> None:
+    """J13, J18: the plan has what the tester configured and what earlier tries used; the proxy only its domains."""
+    place = Place(
+        bench,
+        scripted,
+        domains=("example.org",),
+        base_url=LOCAL,
+        api_key_env="MY_KEY",
+        provider_tools=True,
+        budget=Budget(requests=1, tokens=2, bytes=3),
+        timeouts=ProviderTimeoutSettings(connect=1, whole_answer=4),
+    )
+    place.produce(spent=Spent(requests=5, tokens=6, bytes=7))
+    expected = RelayPlan(
+        provider=Provider.CHAT_COMPLETIONS,
+        base_url=LOCAL,
+        key=KEY,
+        model="m",
+        provider_tools=True,
+        requests=1,
+        tokens=2,
+        bytes=3,
+        timeouts=ProviderTimeouts(connect=1, whole_answer=4),
+        spent_requests=5,
+        spent_tokens=6,
+        spent_bytes=7,
+    )
+    assert [plan for _, plan in place.gateway.plans] == [EgressPlan(domains=("example.org",), relay=expected)]
+    assert place.harness.credentials == (KEY,)
+    assert place.harness.needs_gateway
+
+
+def test_tokens_cost_and_outcome_are_recorded(bench: Bench, scripted: ScriptedDriver) -> None:
+    """All counts are the relay's; the cost is computed from the tester's prices. Stdout stays the answer."""
+    result = Place(bench, scripted, prices=Prices(input=0.25, output=2)).produce()
+    usage: Any = result.metadata["usage"]
+    assert result.metadata["outcome"] == "worked"
+    assert (usage["input_tokens"], usage["output_tokens"], usage["requests"]) == (3600, 102, 3)
+    assert usage["cost_usd"] == pytest.approx((3600 * 0.25 + 102 * 2) / 1e6)
+    assert usage["relay"]["answered"] == 3
+    assert not {"turns", "denials", "events_skipped"} & usage.keys()
+    assert (result.trajectory, result.candidate is not None) == ("", True)
+    plain: Any = Place(bench, scripted).produce().metadata["usage"]
+    assert "cost_usd" not in plain
+
+
+def test_the_provider_is_part_of_the_identity(bench: Bench, scripted: ScriptedDriver) -> None:
+    """``run.json`` and every record name it. A command without a provider has none."""
+    identity = Place(bench, scripted, base_url=LOCAL, prices=Prices(input=1, output=2)).prepare()
+    assert identity == {
+        "provider": "chat_completions",
+        "endpoint": "127.0.0.1",
+        "model": "m",
+        "credentials": "relay",
+        "provider_tools": False,
+        "assurance": "the key is outside the sandbox; a relay bounds and sees all requests",
+        "prices": {"input": 1, "output": 2},
+    }
+    assert CommandHarnessProducer(CommandConfig(command=("agent",))).prepare(run_context(scripted)) == {}
+
+
+@pytest.mark.parametrize(
+    ("provider", "variables", "missing"),
+    [
+        ({}, {}, "OPENAI_API_KEY"),
+        ({"dialect": "messages"}, {"OPENAI_API_KEY": KEY}, "ANTHROPIC_API_KEY"),
+        ({"api_key_env": "MY_KEY"}, {"OPENAI_API_KEY": KEY}, "MY_KEY"),
+        ({"api_key_env": "MY_KEY", "base_url": LOCAL}, {}, "MY_KEY"),
+        ({"base_url": LOCAL}, {}, ""),
+    ],
+)
+def test_a_missing_key(
+    bench: Bench, scripted: ScriptedDriver, provider: dict[str, Any], variables: dict[str, str], missing: str
+) -> None:
+    """K12: it is an error before any task, except for an endpoint without a named key."""
+    place = Place(bench, scripted, **provider)
+    if not missing:
+        place.prepare(variables)
+        assert place.harness.credentials == ()
+        return
+    with pytest.raises(ConfigError, match=f"{missing} is not set") as raised:
+        place.prepare(variables)
+    assert raised.value.code == "env-missing"
+
+
+@pytest.mark.parametrize(
+    ("report", "code"),
+    [
+        (ProbeReport(trouble=Trouble.REFUSED, message="the provider answered 401"), "provider-refused"),
+        (ProbeReport(trouble=Trouble.REJECTED, model_unknown=True, message="404"), "provider-rejected"),
+    ],
+)
+def test_a_wrong_key_or_model_ends_the_run(
+    bench: Bench, scripted: ScriptedDriver, report: ProbeReport, code: str
+) -> None:
+    """The gateway asks before the first task, and the hint names the setting or the variable."""
+    place = Place(bench, scripted, api_key_env="MY_KEY")
+    place.prepare()
+    place.gateway.answers = [report]
+    with pytest.raises(ConfigError) as raised:
+        place.harness.check_provider(lambda: place.gateway, place.notes.append)
+    assert raised.value.code == code
+    assert "MY_KEY" in str(raised.value.hint) or "harness.config.provider.model" in str(raised.value.hint)
+
+
+def test_a_way_around_the_relay_is_reported(bench: Bench, scripted: ScriptedDriver) -> None:
+    """J13: a domain that includes the provider's host is a warning."""
+    place = Place(bench, scripted, domains=("openai.com",))
+    place.prepare()
+    assert len([note for note in place.notes if "openai.com" in note]) == 1
+
+
+BAD = RelayReport(requests=1, statuses={"500": 1}, trouble=Trouble.FAILED, message="the provider answered 500")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_outage_is_infrastructure(bench: Bench, scripted: ScriptedDriver, code: int) -> None:
+    """If the gateway meets trouble, too, nothing is judged, whether the agent failed or printed something."""
+    place = Place(bench, scripted)
+    place.gateway.answers = [ProbeReport(trouble=Trouble.FAILED, message="the provider answered 500")]
+    result = place.produce(BAD, code=code)
+    assert isinstance(result.fault, ProviderError)
+    assert (result.candidate, result.failure) == (None, None)
+
+
+@pytest.mark.parametrize("trouble", [Trouble.FAILED, Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.UNREACHABLE])
+def test_trouble_that_the_agent_made_is_its_failure(bench: Bench, scripted: ScriptedDriver, trouble: Trouble) -> None:
+    """Its first request may already be made to fail: a provider that works for the gateway is not the cause."""
+    result = Place(bench, scripted).produce(replace(BAD, trouble=trouble), code=1)
+    assert result.fault is None
+    assert result.failure is not None
+    assert result.failure.reason is FailureReason.AGENT_EXIT
+    assert result.metadata["outcome"] == "crashed"
+
+
+def test_an_agent_without_a_request_is_judged(bench: Bench, scripted: ScriptedDriver) -> None:
+    """It decides itself whether it needs a model: an exit before any request is no infrastructure error."""
+    silent = RelayReport()
+    assert Place(bench, scripted).produce(silent).metadata["outcome"] == "worked"
+    failed = Place(bench, scripted).produce(silent, code=1)
+    assert (failed.fault, failed.metadata["outcome"]) == (None, "crashed")
