@@ -87,8 +87,6 @@ docs/reference/text-answers.md 2
 docs/tutorial/first-benchmark.md 4
 
 src/securebench/harnesses 1
-
-src/securebench/verifiers 5
 """
 """A package or page, and how many findings it may have.
 

@@ -138,7 +138,7 @@ class _Judgement:
         return PatchLayout(directory, unchanged.delta, self._request.repository, self._request.workdir)
 
     def _lay_out(self, image: ResolvedImage) -> PatchLayout:
-        """Write out the final tree and return it. Nothing of the image is kept in memory afterwards."""
+        """Write out the final tree and return it. No part of the image is kept in memory afterwards."""
         with (
             self._context.driver.image_tree(image) as lease,
             HostTree.of_image(lease.root, self._request.repository) as pristine,

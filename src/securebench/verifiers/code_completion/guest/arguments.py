@@ -1,8 +1,8 @@
-"""Notices a call that changes its argument inside the very comparison that computes the expected value from it.
+"""Notices a call that changes an argument from which the same comparison computes the expected value.
 
-``assert tidy(xs) == sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. Before the changes of a
-call are applied, the other side of its comparison is computed, and again afterwards: if the two differ, the comparison
-says nothing about the candidate. A bare ``xs`` on the other side is left alone: it may well mean the changed list.
+``assert tidy(xs) == sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. The other side of the
+comparison is computed before and after the changes of a call are applied. If the two values differ, the comparison says
+nothing about the candidate. A bare ``xs`` on the other side is accepted, because it may mean the changed list.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Comparisons:
         self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
 
     def expected_of(self, frame: Any) -> Any:
-        """Return the expression that the call which ``frame`` is making is compared with, or ``None``."""
+        """Return the expression with which the result of the current call in ``frame`` is compared, or ``None``."""
         place = _place(frame)
         found = [expected for call, expected in _compared_calls(self._tree) if _covers(call, place)]
         return found[0] if len(found) == 1 else None
@@ -106,7 +106,7 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons that must hold for an assert to hold, or of which one must."""
+    """Return the comparisons of an assert: all of them, or at least one, must hold for it to hold."""
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
         pending = [node.test]
@@ -186,7 +186,7 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call on the left of a comparison, or in the first place of an assert method, with the other side."""
+    """Yield each call on the left of a comparison, or as first argument of an assert method, with the other side."""
     for node in _walk(tree):
         kind = type(node).__name__
         if kind == "Compare" and [type(each).__name__ for each in node.ops] in (["Eq"], ["Is"], ["In"]):

@@ -150,7 +150,8 @@ def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: d
     """Check whether an object that the tests have built holds the arguments it was built from.
 
     If it does, these are its value, whatever its class claims later. If not, it cannot serve as an expected value. If
-    it is not ``is_new`` either, it cannot be told from a wrong result: a class may return the same object every time.
+    it is not ``is_new`` either, it cannot be distinguished from a wrong result: a class may always return the same
+    object.
     """
     if type(made) is not cls:
         return

@@ -91,7 +91,7 @@ class JudgingPeer(Peer):
     def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
         """Apply an operator of an object's class; ``NotImplemented`` where the class says so."""
         answer = self.request("operate", target, (name, arguments))
-        if type(answer) is not tuple or len(answer) != 2:  # noqa: PLR2004 - whether it applies, and what comes of it
+        if type(answer) is not tuple or len(answer) != 2:  # noqa: PLR2004 - whether it applies, and the result
             self.abandon("protocol")
         return answer[1] if answer[0] is True else NotImplemented
 
@@ -267,5 +267,5 @@ def main() -> NoReturn:
     run = Run(source["code"], source["starter"], peer.look_up, peer.defined, peer.notes)
     verdict = run.verdict()
     if verdict.pop("import", False) and not peer.asked:
-        verdict["outcome"] = "unusable"  # nothing of the candidate has reached this side yet
+        verdict["outcome"] = "unusable"  # no answer of the candidate has reached this side yet
     send_verdict(wire, {**verdict, "answered": peer.answered})
