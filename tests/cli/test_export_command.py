@@ -121,6 +121,13 @@ def test_atif(run: Path, tmp_path: Path) -> None:
     assert found["final_metrics"]["total_prompt_tokens"] == 1000
 
 
+def test_atif_without_any_trajectory(tmp_path: Path) -> None:
+    """The message says why there is no file."""
+    write_run(tmp_path / "run", [record(0, _PASSED)])
+    expected = f"0 trajectories in {tmp_path / 'out'}: the agent program reported no steps\n"
+    assert export(tmp_path / "run", "--atif", "-o", str(tmp_path / "out")) == expected
+
+
 def test_missing_directories_are_created(run: Path, tmp_path: Path) -> None:
     """As for a report. A place that cannot be written is named."""
     assert export(run, "--csv", "-o", str(tmp_path / "new" / "directory" / "out.csv")) == ""

@@ -124,6 +124,8 @@ def test_a_suite_is_killed_and_resumed(tmp_path: Path, base_image: ResolvedImage
     clean = subprocess.run(
         command(suite_file(tmp_path, "clean"), "--json", "--quiet"), check=True, capture_output=True, timeout=120
     )
+    last = resumed.stdout.splitlines()[-2:]
+    assert last == [f"Results: {tmp_path / 'killed'}", f"Compare: securebench compare {tmp_path / 'killed'}"]
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "clean")
     passed = {(one["pack"], one["agent"]): one["summary"]["passed"] for one in json.loads(clean.stdout)}
     assert passed == {

@@ -147,6 +147,16 @@ def test_what_was_not_reported_is_not_zero(tmp_path: Path) -> None:
     assert "1 0 0 0 2.5 s 1,000 100 $0.01" in text
 
 
+def test_trials_are_counted_in_whole_numbers(tmp_path: Path) -> None:
+    """Axes of a small run have no ticks at half a trial."""
+    for number in (1, 2, 3, 7):
+        (view,) = report_views([synthetic_run.write_run(tmp_path / str(number), number)])
+        drawn = {figure.caption: str(figure.svg) for figure in view.figures()}
+        for caption in ("Outcomes by family", "Verdicts and passes over time"):
+            assert not re.search(r">\d\.5</text>", drawn.get(caption, "").partition("trials")[0])
+        assert not re.search(r">0\.5</text>", drawn["Outcomes by family"])
+
+
 def test_short_durations_are_in_seconds(tmp_path: Path) -> None:
     """Not in thousandths with the prefix m, which would be read as minutes."""
     given = [

@@ -136,6 +136,14 @@ def test_a_change_is_refused_by_name(change: dict[str, Any], named: str) -> None
     assert [named in str(problem) for problem in caught.value.problems] == [True]
 
 
+def test_another_securebench_is_named_as_such() -> None:
+    """Most users who see this have updated it, and changed nothing of theirs that they could undo."""
+    with pytest.raises(ConfigError) as caught:
+        header().resumed_by(header(framework={"version": "0.1.0", "digest": "f2"}))
+    (problem,) = caught.value.problems
+    assert str(problem.hint).startswith("SecureBench was updated or edited since the run began")
+
+
 def test_every_change_is_named_at_once() -> None:
     """All that changed is told in one go."""
     with pytest.raises(ConfigError) as caught:

@@ -50,7 +50,8 @@ def command(directory: Path, form: str | None, output: Path | None) -> None:
 
         assert output is not None
         written = write_atif(run, output)
-        click.echo(f"{counted(written, 'trajectory', 'trajectories')} in {output}")
+        why = "" if written else ": the agent program reported no steps"
+        click.echo(f"{counted(written, 'trajectory', 'trajectories')} in {output}{why}")
         return
     if form == "parquet":
         from securebench.report.export.tables import write_parquet

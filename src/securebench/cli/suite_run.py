@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from securebench.tester_run.suite import earlier_runs, plan_suite, run_suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -51,7 +53,7 @@ def run_suite_file(
             yield sinks_for(flags, console, echo, stack)
 
     outcomes = run_suite(suite, options, sinks)
-    _report(outcomes, flags)
+    _report(outcomes, flags, options.output_dir or suite.output_dir)
     if any(outcome.summary and outcome.summary.ending is RunEnd.INTERRUPTED for outcome in outcomes):
         return EXIT_INTERRUPTED
     code = max((exit_code(outcome.summary) if outcome.summary else EXIT_ERRORS for outcome in outcomes), default=0)
@@ -59,8 +61,8 @@ def run_suite_file(
     return code or below
 
 
-def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any]) -> None:
-    """Print the leaderboard, the problems, and how to resume."""
+def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any], directory: Path) -> None:
+    """Print the leaderboard, the problems, where the results are, and how to compare or resume them."""
     left = 0
     for outcome in outcomes:
         name = f"{outcome.run.pack}, agent {outcome.run.agent}"
@@ -74,6 +76,10 @@ def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any]) -> None:
         from rich.console import Console
 
         found = standings(read_run(outcome.directory) for outcome in outcomes if outcome.summary)
-        print_leaderboard(Console(highlight=False), found)
+        if found:
+            print_leaderboard(Console(highlight=False), found)
+        click.echo(f"Results: {printable_line(str(directory))}")
+        if len(found) > 1:
+            click.echo(f"Compare: securebench compare {printable_line(shlex.quote(str(directory)))}")
     if left:
         click.echo(f"The suite is not complete. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True)

@@ -120,7 +120,7 @@ def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
                 "field": "trials",
                 "type": "quantitative",
                 "title": "trials",
-                "axis": {"tickMinStep": 1, "tickCount": 5, "format": "~s"},
+                "axis": _whole_numbers(max((group.trials for group in groups), default=0)),
             },
             "color": _outcome_colour(values),
             "order": {"field": "order", "type": "quantitative"},
@@ -139,6 +139,9 @@ def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str, nu
         return None
     per_decade = 8
     counts = Counter((status, math.floor(math.log10(amount) * per_decade)) for status, amount in positive)
+    bins = Counter[int]()
+    for (_, bin_), number in counts.items():
+        bins[bin_] += number
     values = [
         {
             "outcome": status.value,
@@ -167,7 +170,7 @@ def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str, nu
                 "type": "quantitative",
                 "stack": "zero",
                 "title": "trials",
-                "axis": {"tickMinStep": 1, "tickCount": 4, "format": "~s"},
+                "axis": _whole_numbers(max(bins.values())),
             },
             "color": _outcome_colour(values),
             "order": {"field": "order", "type": "quantitative"},
@@ -209,7 +212,7 @@ def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
                 "field": "trials",
                 "type": "quantitative",
                 "title": "trials",
-                "axis": {"tickMinStep": 1, "tickCount": 4, "format": "~s"},
+                "axis": _whole_numbers(len(points) - 1),
             },
             "color": {
                 "field": "line",
@@ -219,6 +222,11 @@ def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
         },
     }
     return _drawn(spec, values)
+
+
+def _whole_numbers(largest: int) -> dict[str, Any]:
+    """Return an axis for numbers of trials up to ``largest``. More ticks than that would be at halves."""
+    return {"tickCount": max(1, min(4, largest)), "format": "~s"}
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _HINT: Final = (
     "records of two different runs are never mixed: undo the change, or start a new run with another --output-dir"
 )
+_FRAMEWORK_HINT: Final = (
+    "SecureBench was updated or edited since the run began: use it as it was then, or start a new run with another "
+    "--output-dir"
+)
 
 _GROWING: Final = ("trials", "selection")
 """Sections of ``decisive`` that say how much of a run is planned. They affect no verdict."""
@@ -106,5 +110,5 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
             yield Problem(
                 "resume-mismatch",
                 f"cannot resume: {prefix}{name} was {before!r} when the run began, and is {after!r} now",
-                hint=_HINT,
+                hint=_FRAMEWORK_HINT if prefix == "framework." else _HINT,
             )
