@@ -15,6 +15,7 @@ from securebench.cli import cli
 from securebench.errors import ConfigError
 from securebench.fs.zstd import zstd
 from securebench.results.attestation import sign_run
+from securebench.results.bundle import write_bundle
 from securebench.results.commitment import KEY_FILE
 from securebench.results.read import read_run
 from securebench.results.suite import RecordedSuite, write_suite
@@ -118,14 +119,34 @@ def test_a_suite_is_checked_run_by_run(run: Path, original: Path, tmp_path: Path
     write_suite(suite, RecordedSuite("all", {"pack/one": {}, "pack/two": {}, "pack/three": {}}))
     done = verify_run(suite, "--pack", original.parent / "pack")
     assert done.exit_code == 11
-    assert [line for line in done.stdout.splitlines() if line.startswith("pack/")] == ["pack/one", "pack/two"]
+    paths = ["pack/one", "pack/two", "pack/three"]
+    assert [line for line in done.stdout.splitlines() if line.startswith("pack/")] == paths
+    assert "suite.json is not signed" in done.stdout
     report = json.loads(verify_run(suite, "--json").stdout)
-    assert [(one["path"], one["exit_code"]) for one in report["runs"]] == [("pack/one", 0), ("pack/two", 11)]
+    assert [(one["path"], one["exit_code"]) for one in report["runs"]] == list(zip(paths, (0, 11, 17), strict=True))
     assert report["exit_code"] == 11
+    write_suite(suite, RecordedSuite("all", {"pack/one": {}}))
     manifest = copy_of(original.parent / "pack", tmp_path / "other") / "manifest.yaml"
     manifest.write_text("id: other\nversion: 1\n")
-    (suite / "suite.json").write_bytes((suite / "suite.json").read_bytes().replace(b"pack/two", b"pack/tw0"))
     assert verify_run(suite, "--pack", tmp_path / "other").exit_code == 0
+
+
+@pytest.mark.parametrize("runs", [{}, {"pack/one": {}}])
+def test_a_run_does_not_become_an_empty_suite(run: Path, runs: dict[str, dict[str, str]]) -> None:
+    """Adding a file to a run must not keep its own files from being checked."""
+    edit_lines(run, lambda records: records[0].update(score=9.5))
+    write_suite(run, RecordedSuite("none", runs))
+    done = verify_run(run)
+    assert isinstance(done.exception, ConfigError), done.output
+    assert done.exception.code == "suite-damaged"
+
+
+def test_a_suite_without_runs_shows_nothing(tmp_path: Path) -> None:
+    """A suite from which every run was removed is not right."""
+    write_suite(tmp_path, RecordedSuite("none", {}))
+    assert verify_run(tmp_path).exit_code == 1
+    write_suite(tmp_path, RecordedSuite("none", {"pack/one": {}}))
+    assert verify_run(tmp_path).exit_code == 17
 
 
 @pytest.mark.parametrize(
@@ -194,6 +215,41 @@ def test_a_hostile_bundle_is_refused(tmp_path: Path, name: str, pack: Callable[[
     assert isinstance(done.exception, ConfigError), done.output
     assert done.exception.code == "bundle-damaged"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle.tar.zst"]
+
+
+def _other_bytes(data: bytes) -> dict[str, bytes]:
+    """Return archives that some programs unpack to the same files, and others to different ones."""
+    members, rest = [], io.BytesIO(data)
+    with tarfile.open(fileobj=rest) as archive:
+        for member in archive:
+            content = archive.extractfile(member)
+            members.append((member.name, content.read() if content else None, {}))
+    top = members[0][0]
+    return {
+        "written by another program": _archive(*members),
+        "in another order": _archive(members[0], *reversed(members[1:])),
+        "a second archive behind it": data + _archive((f"{top}/run.json", b"{}", {})),
+        "a byte behind it": data + b"x",
+        "less padding": data[:-512],
+        "a file more": _archive(*members, (f"{top}/RUN.JSON", b"{}", {})),
+        "a key": _archive(*members, (f"{top}/commitment.key", b"x", {})),
+        "a PAX header": _archive(*members[:2], (members[2][0], members[2][1], {"pax_headers": {"path": f"{top}/x"}})),
+    }
+
+
+def test_a_bundle_must_be_what_bundle_writes(run: Path, tmp_path: Path) -> None:
+    """Programs read unusual archives differently: what is checked must be what everybody unpacks."""
+    output = io.BytesIO()
+    write_bundle(run, output)
+    path = tmp_path / "bundle.tar"
+    for compress in (bytes, zstd.compress):
+        path.write_bytes(compress(output.getvalue()))
+        assert verify_run(path).exit_code == 0
+        for name, data in _other_bytes(output.getvalue()).items():
+            path.write_bytes(compress(data))
+            done = verify_run(path)
+            assert done.exit_code != 0, name
+            assert "All files agree" not in done.stdout, name
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _COLOURS: Final[Mapping[str, str]] = {"ok": "green", "not checked": "yellow", "FAILED": "red"}
 
+_OF_A_SUITE: Final = (
+    "Each run was checked alone. Compare the list of runs with the one that the author of the suite has published:"
+    " suite.json is not signed, and somebody could have removed runs from it."
+)
+
 EXAMPLES: Final = """\b
 Examples:
   securebench verify-run results
@@ -52,15 +57,22 @@ def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16 the signature, 17 the run was
     not closed, 18 it has an older format. 1: DIR or an option cannot be used.
     """
+    from securebench.audit.run.bundle_file import require_exact
+    from securebench.audit.run.report import CheckKind
+
     evidence = _evidence(**options)
     with _opened(directory) as root:
         reports = _reports(root, evidence)
-    code = min((report.exit_code for report in reports.values() if report.exit_code), default=0)
+        code = min((report.exit_code for report in reports.values() if report.exit_code), default=0)
+        if root != directory and code in {0, CheckKind.CLOSED}:
+            require_exact(directory, root)
     if as_json:
         click.echo(json.dumps(_as_json(reports, code), indent=2))
     else:
         for path, report in reports.items():
             _print(report, path)
+        if "" not in reports:
+            click.echo(_OF_A_SUITE)
     sys.exit(code)
 
 
@@ -106,14 +118,15 @@ def _opened(path: Path) -> Iterator[Path]:
 
 def _reports(directory: Path, evidence: Evidence) -> dict[str, RunReport]:
     """Return the report of the run under an empty path, or those of the runs of a suite by their paths in it."""
+    from securebench.audit.run.report import missing_run
     from securebench.audit.run.verify import verify_run
     from securebench.results.suite import read_suite, started_runs
 
     suite = read_suite(directory)
     if suite is None:
         return {"": verify_run(directory, evidence)}
-    of_suite = replace(evidence, other_packs=True)
-    return {path: verify_run(run, of_suite) for path, run in started_runs(directory, suite).items()}
+    of_suite, started = replace(evidence, other_packs=True), started_runs(directory, suite)
+    return {path: verify_run(started[path], of_suite) if path in started else missing_run() for path in suite.runs}
 
 
 def _as_json(reports: Mapping[str, RunReport], code: int) -> dict[str, Any]:

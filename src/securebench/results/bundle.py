@@ -42,11 +42,12 @@ _NAME: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """What a bundle contains. ``bytes``: of its files."""
+    """What a bundle contains. ``bytes``: of its files. ``digest``: the SHA-256 (hex) of the uncompressed archive."""
 
     runs: int
     candidates: int
     bytes: int
+    digest: str
 
 
 class _File(NamedTuple):
@@ -92,8 +93,8 @@ def write_bundle(directory: Path, output: IO[bytes]) -> Bundled:
         for path, run in opened.items():
             prefix = f"{top}/{path}/" if path else f"{top}/"
             files |= {f"{prefix}{file.folder}{'/' if file.folder else ''}{file.name}": file for file in _files(run)}
-        written = _write(files, output)
-    return Bundled(len(runs), sum(file.folder == CANDIDATES for file in files.values()), written)
+        written, digest = _write(files, output)
+    return Bundled(len(runs), sum(file.folder == CANDIDATES for file in files.values()), written, digest)
 
 
 def _name(run_id: str) -> str:
@@ -123,8 +124,8 @@ def _files(run: RecordedRun) -> Iterator[_File]:
             yield _File(directory, TRAJECTORIES, name)
 
 
-def _write(files: dict[str, _File], output: IO[bytes]) -> int:
-    """Write the archive. Return the bytes of the files."""
+def _write(files: dict[str, _File], output: IO[bytes]) -> tuple[int, str]:
+    """Write the archive. Return the bytes of the files, and its digest."""
     written, made = 0, set[str]()
     with TarWriter(output) as archive:
         for path in sorted(files):
@@ -136,4 +137,4 @@ def _write(files: dict[str, _File], output: IO[bytes]) -> int:
                 size = os.fstat(file.fileno()).st_size
                 archive.file(os.fsencode(path), size, files[path].content(file, size))
             written += size
-    return written
+    return written, archive.digest

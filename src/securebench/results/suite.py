@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -49,14 +50,17 @@ def read_suite(directory: Path) -> RecordedSuite | None:
         if error.code == "file-missing":
             return None
         raise
+    if os.path.lexists(directory / HEADER):
+        raise _damaged(directory, f"there is a {HEADER} beside it, so this is a run")
     try:
         return _suite(data)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ConfigError(
-            f"{directory / SUITE} is damaged: {error}",
-            code="suite-damaged",
-            hint="restore it, or name the directories of the runs instead",
-        ) from error
+        raise _damaged(directory, str(error)) from error
+
+
+def _damaged(directory: Path, why: str) -> ConfigError:
+    hint = "restore it, or name the directories of the runs instead"
+    return ConfigError(f"{directory / SUITE} is damaged: {why}", code="suite-damaged", hint=hint)
 
 
 def read_runs(directory: str | Path) -> list[RecordedRun]:
@@ -103,8 +107,8 @@ def _suite(data: bytes) -> RecordedSuite:
     if content["suite_version"] != SUITE_VERSION:
         raise ValueError(f"expected version {SUITE_VERSION}, got {content['suite_version']!r}")
     runs: Any = content["runs"]
-    if not isinstance(runs, dict):
-        raise TypeError("'runs' is not an object")
+    if not isinstance(runs, dict) or not runs:
+        raise TypeError("'runs' is not an object with at least one run")
     for path, description in runs.items():
         pure = PurePosixPath(path)
         # A path that is written in another way, such as a//b, could name a run twice.

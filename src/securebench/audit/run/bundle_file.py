@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError, ImageError, SourceLocation
 from securebench.fs.archives import ArchiveLimits
 from securebench.fs.streams import chunks, decompressed
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.printable import printable_name
+from securebench.results.bundle import write_bundle
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
         root = Path(name)
         try:
             with open_regular(path, "bundle", follow=True) as file:
-                tops = _unpack(TarReader(decompressed(chunks(file), _LIMITS, "the bundle"), "the bundle", 8192), root)
+                tops = _unpack(TarReader(_archive(file), "the bundle", 8192), root)
         except ImageError as error:
             raise _damaged(error.message, path) from None
         except OSError as error:
@@ -49,6 +52,26 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
         if len(tops) != 1:
             raise _damaged(f"it has {len(tops)} directories at the top, not one", path)
         yield root / tops.pop()
+
+
+def require_exact(path: Path, directory: Path) -> None:
+    """Raise :class:`ConfigError` unless the bundle ``path`` is the archive that ``bundle`` writes of ``directory``.
+
+    Programs read unusual archives in different ways. One that is not exactly as SecureBench writes it could be checked
+    here and be unpacked to other files elsewhere.
+    """
+    with Path(os.devnull).open("wb") as nowhere:
+        written = write_bundle(directory, nowhere).digest
+    found = hashlib.sha256()
+    with open_regular(path, "bundle", follow=True) as file:
+        for piece in _archive(file):
+            found.update(piece)
+    if found.hexdigest() != written:
+        raise _damaged("it differs from the bundle that 'securebench bundle' makes of its content", path)
+
+
+def _archive(file: IO[bytes]) -> Iterator[bytes]:
+    return decompressed(chunks(file), _LIMITS, "the bundle")
 
 
 def _unpack(archive: TarReader, root: Path) -> set[str]:

@@ -142,3 +142,10 @@ class RunReport:
             "signed_by": self.signed_by or None,
             "checks": [check.to_json() for check in self.checks],
         }
+
+
+def missing_run() -> RunReport:
+    """Return the report of a run that a suite names and that has no files."""
+    check = RunCheck("closed", CheckKind.CLOSED)
+    check.add("the run was not started, or its directory was removed")
+    return RunReport(checks=[check])
