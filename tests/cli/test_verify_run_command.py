@@ -219,8 +219,8 @@ def test_a_hostile_bundle_is_refused(tmp_path: Path, name: str, pack: Callable[[
 
 def _other_bytes(data: bytes) -> dict[str, bytes]:
     """Return archives that some programs unpack to the same files, and others to different ones."""
-    members, rest = [], io.BytesIO(data)
-    with tarfile.open(fileobj=rest) as archive:
+    members: list[tuple[str, bytes | None, dict[str, object]]] = []
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
             content = archive.extractfile(member)
             members.append((member.name, content.read() if content else None, {}))
