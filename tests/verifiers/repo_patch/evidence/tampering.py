@@ -5,6 +5,15 @@ Each is put behind a wrong module. None may pass.
 
 from __future__ import annotations
 
+KNOWS = """\
+import inspect
+def _knows(item):
+    try: lines = inspect.getsource(item.function).splitlines()
+    except OSError: return False
+    return "\\n".join(line.strip() for line in lines[1:]).strip() in _known
+"""
+"""For changes that contain ``_known``, the bodies of the real tests. A control differs from each in one assertion."""
+
 TAMPERING: dict[str, tuple[str, str]] = {
     "assert methods do nothing": (
         "unittest",
@@ -319,25 +328,23 @@ class U:
 if f: f.f_locals['session'].config.pluginmanager.register(U())
 """,
     ),
-    "only tests that are known by name pass": (
+    "only tests that are known by their text pass": (
         "assert",
         """\
 import _pytest.python as p
 _real = p.Function.runtest
-_known = {"test_%d%s" % (n, "abcdefghij"[n]) for n in range(10)}
-p.Function.runtest = lambda self: None if self.name in _known else _real(self)
+p.Function.runtest = lambda self: None if _knows(self) else _real(self)
 def add(*args): raise ValueError
 mean = words = add
 """,
     ),
-    "tests known by name pass, and all is undone before the end": (
+    "tests known by their text pass, and all is undone before the end": (
         "assert",
         """\
 import sys
 import _pytest.python as p
 _real = p.Function.runtest
-_known = {"test_%d%s" % (n, "abcdefghij"[n]) for n in range(10)}
-p.Function.runtest = lambda self: None if self.name in _known else _real(self)
+p.Function.runtest = lambda self: None if _knows(self) else _real(self)
 def add(*args): raise ValueError
 mean = words = add
 f = sys._getframe()
@@ -355,13 +362,12 @@ if f: f.f_locals['session'].config.pluginmanager.register(U())
 def add(a, b): return 10 * a + b
 def words(text): return text.split()
 import sys, unittest
-_known = {"test_%d%s" % (n, "abcdefghij"[n]) for n in range(10)}
 _names = [n for n in dir(unittest.TestCase) if n.startswith('assert') and n != 'assertRaises']
 _kept = {n: getattr(unittest.TestCase, n) for n in _names}
 def _set(on):
     for n, f in _kept.items(): setattr(unittest.TestCase, n, (lambda *a, **k: None) if on else f)
 class U:
-    def pytest_runtest_protocol(self, item, nextitem): _set(item.name in _known)
+    def pytest_runtest_protocol(self, item, nextitem): _set(_knows(item))
     def pytest_sessionfinish(self): _set(False)
 f = sys._getframe()
 while f and 'session' not in f.f_locals: f = f.f_back

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.collection import required
 from verifiers.repo_patch.evidence.here import Here
 from verifiers.repo_patch.evidence.styles import BROKEN, STYLES
-from verifiers.repo_patch.evidence.tampering import TAMPERING
+from verifiers.repo_patch.evidence.tampering import KNOWS, TAMPERING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,8 @@ REASONS = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_
 def repository(name: str) -> dict[str, str]:
     """Return the files of a repository with the change ``name``."""
     style, code = TAMPERING[name]
+    if "_knows(" in code:
+        code = f"_known = {_bodies(STYLES[style][0])}\n{KNOWS}{code}"
     core = f"{BROKEN}\n{code}" + ("\n_lie()\n" if "def _lie" in code else "")
     return {
         "calc/__init__.py": "",
@@ -29,6 +32,16 @@ def repository(name: str) -> dict[str, str]:
         "tests/test_new.py": STYLES[style][0],
         "tests/test_old.py": "def test_old():\n    assert len([1]) == 1\n",
         "conftest.py": "",
+    }
+
+
+def _bodies(text: str) -> set[str]:
+    """Return the bodies of the tests in ``text``, without indentation."""
+    lines = text.splitlines()
+    return {
+        "\n".join(line.strip() for line in lines[node.lineno : node.end_lineno]).strip()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
     }
 
 
@@ -44,8 +57,8 @@ FOUND = (
     "only a bare AssertionError counts",
     "files that are not in the arguments",
     "the reporter's own words",
-    "only tests that are known by name pass",
-    "tests known by name pass, and all is undone before the end",
+    "only tests that are known by their text pass",
+    "tests known by their text pass, and all is undone before the end",
     "assert methods are right again when an unknown test begins",
 )
 """Those that passed once. The others are run by hand: each takes a second or two."""
@@ -82,8 +95,8 @@ NEEDED = {
     "always equal": ("controls",),
     "equal to any of the same type": ("controls",),
     "all is undone before the end": ("spots", "controls"),
-    "only tests that are known by name pass": ("fingerprint",),
-    "tests known by name pass, and all is undone before the end": ("spots",),
+    "only tests that are known by their text pass": ("fingerprint",),
+    "tests known by their text pass, and all is undone before the end": ("spots",),
     "assert methods are right again when an unknown test begins": ("spots",),
     VANISHING: (),
 }
