@@ -21,7 +21,7 @@ _COLOURS: Final[Mapping[str, str]] = {"ok": "green", "not checked": "yellow", "F
 
 _OF_A_SUITE: Final = (
     "Each run was checked alone. Compare the list of runs with the one that the author of the suite has published:"
-    " suite.json is not signed, and somebody could have removed runs from it."
+    " suite.json is not signed, and runs could have been removed from it."
 )
 
 EXAMPLES: Final = """\b
@@ -109,11 +109,11 @@ def _opened(path: Path) -> Iterator[Path]:
     """Yield the directory to check: ``path``, or the unpacked content of a bundle."""
     from securebench.audit.run.bundle_file import unpacked_bundle
 
-    if path.is_file():
+    if path.is_dir():
+        yield path
+    else:
         with unpacked_bundle(path) as directory:
             yield directory
-    else:
-        yield path
 
 
 def _reports(directory: Path, evidence: Evidence) -> dict[str, RunReport]:
@@ -168,6 +168,6 @@ def _verdict(report: RunReport) -> str:
     if report.signed_by:
         return f"The run is complete and unchanged, and signed by {report.signed_by}."
     return (
-        "All files agree with each other. Without a signature this does not show who made the run: anyone who had the"
-        " directory could have rewritten it with different verdicts."
+        "All files agree with each other. Unless a signature is checked with --key, this does not show who made it:"
+        " anyone who had the directory could have rewritten it with different verdicts."
     )

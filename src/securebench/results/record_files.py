@@ -196,7 +196,7 @@ class RecordFiles:
             self._refuse(broken(problem, self._location(line)))
         attempts[record.id] += 1
         if record.attempt != attempts[record.id]:
-            problem = f"this is attempt {attempts[record.id]} at task '{shown(str(record.id))}', not {record.attempt}"
+            problem = f"this is attempt {attempts[record.id]} at task {shown(str(record.id))}, not {record.attempt}"
             self._refuse(broken(problem, self._location(line)))
         if not line.is_current and record.status is not VerificationStatus.ERROR:
             self._refuse(broken("only records of errors are superseded", self._location(line)))

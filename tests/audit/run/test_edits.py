@@ -197,7 +197,13 @@ OF_PACK: dict[str, tuple[Change, str]] = {
     "another row": (lambda records: records[0]["provenance"]["row"].update(public_digest=OTHER), "other public"),
     "another answer": (lambda records: records[0]["provenance"]["row"].update(commitment=OTHER), "other hidden"),
     "other tags": (lambda records: records[0].update(tags=["easy"]), "has different tags"),
+    "another question": (lambda records: _ask(records[0]["resource_summary"]), "different 'resource_summary'"),
+    "no resources": (lambda records: records[0].update(resource_summary=[]), "different 'resource_summary'"),
 }
+
+
+def _ask(summary: list[dict[str, Any]]) -> None:
+    next(resource for resource in summary if resource["visibility"] == "public")["value"] = "What is 1 + 1?"
 
 
 def _rename(record: dict[str, Any]) -> None:

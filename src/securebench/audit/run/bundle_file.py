@@ -109,6 +109,6 @@ def _damaged(problem: str, path: Path) -> ConfigError:
     return ConfigError(
         f"the bundle cannot be unpacked: {problem}",
         code="bundle-damaged",
-        hint="unpack it with 'tar -xf FILE' only if you trust its author, and ask for another copy",
+        hint="ask its author for another copy, made with 'securebench bundle'",
         location=SourceLocation(str(path)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,11 @@ class PackChecks:
         is_same = len(record.tags) == len(task.tags) and all(
             found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
         )
-        return "" if is_same else f"task {name} has different tags"
+        if not is_same:
+            return f"task {name} has different tags"
+        # The record has them as JSON, in which tuples are lists.
+        resources = json.loads(json.dumps(task.resources.summary()))
+        return "" if record.raw["resource_summary"] == resources else f"task {name} has a different 'resource_summary'"
 
 
 def _selection(criteria: Mapping[str, Any]) -> TaskSelection:

@@ -182,7 +182,7 @@ class _Verification:
             for check in (self.checks.root, self.checks.counts, self.checks.files):
                 check.skipped = "the run is not closed"
             return
-        closed.text = f"the run {closing.ending} and was closed at {closing.closed_at}"
+        closed.text = f"the run was {closing.ending}, and closed at {closing.closed_at}"
         self.checks.root.require(header.root == closing.root, "'closing.root' is not the hash of this file", HEADER)
         self.checks.root.text = f"{HEADER} hashes to {closing.root}"
         count = closing.counts
