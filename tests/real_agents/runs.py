@@ -55,6 +55,8 @@ class Agent:
     config: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
     env: list[str] = field(default_factory=list)
+    code: str = ""
+    """The Python program of a command; by default the documented one."""
 
     def harness(self, root: Path) -> dict[str, Any]:
         """Return the part of a tester configuration that asks for it. Files of the agent are written below ``root``."""
@@ -67,7 +69,7 @@ class Agent:
         """Return the configuration of the documented agent. ``config`` may have settings of its provider."""
         directory = root / "agent"
         directory.mkdir(exist_ok=True)
-        (directory / "agent.py").write_text(documented_agent())
+        (directory / "agent.py").write_text(self.code or documented_agent())
         directory.chmod(0o755)
         (directory / "agent.py").chmod(0o644)
         own = {name: value for name, value in self.config.items() if name in _OF_ALL_HARNESSES}

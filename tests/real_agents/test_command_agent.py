@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,6 +56,37 @@ def test_it_works_with_the_key_outside(oci_driver: SandboxDriver, tmp_path: Path
     assert CANARY not in "".join(
         path.read_text(errors="replace") for path in done.directory.rglob("*") if path.is_file()
     )
+
+
+ASKED = """
+import json, os, urllib.request
+prefix, path, body, key = {given}
+body["model"] = os.environ[prefix + "_MODEL"]
+headers = {{"Content-Type": "application/json", key: os.environ[prefix + "_API_KEY"]}}
+request = urllib.request.Request(os.environ[prefix + "_BASE_URL"] + path, json.dumps(body).encode(), headers)
+print(urllib.request.urlopen(request).read().decode())
+"""
+MESSAGES = [{"role": "user", "content": "Say a word."}]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "given"),
+    [
+        ("chat_completions", ("OPENAI", "/chat/completions", {"messages": MESSAGES}, "Authorization")),
+        ("responses", ("OPENAI", "/responses", {"input": "Say a word.", "store": False}, "Authorization")),
+        ("messages", ("ANTHROPIC", "/v1/messages", {"messages": MESSAGES, "max_tokens": 9}, "x-api-key")),
+    ],
+)
+def test_every_dialect_works(dialect: str, given: Any, oci_driver: SandboxDriver, tmp_path: Path) -> None:
+    """An agent that knows only the usual variables of an API gets its answer."""
+    with ScriptedProvider((Say("unused"),)) as provider:
+        agent = Agent(program=COMMAND, provider=provider, config={"dialect": dialect, "api_key_env": "OPENAI_API_KEY"})
+        agent = replace(agent, code=ASKED.format(given=given))
+        done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
+        assert provider.keys_seen == {CANARY}
+    record = only(done.records)
+    assert "Scripted." in record["candidate_text"]
+    assert record["provenance"]["usage"]["relay"]["answered"] == 1
 
 
 def test_a_wrong_key_ends_the_run(oci_driver: SandboxDriver, tmp_path: Path) -> None:
