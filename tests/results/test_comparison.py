@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from securebench.results.comparison import Comparison, Tally
+    from securebench.results.comparison import Comparison, PairTally
 
 _STATUS = {"1": VerificationStatus.PASSED, "0": VerificationStatus.FAILED, "e": VerificationStatus.ERROR}
 
 
-def _run(directory: Path, verdicts: Sequence[str]) -> Tally:
+def _run(directory: Path, verdicts: Sequence[str]) -> PairTally:
     """Write a run: one string for each trial, with a character for each task."""
     given = [
         record(number, _STATUS[verdict], trial=trial)

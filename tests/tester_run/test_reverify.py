@@ -340,7 +340,7 @@ def test_candidates_that_are_no_files_are_listed(root: Path, tmp_path: Path) -> 
 def rewritten(root: Path, **changes: object) -> None:
     """Change the records of the run as an attacker would: with a new chain and a new closing."""
     from securebench.results.chain import line_hash
-    from securebench.results.closing import Closing, Tally
+    from securebench.results.closing import Closing, RecordTally
 
     directory = root / "results"
     header = read_header(directory)
@@ -351,7 +351,7 @@ def rewritten(root: Path, **changes: object) -> None:
         lines.append(line)
         previous = line_hash(line)
     (directory / JOURNAL).write_bytes(b"".join(lines))
-    tallied = Tally(previous, len(lines))
+    tallied = RecordTally(previous, len(lines))
     for record in records(root):
         tallied.statuses[record["verification_status"]] += 1
         tallied.candidates.add(record["candidate_digest"])

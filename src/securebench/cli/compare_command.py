@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from securebench.results.comparison import Comparison, Tally
+    from securebench.results.comparison import Comparison, PairTally
 
 EXAMPLES: Final = """\b
 Examples:
@@ -72,7 +72,7 @@ def _groups(directories: tuple[Path, ...]) -> dict[str, list[Comparison]]:
     from securebench.results.comparison import compare, tally
     from securebench.results.suite import read_runs
 
-    runs: dict[str, list[Tally]] = {}
+    runs: dict[str, list[PairTally]] = {}
     for directory in directories:
         for run in read_runs(directory):
             runs.setdefault(run.benchmark_id, []).append(tally(run))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from securebench.results.comparison import Comparison, Tally
+    from securebench.results.comparison import Comparison, PairTally
     from securebench.results.statistics import Estimate
 
 _SHOWN_TASKS: Final = 10
@@ -153,7 +153,7 @@ def _p_value(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else "<0.001"  # noqa: PLR2004 - the last shown digit
 
 
-def _spent(side: Tally) -> tuple[str, str]:
+def _spent(side: PairTally) -> tuple[str, str]:
     cost = side.usage.cost_usd
     return clock(side.seconds), "" if cost is None else f"${cost:,.2f}"
 

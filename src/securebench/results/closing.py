@@ -40,7 +40,7 @@ _KEYS: Final = {
 
 
 @dataclass(slots=True)
-class Tally:
+class RecordTally:
     """What a closing says about the records of a run, counted while they are read or written."""
 
     last: str
@@ -78,7 +78,7 @@ class Closing:
     root: str = ""
 
     @classmethod
-    def of(cls, tally: Tally, planned: int, ending: str, directory: Path) -> Closing:
+    def of(cls, tally: RecordTally, planned: int, ending: str, directory: Path) -> Closing:
         """Return the closing of a run that ends now, without its root. Raises :class:`ConfigError`."""
         return cls(
             closed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -128,7 +128,7 @@ class Closing:
             **({"root": self.root} if self.root else {}),
         }
 
-    def differences(self, tally: Tally, planned: int) -> list[str]:
+    def differences(self, tally: RecordTally, planned: int) -> list[str]:
         """Return how the closing differs from the records."""
         own = {"records": self.records, "candidates": self.candidates, **self.counts}
         found = {"records": tally.number, "candidates": len(tally.candidates), **tally.counts(planned)}

@@ -54,7 +54,7 @@ class _Task:
 
 
 @dataclass(slots=True)
-class Tally:
+class PairTally:
     """The verdicts of one run by task, and what the run spent. Its size does not depend on the records' sizes."""
 
     run: RecordedRun
@@ -82,9 +82,9 @@ class Tally:
             yield f"{counted(number, 'pass', 'passes')} {rests}"
 
 
-def tally(run: RecordedRun) -> Tally:
+def tally(run: RecordedRun) -> PairTally:
     """Read all records of ``run`` once. Raises :class:`ConfigError` (``journal-damaged``)."""
-    found = Tally(run)
+    found = PairTally(run)
     for record in run.records():
         task = found.tasks.setdefault(record.task_id, _Task(_row_digest(record)))
         if record.passed is not None:
@@ -103,8 +103,8 @@ def tally(run: RecordedRun) -> Tally:
 class Comparison:
     """Two runs on the tasks that have a verdict in both. Rates and the difference (b minus a) are over these tasks."""
 
-    a: Tally
-    b: Tally
+    a: PairTally
+    b: PairTally
     tasks: int
     rate_a: Estimate
     rate_b: Estimate
@@ -139,7 +139,7 @@ class Comparison:
         }
 
 
-def compare(a: Tally, b: Tally) -> Comparison:
+def compare(a: PairTally, b: PairTally) -> Comparison:
     """Compare two runs task by task.
 
     Raises :class:`ConfigError` (``runs-differ``) with every difference if the runs are of different packs or rows, and
@@ -196,7 +196,7 @@ def names_of(pairs: Sequence[Comparison]) -> dict[int, str]:
     }
 
 
-def _differences(a: Tally, b: Tally) -> Iterator[Problem]:
+def _differences(a: PairTally, b: PairTally) -> Iterator[Problem]:
     """Yield a problem for each difference that forbids pairing the runs."""
     names = f"{a.run.directory} and {b.run.directory}"
     for section, key, text in (
@@ -218,7 +218,7 @@ def _differences(a: Tally, b: Tally) -> Iterator[Problem]:
             yield Problem("runs-differ", f"{names} had different hidden content in their packs", hint=_HINT)
 
 
-def _notes(a: Tally, b: Tally) -> Iterator[str]:
+def _notes(a: PairTally, b: PairTally) -> Iterator[str]:
     for this, other in ((a, b), (b, a)):
         if only := len(this.tasks.keys() - other.tasks.keys()):
             yield f"{counted(only, 'task')} only in {this.run.directory}"
@@ -246,7 +246,7 @@ def _few(method: str, tasks: int) -> Iterator[str]:
         yield f"the interval of the difference is too narrow, because it is from {counted(tasks, 'task')} only"
 
 
-def _side(side: Tally, rate: Estimate) -> dict[str, JsonValue]:
+def _side(side: PairTally, rate: Estimate) -> dict[str, JsonValue]:
     return {
         "directory": str(side.run.directory),
         "run_id": side.run.run_id,
@@ -260,7 +260,7 @@ def _side(side: Tally, rate: Estimate) -> dict[str, JsonValue]:
     }
 
 
-def _decisive(side: Tally, section: str) -> Mapping[str, Any]:
+def _decisive(side: PairTally, section: str) -> Mapping[str, Any]:
     found = side.run.header.decisive.get(section)
     return found if isinstance(found, dict) else {}
 
@@ -270,7 +270,7 @@ def _row_digest(record: RecordedTask) -> str:
     return str(row.get("public_digest")) if isinstance(row, dict) else ""
 
 
-def _share_key(a: Tally, b: Tally) -> bool:
+def _share_key(a: PairTally, b: PairTally) -> bool:
     """Return whether both runs have the same commitment key, so that equal commitments mean equal hidden content.
 
     The runs of a suite share a key. A published run has none.

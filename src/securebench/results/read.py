@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from securebench.resources import JsonValue
-    from securebench.results.closing import Tally
+    from securebench.results.closing import RecordTally
     from securebench.results.record import RecordEntry
     from securebench.results.record_files import RecordLine
     from securebench.results.recorded_task import RecordedTask
@@ -140,7 +140,7 @@ class RecordedRun:
         """
         return self.counted(each)[0]
 
-    def counted(self, each: Callable[[RecordedTask], None] | None = None) -> tuple[TesterRunSummary, Tally]:
+    def counted(self, each: Callable[[RecordedTask], None] | None = None) -> tuple[TesterRunSummary, RecordTally]:
         """Return the :meth:`summary`, and what a closing would say about the records."""
         is_active = self.is_active  # before the records are read: the last one may be written meanwhile
         files, header = self._files(), self.header

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.results.chain import line_hash
-from securebench.results.closing import Tally
+from securebench.results.closing import RecordTally
 from securebench.results.record import VerificationStatus
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.run_files import JOURNAL, SUPERSEDED, numbered_lines
@@ -93,7 +93,7 @@ class RecordFiles:
         self._trials, self._planned_tasks = header.trials, header.planned_tasks
         self._torn: ConfigError | None = None
         """What is wrong with a last line that is not whole."""
-        self.tally = Tally(header.genesis)
+        self.tally = RecordTally(header.genesis)
 
     def __iter__(self) -> Iterator[RecordLine]:
         """Yield the lines of both files. Call it once."""

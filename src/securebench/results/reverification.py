@@ -22,7 +22,7 @@ _COMPARED = ("sandbox", "framework", "verifiers", "families")
 """The sections of ``decisive`` that describe what judges candidates."""
 
 
-class Verdict(NamedTuple):
+class RecordedVerdict(NamedTuple):
     """What a verifier decided."""
 
     status: VerificationStatus
@@ -50,8 +50,8 @@ class ChangedVerdict(NamedTuple):
     """A trial with another verdict. ``message`` explains the new one."""
 
     trial: TrialId
-    was: Verdict
-    now: Verdict
+    was: RecordedVerdict
+    now: RecordedVerdict
     message: str
 
 
@@ -137,7 +137,7 @@ def compare_verdicts(
     left = dict.fromkeys(trials, "it has not been judged yet")
     for record in now.records():
         entry, trial = record.entry, record.id
-        was, found = Verdict.of(before.get(trial)), Verdict.of(entry)
+        was, found = RecordedVerdict.of(before.get(trial)), RecordedVerdict.of(entry)
         if was is None or found is None:
             left[trial] = why_unjudged(before.get(trial)) or entry.message
             continue

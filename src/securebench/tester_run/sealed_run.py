@@ -11,7 +11,7 @@ from securebench.harnesses.base import AgentResult, HarnessProducer
 from securebench.results.chain import line_hash
 from securebench.results.record import VerificationStatus, candidate_fields
 from securebench.results.recorded_task import MAX_LINE, parse_recorded_task
-from securebench.results.reverification import Verdict, why_unjudged
+from securebench.results.reverification import RecordedVerdict, why_unjudged
 from securebench.results.run_files import JOURNAL, numbered_lines
 from securebench.results.sealed import sealed_bytes
 from securebench.strict_input.files import open_regular
@@ -134,7 +134,7 @@ class SealedProducer(HarnessProducer):
 
 def _recorded(entry: RecordEntry) -> dict[str, JsonValue]:
     """Return what the run under review recorded, so that the new record shows any difference on its own."""
-    verdict = Verdict.of(entry)
+    verdict = RecordedVerdict.of(entry)
     found = verdict.to_json() if verdict else {"verification_status": entry.status.value}
     return {"sequence": entry.sequence, **found}
 

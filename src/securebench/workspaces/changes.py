@@ -26,7 +26,7 @@ from securebench.fs.walk import (
 from securebench.limits import MIB
 from securebench.printable import printable_name
 from securebench.sandboxes.collected import CollectedLayer
-from securebench.workspaces.comparison import CHANGE_LIMITS, Comparison
+from securebench.workspaces.comparison import CHANGE_LIMITS, StateComparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,7 +63,7 @@ def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = 
     files that their owner cannot read, with their names; too large above ``limits``. Raises
     :class:`InfrastructureError` for an invalid archive, and ``OSError`` for errors of this machine.
     """
-    comparison = Comparison(pristine, limits)
+    comparison = StateComparison(pristine, limits)
     if isinstance(collected, CollectedLayer):
         _read_layer(comparison, collected)
     else:
@@ -72,7 +72,7 @@ def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = 
     return Changes(comparison.delta, ignored)
 
 
-def _read_layer(comparison: Comparison, layer: CollectedLayer) -> None:
+def _read_layer(comparison: StateComparison, layer: CollectedLayer) -> None:
     """Read an overlay's upper directory. Missing entries are unchanged, or deleted if it replaces the directory."""
     if layer.whole:
         comparison.gone(b"")
@@ -82,7 +82,7 @@ def _read_layer(comparison: Comparison, layer: CollectedLayer) -> None:
             _read_layer_entry(comparison, entry)
 
 
-def _read_layer_entry(comparison: Comparison, entry: TreeEntry) -> None:
+def _read_layer_entry(comparison: StateComparison, entry: TreeEntry) -> None:
     is_directory = entry.kind is EntryKind.DIRECTORY
     if entry.kind is EntryKind.WHITEOUT or entry.opaque or comparison.is_directory(entry.path) is not is_directory:
         comparison.gone(entry.path)  # the entry replaces the image's
@@ -92,7 +92,7 @@ def _read_layer_entry(comparison: Comparison, entry: TreeEntry) -> None:
         comparison.link(entry.path, entry.target)
 
 
-def _read_archive(comparison: Comparison, collected: CollectedArchive) -> None:
+def _read_archive(comparison: StateComparison, collected: CollectedArchive) -> None:
     """Read an archive of the whole directory. Missing entries were deleted."""
     reader = TarReader(collected.pieces, "the agent's directory", _HEADER_LIMIT)
     reading = _Archive(comparison)
@@ -110,7 +110,7 @@ def _read_archive(comparison: Comparison, collected: CollectedArchive) -> None:
 class _Archive:
     """The state of reading an archive."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: StateComparison) -> None:
         self._comparison = comparison
         self._seen: set[bytes] = set()
         """Files and links in the archive."""

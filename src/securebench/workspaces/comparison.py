@@ -28,7 +28,7 @@ VERSION_CONTROL: Final = b".git"
 
 
 @dataclass(slots=True)
-class Comparison:
+class StateComparison:
     """The differences found so far. Methods raise :class:`TreeRefusedError` if they exceed the limits."""
 
     pristine: HostTree

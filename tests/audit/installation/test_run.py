@@ -15,7 +15,7 @@ from securebench.audit.installation.catalogue import (
     select_entries,
 )
 from securebench.audit.installation.model import AuditOutcome
-from securebench.audit.installation.probes import Finding, ProbeKind
+from securebench.audit.installation.probes import ProbeFinding, ProbeKind
 from securebench.audit.installation.run import AuditRequest, audit_installation
 from securebench.errors import EngineError
 from securebench.images.store.image_store import ImageStore
@@ -90,8 +90,8 @@ def test_verdicts_are_attacked_on_one_driver_unless_several_are_named(
     """By default a driver that was not opened first runs only what depends on it."""
 
     def kind(name: str, *, once: bool) -> ProbeKind:
-        def contained(_context: object, names: Collection[str]) -> list[Finding]:
-            return [Finding.of(item, "", "stopped") for item in names]
+        def contained(_context: object, names: Collection[str]) -> list[ProbeFinding]:
+            return [ProbeFinding.of(item, "", "stopped") for item in names]
 
         return ProbeKind(name, name, {"x": "B01"}, contained, sandboxed=True, once=once)
 

@@ -13,7 +13,7 @@ from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import EgressError
 from securebench.harnesses.base import AgentResult
 from securebench.results.chain import line_hash
-from securebench.results.closing import Closing, Tally
+from securebench.results.closing import Closing, RecordTally
 from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import read_header
 from tester_run.running import make_parts, row, run, write_run
@@ -94,7 +94,7 @@ def rebuild(directory: Path, change: Callable[[list[dict[str, Any]]], object] | 
     files = {name: [json.loads(line) for line in (directory / name).read_bytes().splitlines()] for name in names}
     if change:
         change(files[JOURNAL])
-    tally = Tally(header.genesis)
+    tally = RecordTally(header.genesis)
     order = sorted((record["sequence"], name, at) for name in names for at, record in enumerate(files[name]))
     lines: dict[str, list[bytes]] = {name: [] for name in names}
     for number, (_, name, at) in enumerate(order):

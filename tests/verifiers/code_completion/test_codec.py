@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from securebench.verifiers.code_completion.guest import codec
 from securebench.verifiers.code_completion.guest.codec import Exchange
-from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
+from securebench.verifiers.code_completion.guest.plain import MalformedError, UncrossableError, ValueTooLargeError
 
 
 class _Nothing:
@@ -188,7 +188,7 @@ def _nested(depth: int) -> list[Any]:
 )
 def test_there_are_caps(value: Any) -> None:
     """B17: a value beyond a cap is refused before it is built."""
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ValueTooLargeError):
         Exchange(ENDS).pack(value)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from securebench.errors import EngineError, FailureReason
 from securebench.sandboxes.base import ExitState, SandboxProcess, Stream
-from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame, FrameChannel, frame
+from securebench.verifiers.code_completion.channel import ChannelEndedError, ChannelFrame, End, FrameChannel, frame
 from securebench.verifiers.code_completion.guest.wire import (
     FAILED,
     MAX_FRAME_BYTES,
@@ -87,14 +87,14 @@ def _fault(candidate: _Script, tests: _Script, limits: Deadlines = LIMITS) -> Ju
     return caught.value
 
 
-def _ready(*more: Frame) -> list[bytes]:
+def _ready(*more: ChannelFrame) -> list[bytes]:
     return [one.encode() for one in (frame(READY), *more)]
 
 
 def test_frames_are_handed_on_in_turns_and_unread() -> None:
     """Each side gets the other's bytes, whatever they are, and the verdict ends it."""
-    call, callback = Frame(REQUEST, b"not even JSON"), Frame(REQUEST, b"\xff")
-    answer, reply = Frame(REPLY, b"\x00" * 10), Frame(REPLY, b"{")
+    call, callback = ChannelFrame(REQUEST, b"not even JSON"), ChannelFrame(REQUEST, b"\xff")
+    answer, reply = ChannelFrame(REPLY, b"\x00" * 10), ChannelFrame(REPLY, b"{")
     candidate = _Script(_ready(callback, reply))
     tests = _Script([call.encode(), answer.encode(), PASSED.encode()])
     assert _relay(candidate, tests).run().outcome == "passed"
@@ -104,7 +104,7 @@ def test_frames_are_handed_on_in_turns_and_unread() -> None:
 
 def test_frames_may_come_in_any_pieces() -> None:
     """A frame cut into single bytes is the same frame."""
-    call, reply = Frame(REQUEST, b"abc"), Frame(REPLY, b"d" * 1000)
+    call, reply = ChannelFrame(REQUEST, b"abc"), ChannelFrame(REPLY, b"d" * 1000)
     candidate = _Script([bytes([byte]) for byte in b"".join(_ready(reply))])
     tests = _Script([bytes([byte]) for byte in call.encode() + PASSED.encode()])
     assert _relay(candidate, tests).run().outcome == "passed"
@@ -128,7 +128,7 @@ def test_a_verdict_of_the_candidate_is_a_violation() -> None:
 @pytest.mark.parametrize("kind", [SOURCE, READY, VERDICT, b"\x00", b"{"])
 def test_a_frame_out_of_turn_is_a_violation(kind: bytes) -> None:
     """A15: the candidate may send requests and replies, and say once that it is ready."""
-    fault = _fault(_Script(_ready(Frame(kind, b"{}"))), _Script([frame(REQUEST).encode()]))
+    fault = _fault(_Script(_ready(ChannelFrame(kind, b"{}"))), _Script([frame(REQUEST).encode()]))
     assert fault.reason is FailureReason.PROTOCOL_VIOLATION
 
 
@@ -230,7 +230,7 @@ def test_tests_that_end_without_a_verdict_are_no_pass(code: int) -> None:
 )
 def test_a_verdict_that_cannot_be_read_is_none(payload: bytes) -> None:
     """A15: a broken verdict is not a pass, and breaks nothing."""
-    fault = _fault(_Script(_ready()), _Script([Frame(VERDICT, payload).encode()]))
+    fault = _fault(_Script(_ready()), _Script([ChannelFrame(VERDICT, payload).encode()]))
     assert fault.reason is FailureReason.NO_VERDICT
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from securebench.audit.installation.probes import Finding, ProbeContext, ProbeKind, findings
+from securebench.audit.installation.probes import ProbeContext, ProbeFinding, ProbeKind, findings
 from securebench.testing.attacks import code, workspaces
 from securebench.testing.attacks.repositories import REPOSITORY_CHEATS
 from securebench.testing.judging.code import judge as judge_code
@@ -26,7 +26,7 @@ _SORTS: Final = "def solve(xs): return sorted(xs)"
 _FIX: Final = {"project/numbers.py": FIXED}
 
 
-def judge_code_cheats(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+def judge_code_cheats(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Judge code that does not solve its task."""
     driver, image = context.sandboxes
     canary = _canary()
@@ -34,7 +34,7 @@ def judge_code_cheats(context: ProbeContext, names: Collection[str]) -> Iterator
     def result_of(program: str, tests: str, timeout: float | None = None) -> VerificationResult:
         return judge_code(driver, program, tests, timeout=timeout, image=image.reference)
 
-    def attempt(name: str, cheat: code.CodeCheat) -> Finding:
+    def attempt(name: str, cheat: code.CodeCheat) -> ProbeFinding:
         tests = cheat.tests or code.TESTS.format(canary=canary)
         return _judged(name, result_of(cheat.code, tests, cheat.timeout), canary)
 
@@ -42,13 +42,13 @@ def judge_code_cheats(context: ProbeContext, names: Collection[str]) -> Iterator
     yield from _unless_unsolved(known, names, findings(_CODE, names, attempt))
 
 
-def judge_workspace_cheats(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+def judge_workspace_cheats(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Judge workspaces that do not solve their task."""
     driver, _ = context.sandboxes
     canary = _canary()
     job = WorkspaceJob(files={"check.py": workspaces.CHECKER.replace("{canary}", canary)})
 
-    def attempt(name: str, cheat: workspaces.WorkspaceCheat) -> Finding:
+    def attempt(name: str, cheat: workspaces.WorkspaceCheat) -> ProbeFinding:
         root = context.scratch / f"workspace-{secrets.token_hex(4)}"
         return _judged(name, job.judge(driver, root, cheat.tree), canary)
 
@@ -56,12 +56,12 @@ def judge_workspace_cheats(context: ProbeContext, names: Collection[str]) -> Ite
     yield from _unless_unsolved(known, names, findings(_WORKSPACE, names, attempt))
 
 
-def judge_repository_cheats(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+def judge_repository_cheats(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Judge changes that do not fix a repository whose tests use unittest."""
     driver, _ = context.sandboxes
     job = unittest_job(context.repository_image)
 
-    def attempt(name: str, cheat: RepositoryCheat) -> Finding:
+    def attempt(name: str, cheat: RepositoryCheat) -> ProbeFinding:
         root = context.scratch / f"repository-{secrets.token_hex(4)}"
         return _judged(name, job.judge(driver, root, cheat.changes), "")
 
@@ -73,21 +73,23 @@ def _canary() -> str:
     return f"canary{secrets.token_hex(16)}"
 
 
-def _judged(name: str, result: VerificationResult, canary: str) -> Finding:
+def _judged(name: str, result: VerificationResult, canary: str) -> ProbeFinding:
     """Judge the verdict on a cheat: it must not be a pass, nor contain a part of the tests."""
     if result.passed:
-        return Finding.of(name, "passed without a solution", "")
+        return ProbeFinding.of(name, "passed without a solution", "")
     if canary and canary in repr(result):
-        return Finding.of(name, "the verdict contains a secret of the tests", "")
-    return Finding.of(name, "", str(result.reason))
+        return ProbeFinding.of(name, "the verdict contains a secret of the tests", "")
+    return ProbeFinding.of(name, "", str(result.reason))
 
 
-def _unless_unsolved(known: VerificationResult, names: Collection[str], cheats: Iterator[Finding]) -> Iterator[Finding]:
+def _unless_unsolved(
+    known: VerificationResult, names: Collection[str], cheats: Iterator[ProbeFinding]
+) -> Iterator[ProbeFinding]:
     """Yield ``cheats`` or, if the known solution did not pass, "no result" for each name."""
     if known.passed:
         yield from cheats
     else:
-        yield from (Finding.of(name, f"no result: the known solution got {known.reason}", "") for name in names)
+        yield from (ProbeFinding.of(name, f"no result: the known solution got {known.reason}", "") for name in names)
 
 
 _CODE: Final = {cheat.name: cheat for cheat in code.CHEATS}

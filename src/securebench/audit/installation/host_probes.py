@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from securebench.audit.installation.probes import Finding, ProbeContext, ProbeKind, findings
+from securebench.audit.installation.probes import ProbeContext, ProbeFinding, ProbeKind, findings
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.candidates.store import CandidateStore
@@ -46,21 +46,21 @@ _PACKS: Final = {attack.name: attack for attack in packs.ATTACKS}
 _TEXTS: Final = {cheat.name: cheat for cheat in texts.CHEATS}
 
 
-def _timed(attempt: Callable[[], Finding]) -> Finding:
+def _timed(attempt: Callable[[], ProbeFinding]) -> ProbeFinding:
     """Return the finding of ``attempt``, or a problem if it needed more than :data:`MAX_SECONDS` of the processor."""
     start = time.thread_time()
     finding = attempt()
     seconds = time.thread_time() - start
-    return finding if seconds <= MAX_SECONDS else Finding.of(finding.item, f"it took {seconds:.0f} s", "")
+    return finding if seconds <= MAX_SECONDS else ProbeFinding.of(finding.item, f"it took {seconds:.0f} s", "")
 
 
-def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Set each trap in a workspace, and seal it as a candidate. Traps change the working directory: one at a time."""
     before = os.getcwd()  # noqa: PTH109 - a string is enough to return
     places = context.scratch / "trees"
     make_private_directory(places)
 
-    def attempt(name: str, trap: trees.Trap) -> Finding:
+    def attempt(name: str, trap: trees.Trap) -> ProbeFinding:
         root = places / name
         make_fresh_directory(root)
         try:
@@ -68,7 +68,7 @@ def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[Findin
             os.chdir(root.parent if trap.entry.startswith("H") else root)  # where a tool would be started
             problem, how = _sealed(context.scratch / f"store-{name}", root, trap.outcome)
             ran = [path for path in ("ran", "canary") if os.path.lexists(root / path)]
-            return Finding.of(name, "a program of the tree ran" if ran else problem, how)
+            return ProbeFinding.of(name, "a program of the tree ran" if ran else problem, how)
         finally:
             os.chdir(before)
             remove_tree(root)
@@ -88,11 +88,11 @@ def _sealed(store: Path, root: Path, expected: str) -> tuple[str, str]:
     return ("" if outcome == expected else f"it was {outcome}, not {expected}"), how
 
 
-def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Unpack each archive into a directory, and check that nothing else has changed."""
     replace_content(_directory(context, "honest"), [archives.HONEST])
 
-    def attempt(name: str, attack: archives.ArchiveAttack) -> Finding:
+    def attempt(name: str, attack: archives.ArchiveAttack) -> ProbeFinding:
         root = _directory(context, "archive")
         inside = root / "middle" / "inside"  # so deep that a link two levels up still leads below the root
         inside.mkdir(parents=True)
@@ -106,7 +106,7 @@ def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[F
         escaped = os.path.lexists(f"{tempfile.gettempdir()}/escaped")
         size = sum(path.lstat().st_blocks * 512 for path in inside.rglob("*"))
         problem = f"it wrote outside: {outside}" if outside or escaped else ""
-        return Finding.of(name, problem or ("it filled the disk" if size > _MAX_UNPACKED else ""), how)
+        return ProbeFinding.of(name, problem or ("it filled the disk" if size > _MAX_UNPACKED else ""), how)
 
     yield from findings(_ARCHIVES, names, lambda name, attack: _timed(partial(attempt, name, attack)), workers=1)
 
@@ -128,15 +128,15 @@ class _Files:
         return None if content is None else FileVersion(content)
 
 
-def apply_patches(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+def apply_patches(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Apply each patch, and judge the result by the default policy on paths."""
     del context
     if _refusal(patches.HONEST):
-        return [Finding.of(name, "no result: an honest patch was refused", "") for name in names]
+        return [ProbeFinding.of(name, "no result: an honest patch was refused", "") for name in names]
 
-    def attempt(name: str, attack: patches.PatchAttack) -> Finding:
+    def attempt(name: str, attack: patches.PatchAttack) -> ProbeFinding:
         refusal = _refusal(attack.patch)
-        return Finding.of(name, "" if refusal else "it was accepted", refusal)
+        return ProbeFinding.of(name, "" if refusal else "it was accepted", refusal)
 
     return findings(_PATCHES, names, lambda name, attack: _timed(partial(attempt, name, attack)))
 
@@ -150,15 +150,15 @@ def _refusal(patch: bytes) -> str:
     return f"{found[0].path}: {found[0].rule}" if found else ""
 
 
-def load_packs(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+def load_packs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Load and compile each pack."""
     if problem := _codes(packs.PackAttack("", "honest", ""), _directory(context, "pack")):
-        return [Finding.of(name, f"no result: a valid pack was refused ({problem})", "") for name in names]
+        return [ProbeFinding.of(name, f"no result: a valid pack was refused ({problem})", "") for name in names]
 
-    def attempt(name: str, attack: packs.PackAttack) -> Finding:
+    def attempt(name: str, attack: packs.PackAttack) -> ProbeFinding:
         codes = _codes(attack, _directory(context, "pack"))
         problem = "" if attack.code in codes else f"it was refused for {codes}" if codes else "it was accepted"
-        return Finding.of(name, problem, attack.code)
+        return ProbeFinding.of(name, problem, attack.code)
 
     return findings(_PACKS, names, lambda name, attack: _timed(partial(attempt, name, attack)))
 
@@ -173,17 +173,17 @@ def _codes(attack: packs.PackAttack, directory: Path) -> list[str]:
     return []
 
 
-def judge_texts(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+def judge_texts(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Judge text answers, and the right answer of the same question."""
     del context
 
-    def attempt(name: str, cheat: texts.TextCheat) -> Finding:
+    def attempt(name: str, cheat: texts.TextCheat) -> ProbeFinding:
         question = cheat.question
         verifier = _VERIFIERS[question.family]
         if not verdict(verifier, question.right, public=question.public, hidden=question.hidden).passed:
-            return Finding.of(name, "no result: the right answer does not pass", "")
+            return ProbeFinding.of(name, "no result: the right answer does not pass", "")
         result = verdict(verifier, cheat.answer, public=question.public, hidden=question.hidden)
-        return Finding.of(name, "it passed" if result.passed else "", str(result.reason))
+        return ProbeFinding.of(name, "it passed" if result.passed else "", str(result.reason))
 
     return findings(_TEXTS, names, lambda name, cheat: _timed(partial(attempt, name, cheat)))
 

@@ -46,7 +46,7 @@ class ProbeContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeFinding:
     """The result of the probe ``item`` of one kind."""
 
     item: str
@@ -54,7 +54,7 @@ class Finding:
     how: str
 
     @classmethod
-    def of(cls, item: str, problem: str, how: str) -> Finding:
+    def of(cls, item: str, problem: str, how: str) -> ProbeFinding:
         """Return "not contained" with ``problem``, or "contained" with ``how`` if there is no problem."""
         outcome = AuditOutcome.NOT_CONTAINED if problem else AuditOutcome.CONTAINED
         return cls(item, outcome, (problem or how)[:MAX_HOW])
@@ -72,26 +72,26 @@ class ProbeKind:
     name: str
     title: str
     items: Mapping[str, str]
-    run: Callable[[ProbeContext, Collection[str]], Iterable[Finding]]
+    run: Callable[[ProbeContext, Collection[str]], Iterable[ProbeFinding]]
     sandboxed: bool = False
     once: bool = False
 
 
 def findings(
-    items: Mapping[str, _T], names: Collection[str], attempt: Callable[[str, _T], Finding], *, workers: int = 0
-) -> Iterator[Finding]:
+    items: Mapping[str, _T], names: Collection[str], attempt: Callable[[str, _T], ProbeFinding], *, workers: int = 0
+) -> Iterator[ProbeFinding]:
     """Yield ``attempt``'s finding for each of ``items`` in ``names``, several at a time.
 
     If it raises, there is no result: unknown is never contained.
     """
 
-    def made(name: str) -> Finding:
+    def made(name: str) -> ProbeFinding:
         try:
             return attempt(name, items[name])
         except InfrastructureError as error:
-            return Finding.of(name, f"no result: {error.message}", "")
+            return ProbeFinding.of(name, f"no result: {error.message}", "")
         except Exception as error:  # noqa: BLE001 - the other probes must still run, and this one shows its error
-            return Finding.of(name, f"no result: {type(error).__name__}: {error}", "")
+            return ProbeFinding.of(name, f"no result: {type(error).__name__}: {error}", "")
 
     with ThreadPoolExecutor(workers or min(_WORKERS, os.cpu_count() or 1)) as pool:
         yield from pool.map(made, [name for name in items if name in names])

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Final
 
 from securebench.audit.installation.model import AuditOutcome
-from securebench.audit.installation.probes import Finding, ProbeContext, ProbeKind, findings
+from securebench.audit.installation.probes import ProbeContext, ProbeFinding, ProbeKind, findings
 from securebench.audit.run.verify import Evidence, verify_run
 from securebench.errors import ConfigError
 from securebench.report.export.junit import write_junit
@@ -65,18 +65,18 @@ def finished_run(root: Path, answers: tuple[str, ...], tags: tuple[str, ...] = (
     return root / "results"
 
 
-def edit_runs(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+def edit_runs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Make each edit in a copy of a finished run, and read the copy."""
     run = finished_run(context.scratch / "run", ("Answer: yes\n", "Answer: no\n"))
     if problem := _problem(run):
-        return [Finding.of(name, f"no result: an unchanged run was refused ({problem})", "") for name in names]
+        return [ProbeFinding.of(name, f"no result: an unchanged run was refused ({problem})", "") for name in names]
 
-    def attempt(name: str, edit: RecordEdit) -> Finding:
+    def attempt(name: str, edit: RecordEdit) -> ProbeFinding:
         copy = context.scratch / f"edited-{name.replace(' ', '-')}"
         shutil.copytree(run, copy)
         edit.edit(copy)
         problem = _problem(copy)
-        return Finding.of(name, "" if problem else "the edit was not noticed", problem)
+        return ProbeFinding.of(name, "" if problem else "the edit was not noticed", problem)
 
     return findings(_EDITS, names, attempt)
 
@@ -87,17 +87,19 @@ def _problem(run: Path) -> str:
     return next((f"{check.name}: {check.summary}" for check in report.checks if check.found), "")
 
 
-def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Show a run with hostile texts in each form that this installation can write."""
     run = finished_run(context.scratch / "hostile", (TEXT,), (f"=1+{MARK}",))
 
-    def attempt(name: str, check: Callable[[Path, Path], str]) -> Finding:
+    def attempt(name: str, check: Callable[[Path, Path], str]) -> ProbeFinding:
         if name in _EXTRA:
             try:
                 require("report")
             except ConfigError as error:
-                return Finding(name, AuditOutcome.NOT_APPLICABLE, error.message)
-        return Finding.of(name, check(run, context.scratch / f"shown-{name.replace(' ', '-')}"), "it was shown as text")
+                return ProbeFinding(name, AuditOutcome.NOT_APPLICABLE, error.message)
+        return ProbeFinding.of(
+            name, check(run, context.scratch / f"shown-{name.replace(' ', '-')}"), "it was shown as text"
+        )
 
     return findings(_OUTPUTS, names, attempt)
 

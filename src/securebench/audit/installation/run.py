@@ -23,7 +23,7 @@ from securebench.audit.installation.model import (
     ProbeResult,
     judge_entry,
 )
-from securebench.audit.installation.probes import Finding, ProbeContext
+from securebench.audit.installation.probes import ProbeContext, ProbeFinding
 from securebench.audit.installation.record_probes import RECORD_KINDS
 from securebench.audit.installation.sandbox_probes import SANDBOX_KINDS
 from securebench.errors import ConfigError, EngineError, ImageError, SecureBenchError
@@ -180,7 +180,7 @@ def _run_kind(
     if not names:
         return []
     request.report(f"{context.place}: {kind.title}")
-    found: dict[str, Finding] = {}
+    found: dict[str, ProbeFinding] = {}
     problem = "the probe gave no answer"
     try:
         for finding in kind.run(context, names):
@@ -190,7 +190,7 @@ def _run_kind(
     except Exception as error:  # noqa: BLE001 - the other probes must still run, and this one shows its error
         problem = f"{type(error).__name__}: {error}"
     for name in names:
-        found.setdefault(name, Finding.of(name, f"no result: {problem}", ""))
+        found.setdefault(name, ProbeFinding.of(name, f"no result: {problem}", ""))
     return [
         ProbeResult(kind.name, item, kind.items.get(item, ""), context.place, finding.outcome, finding.how)
         for item, finding in found.items()

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from securebench.audit.installation.model import AuditOutcome
-from securebench.audit.installation.probes import Finding, ProbeContext, ProbeKind, findings
+from securebench.audit.installation.probes import ProbeContext, ProbeFinding, ProbeKind, findings
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.plurals import counted
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
@@ -41,7 +41,7 @@ _REQUESTS: Final = 5
 _SECONDS: Final = 120.0
 
 
-def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Make the breakout attempts as each user, and check the host afterwards."""
     driver, image = context.sandboxes
     # That the host is unharmed means something only after all attempts.
@@ -55,7 +55,7 @@ def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[Find
     yield from (_breakout_finding(name, by_user, info) for name, by_user in by_name.items())
 
 
-def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: DriverInfo) -> Finding:
+def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: DriverInfo) -> ProbeFinding:
     """Join the results for each user. A part of gVisor's kernel that can be reached is not the host's."""
     bad = []
     stopped = []
@@ -66,10 +66,10 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
             stopped.append(f"reached in gVisor's own kernel: {result.how}")
         else:
             bad.append(f"{result.outcome} as {who}: {result.how}")
-    return Finding.of(name, "; ".join(bad), " / ".join(dict.fromkeys(stopped)))
+    return ProbeFinding.of(name, "; ".join(bad), " / ".join(dict.fromkeys(stopped)))
 
 
-def conform(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
+def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Run the conformance checks. A restriction that the driver declares as not enforced is not contained."""
     driver, image = context.sandboxes
     info = driver.info()
@@ -77,27 +77,27 @@ def conform(context: ProbeContext, names: Collection[str]) -> Iterator[Finding]:
         name = outcome.check.name
         expected = expected_failure(outcome.check, info)
         if outcome.skipped:
-            yield Finding(name, AuditOutcome.NOT_APPLICABLE, outcome.skipped)
+            yield ProbeFinding(name, AuditOutcome.NOT_APPLICABLE, outcome.skipped)
         elif outcome.problem and info.runtime == RUNSC and expected and not _is_weaker(outcome.check.needs, info):
-            yield Finding(name, AuditOutcome.NOT_APPLICABLE, expected)
+            yield ProbeFinding(name, AuditOutcome.NOT_APPLICABLE, expected)
         else:
-            yield Finding.of(name, outcome.problem and (expected or outcome.problem), "the check passed")
+            yield ProbeFinding.of(name, outcome.problem and (expected or outcome.problem), "the check passed")
 
 
 def _is_weaker(needs: Iterable[str], info: DriverInfo) -> bool:
     return bool(set(needs) & set(info.weaker))
 
 
-def attack_egress(context: ProbeContext, names: Collection[str]) -> Iterable[Finding]:
+def attack_egress(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Make each kind of attack on the gateway in a sandbox with a proxy and a relay."""
     driver, _ = context.sandboxes
     if DriverFeature.FORWARDED_PORTS in driver.info().lacks:
         why = "sandboxes of this driver have no forwarded ports, so no task with egress can run"
-        return [Finding(name, AuditOutcome.NOT_APPLICABLE, why) for name in names]
+        return [ProbeFinding(name, AuditOutcome.NOT_APPLICABLE, why) for name in names]
     return findings(_EGRESS, names, lambda kind, _entry: _attacked(context, kind), workers=1)
 
 
-def _attacked(context: ProbeContext, kind: str) -> Finding:
+def _attacked(context: ProbeContext, kind: str) -> ProbeFinding:
     """Make the attempts of one kind, and judge what they report and what the provider received."""
     workspace = context.scratch / f"egress-{kind}"
     workspace.mkdir()
@@ -137,7 +137,7 @@ def _attacked(context: ProbeContext, kind: str) -> Finding:
         problems.append(f"{len(received)} requests reached the provider, not {_REQUESTS}")
     if not lines:
         problems.append("no result: no attempt was made")
-    return Finding.of(kind, "; ".join(problems), f"{counted(len(lines), 'attempt')} denied")
+    return ProbeFinding.of(kind, "; ".join(problems), f"{counted(len(lines), 'attempt')} denied")
 
 
 def _is_expected(line: Mapping[str, str]) -> bool:

@@ -22,7 +22,7 @@ _OUTPUT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ChannelFrame:
     """A frame: its type byte and its payload, which is not parsed."""
 
     kind: bytes
@@ -45,9 +45,9 @@ class Frame:
         return fields
 
 
-def frame(kind: bytes, **fields: Any) -> Frame:
+def frame(kind: bytes, **fields: Any) -> ChannelFrame:
     """Return a frame with these fields."""
-    return Frame(kind, json.dumps(fields).encode("ascii"))
+    return ChannelFrame(kind, json.dumps(fields).encode("ascii"))
 
 
 class End(StrEnum):
@@ -107,7 +107,7 @@ class FrameChannel:
         self._keep = 0
         self.output = self.output.partition(OUTPUT_END)[0]
 
-    def receive(self, deadline: float, allowed: frozenset[bytes]) -> Frame:
+    def receive(self, deadline: float, allowed: frozenset[bytes]) -> ChannelFrame:
         """Return the next frame. Raises :class:`ChannelEndedError`, and the driver's :class:`InfrastructureError`.
 
         ``deadline`` is a time of ``time.monotonic``; ``allowed`` are the types that this frame may have.
@@ -133,7 +133,7 @@ class FrameChannel:
         else:
             self.output += data[: max(self._keep - len(self.output), 0)]
 
-    def _next_frame(self, allowed: frozenset[bytes]) -> Frame | None:
+    def _next_frame(self, allowed: frozenset[bytes]) -> ChannelFrame | None:
         """Remove a complete frame from the buffer. Rejects an invalid header before waiting for the payload."""
         if len(self._buffer) < HEADER_BYTES:
             return None
@@ -145,7 +145,7 @@ class FrameChannel:
             return None
         payload = bytes(self._buffer[HEADER_BYTES:end])
         del self._buffer[:end]
-        return Frame(kind, payload)
+        return ChannelFrame(kind, payload)
 
 
 def _ending(state: ExitState) -> ChannelEndedError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason
 from securebench.verifiers.base import CandidateFailedError
-from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame
+from securebench.verifiers.code_completion.channel import ChannelEndedError, ChannelFrame, End
 from securebench.verifiers.code_completion.guest import notes
 from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPLY, REQUEST, VERDICT
 
@@ -154,7 +154,7 @@ class FrameRelay:
             receiver.send(message.encode())
             sender, receiver = receiver, sender
 
-    def _receive_from(self, sender: FrameChannel) -> Frame:
+    def _receive_from(self, sender: FrameChannel) -> ChannelFrame:
         started = time.monotonic()
         try:
             if sender is self._tests:
@@ -180,7 +180,7 @@ def load(candidate: FrameChannel, deadline: float) -> None:
         candidate.stop_keeping()
 
 
-def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> Frame:
+def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> ChannelFrame:
     """Return the next frame of the candidate's side. Anything else is a failure of the candidate."""
     phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
@@ -195,7 +195,7 @@ def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: fr
     return message
 
 
-def receive_from_tests(tests: FrameChannel, deadline: float) -> Frame:
+def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
     """Return the next frame of the tests' side."""
     try:
         return tests.receive(deadline, WHEN_JUDGING)
@@ -205,7 +205,7 @@ def receive_from_tests(tests: FrameChannel, deadline: float) -> Frame:
         raise JudgingEndedError(FailureReason.NO_VERDICT, text, "tests", in_time=in_time) from ended
 
 
-def read_verdict(message: Frame) -> Verdict:
+def read_verdict(message: ChannelFrame) -> Verdict:
     """Return the verdict in a frame. Raises :class:`JudgingEndedError` if it is not valid."""
     try:
         fields = message.fields()
@@ -221,7 +221,7 @@ def read_verdict(message: Frame) -> Verdict:
     return verdict
 
 
-def _candidate_failed(message: Frame, phase: str) -> JudgingEndedError:
+def _candidate_failed(message: ChannelFrame, phase: str) -> JudgingEndedError:
     """Return the failure that the candidate's side reports: one of a fixed set, whatever it claims."""
     try:
         fields = message.fields()

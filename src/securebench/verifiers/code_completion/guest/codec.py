@@ -12,7 +12,7 @@ from itertools import chain
 from securebench.verifiers.code_completion.guest.plain import (
     IMMUTABLE,
     MalformedError,
-    TooLargeError,
+    ValueTooLargeError,
     class_tag,
     empty_container,
     fill,
@@ -92,7 +92,7 @@ class Exchange:
     def pack(self, value: Any) -> dict[str, Any]:
         """Return the message of ``value`` and of every change.
 
-        Raises :class:`UncrossableError` or :class:`TooLargeError`.
+        Raises :class:`UncrossableError` or :class:`ValueTooLargeError`.
         """
         self._heap = []
         packed = self.value(value)
@@ -132,7 +132,7 @@ class Exchange:
     def _open(self, value: Any, depth: int) -> tuple[int, str, Iterator[Any], list[Any]]:
         """Assign a number to a container, and return what is needed to walk through its parts."""
         if depth > MAX_DEPTH:
-            raise TooLargeError("the value is nested too deeply")
+            raise ValueTooLargeError("the value is nested too deeply")
         number = self._register(len(self._objects), value)
         kind = kind_of(value)
         if kind is not None:
@@ -144,7 +144,7 @@ class Exchange:
         """Return the encoding of a value that is not a container, else ``_CONTAINER``."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise TooLargeError("the value has too many parts")
+            raise ValueTooLargeError("the value has too many parts")
         exact = type(value)
         if value is None or exact is bool:
             return value
@@ -181,7 +181,7 @@ class Exchange:
     def _text(self, value: Any) -> Any:
         self._characters += len(value)
         if self._characters > MAX_CHARACTERS:
-            raise TooLargeError("the value holds too much text")
+            raise ValueTooLargeError("the value holds too much text")
         return value
 
     def _stdlib(self, value: Any) -> list[Any] | None:
@@ -194,7 +194,7 @@ class Exchange:
             return None
         self._depth += 1
         if self._depth > _MAX_TAG_DEPTH:
-            raise TooLargeError("the value is nested too deeply")
+            raise ValueTooLargeError("the value is nested too deeply")
         packed = [self.value(part) for part in found[2]]
         self._depth -= 1
         return ["stdlib", found[0], found[1], packed]

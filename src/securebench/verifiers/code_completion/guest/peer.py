@@ -12,8 +12,8 @@ from securebench.verifiers.code_completion.guest.codec import Exchange
 from securebench.verifiers.code_completion.guest.errors import give_attributes, make_error, parts_of_error, to_raise
 from securebench.verifiers.code_completion.guest.plain import (
     MalformedError,
-    TooLargeError,
     UncrossableError,
+    ValueTooLargeError,
     class_tag,
 )
 from securebench.verifiers.code_completion.guest.wire import REPLY, REQUEST, FrameTooLargeError
@@ -81,7 +81,7 @@ class Peer:
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
         """Ask the other side and return its value, or raise its error.
 
-        Raises :class:`UncrossableError` and :class:`TooLargeError` before it asks.
+        Raises :class:`UncrossableError` and :class:`ValueTooLargeError` before it asks.
         """
         with self._lock:
             exchange = Exchange(self)
@@ -137,7 +137,7 @@ class Peer:
     def _pack_reply(self, exchange: Exchange, result: Any, *, failed: bool) -> dict[str, Any]:
         try:
             return {**exchange.pack(result), "error": failed}
-        except TooLargeError:
+        except ValueTooLargeError:
             self.abandon("too_large")
         except UncrossableError as error:
             self.sent(arrives=False)
@@ -177,12 +177,12 @@ class Peer:
     # Objects of this side.
 
     def number_of(self, value: Any) -> int:
-        """Return the number of an object of this side, the same one each time. Raises :class:`TooLargeError`."""
+        """Return the number of an object of this side, the same one each time. Raises :class:`ValueTooLargeError`."""
         number = self._export_numbers.get(id(value))
         if number is None:
             number = len(self._exports)
             if number >= MAX_EXPORTS:
-                raise TooLargeError("too many objects are held by the other side")
+                raise ValueTooLargeError("too many objects are held by the other side")
             self._exports.append(value)
             self._export_numbers[id(value)] = number
         return number

@@ -33,7 +33,7 @@ class UncrossableError(TypeError):
     """A value is not plain data, and no reference to it can be given."""
 
 
-class TooLargeError(ValueError):
+class ValueTooLargeError(ValueError):
     """A value is deeper, longer or larger than a message may be."""
 
 

@@ -10,7 +10,7 @@ from securebench.verifiers.code_completion.guest.errors import text_of
 from securebench.verifiers.code_completion.guest.names import catches_failures
 from securebench.verifiers.code_completion.guest.notes import BROAD_EXCEPTION, CHANGED_ARGUMENT, Notes
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
-from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
+from securebench.verifiers.code_completion.guest.plain import MalformedError, UncrossableError, ValueTooLargeError
 from securebench.verifiers.code_completion.guest.remote import OpaqueRemote
 from securebench.verifiers.code_completion.guest.run import Run, send_verdict
 from securebench.verifiers.code_completion.guest.wire import Wire
@@ -63,7 +63,7 @@ class JudgingPeer(Peer):
         try:
             result = super().request(operation, target, value)
         except Exception as error:
-            if type(error) not in (UncrossableError, TooLargeError):  # for those it was never asked
+            if type(error) not in (UncrossableError, ValueTooLargeError):  # for those it was never asked
                 self.answered += acts
                 self.refresh()
             raise
