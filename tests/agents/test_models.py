@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "benchmarks").rglob("*.yaml") if "\n    model: " in path.read_text())
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
-SCRIPTED = "scripted-model"
-"""The name in the guide to the scripted provider, which has no real model."""
+NOT_REAL = {"scripted-model", "my-model"}
+"""The names in the guides to the scripted provider and to an agent and a server of one's own."""
 
 NOT_FOR_TASKS = re.compile(r"codex-auto-review|gpt-daybreak-.*")
 """Models in Codex's list that are not meant for work like ours."""
@@ -43,8 +43,8 @@ def test_pages_name_models_that_a_program_knows() -> None:
     named = {
         model for page in PAGES for model in re.findall(r"""\bmodel: *["']?([\w.\[\]-]*\w)""", page.read_text("utf-8"))
     }
-    assert named >= {"gpt-5.5", SCRIPTED}
-    unknown = {model for model in named - {SCRIPTED} if not any(_knows(program, model) for program in PROGRAMS)}
+    assert named >= {"gpt-5.5", *NOT_REAL}
+    unknown = {model for model in named - NOT_REAL if not any(_knows(program, model) for program in PROGRAMS)}
     assert not unknown
     assert {"codex.yaml", "claude_code.yaml"} <= {path.name for path in EXAMPLES}
 

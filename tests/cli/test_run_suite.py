@@ -92,7 +92,7 @@ def test_a_dry_run_refuses_a_directory_in_use(tmp_path: Path) -> None:
     file = suite_file(tmp_path, "out")
     write_run(tmp_path / "run", 1)
     (tmp_path / "out").mkdir()
-    write_suite(tmp_path / "out", RecordedSuite("both", {}))
+    write_suite(tmp_path / "out", RecordedSuite("both", {"text-smoke/silent": {}}))
     tester = BENCHMARKS / "text-smoke" / "tester.yaml"
     for arguments in ([str(file)], [str(tester), "--output-dir", str(tmp_path / "run")]):
         with pytest.raises(ConfigError, match="already contains") as caught:

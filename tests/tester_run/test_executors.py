@@ -171,7 +171,7 @@ def test_an_assignment_of_other_settings_is_refused(tmp_path: Path) -> None:
     class Mixing(LocalExecutor):
         def run(self, assignments: Iterable[bytes], worker: Worker, **flags: Any) -> Generator[bytes]:
             for assignment in assignments:
-                with pytest.raises(ValueError, match="other settings") as error:
+                with pytest.raises(ValueError, match="different settings") as error:
                     worker(assignment.replace(b'"run": "', b'"run": "f'))
                 refused.append(str(error.value))
                 yield worker(assignment)
