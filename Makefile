@@ -27,8 +27,7 @@ bench-peers: env-dev image ## Measure other harnesses on one trivial task
 lint: env-dev ## Check style, format, types and layers
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo & layers=$$!; $(BIN)/mypy && wait $$layers
 
 format: env-dev ## Fix style and format where a tool can
 	@$(BIN)/ruff check --fix

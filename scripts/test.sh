@@ -9,6 +9,13 @@ cd "$(dirname "$0")/.."
 # Without compiled files, each of the hundreds of processes that tests start compiles the sources again.
 unset PYTHONDONTWRITEBYTECODE
 
+# In a fresh clone, every worker would compile all test files at the same time. One process does it during the set-up.
+compiling=
+if [ ! -d tests/__pycache__ ]; then
+  .venv/bin/python -m pytest -n 0 --collect-only -qq >/dev/null 2>&1 &
+  compiling=$!
+fi
+
 no_engine=$(.venv/bin/python -m scripts.sandboxes test)
 if [ -n "$no_engine" ]; then
   say "tests that need a Docker Engine are skipped: $no_engine"
@@ -37,6 +44,8 @@ if ! command -v strace >/dev/null; then
     export SECUREBENCH_NO_STRACE="strace cannot be installed here"
   fi
 fi
+# The tests show what is wrong with a file that cannot be imported.
+[ -z "$compiling" ] || wait "$compiling" || true
 workers=$(($(nproc) + 2))
 status=0
 .venv/bin/python -m pytest -n $workers --dist loadfile --no-loadscope-reorder --durations 20 "$@" || status=$?

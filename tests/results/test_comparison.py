@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from scipy import stats
 
 from securebench.errors import ConfigError
 from securebench.results.commitment import KEY_FILE
@@ -42,7 +41,7 @@ def _compare(path: Path, a: Sequence[str], b: Sequence[str]) -> Comparison:
     return compare(_run(path / "a", a), _run(path / "b", b))
 
 
-def test_one_trial_uses_mcnemar(tmp_path: Path) -> None:
+def test_one_trial_uses_mcnemar(tmp_path: Path, stats: Any) -> None:
     """Pairs are counted task by task; the p-value is that of scipy's exact test on the discordant pairs."""
     found = _compare(tmp_path, ["1111100000"], ["1100011111"])
     assert (len(found.only_a), len(found.only_b), found.tasks) == (3, 5, 10)

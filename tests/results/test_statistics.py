@@ -6,12 +6,12 @@ import itertools
 import math
 import random
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from securebench.results.statistics import (
     TaskResult,
@@ -30,7 +30,7 @@ _RESULTS = st.integers(1, 6).flatmap(lambda n: st.builds(TaskResult, st.integers
 @pytest.mark.parametrize(
     ("passed", "scored"), [(0, 1), (1, 1), (8, 10), (0, 164), (163, 164), (164, 164), (3_500, 9_999)]
 )
-def test_wilson_equals_scipy(passed: int, scored: int) -> None:
+def test_wilson_equals_scipy(passed: int, scored: int, stats: Any) -> None:
     """Wilson's interval has the ends that scipy computes."""
     found = wilson(passed / scored, scored)
     expected = stats.binomtest(passed, scored).proportion_ci(0.95, method="wilson")
@@ -38,7 +38,7 @@ def test_wilson_equals_scipy(passed: int, scored: int) -> None:
 
 
 @pytest.mark.parametrize(("passed", "failed"), [(0, 7), (7, 0), (12, 5), (1, 0)])
-def test_one_trial_per_task_gives_wilson(passed: int, failed: int) -> None:
+def test_one_trial_per_task_gives_wilson(passed: int, failed: int, stats: Any) -> None:
     """With one trial per task, the interval of pass@1 is Wilson's."""
     estimate = pass_at_1([TaskResult(1, 1)] * passed + [TaskResult(0, 1)] * failed)
     expected = stats.binomtest(passed, passed + failed).proportion_ci(0.95, method="wilson")
@@ -128,7 +128,7 @@ def test_k_must_be_positive() -> None:
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (8, 0), (3, 3), (1, 9), (12, 30), (700, 650)])
-def test_mcnemar_equals_scipys_binomial_test(only_a: int, only_b: int) -> None:
+def test_mcnemar_equals_scipys_binomial_test(only_a: int, only_b: int, stats: Any) -> None:
     """The p-value is that of scipy's exact binomial test."""
     expected = stats.binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
     assert mcnemar_exact(only_a, only_b) == pytest.approx(expected, abs=1e-12)
@@ -149,7 +149,7 @@ def test_the_paired_interval_covers_the_true_difference(a: str, b: str) -> None:
     assert 0.94 <= covered <= 0.999
 
 
-def test_the_bootstrap_agrees_with_scipys() -> None:
+def test_the_bootstrap_agrees_with_scipys(stats: Any) -> None:
     """The ends are those of scipy's percentile bootstrap, up to simulation noise."""
     differences = [1.0] * 30 + [0.0] * 50 + [-1 / 3] * 20 + [1 / 3] * 25
     interval, p_value = paired_bootstrap(differences)
@@ -168,7 +168,7 @@ def test_the_bootstrap_sees_no_difference_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("differences", [[1.0, 0.5], [0.5] * 4 + [0.0] * 5, [-1.0] * 8])
-def test_a_few_tasks_are_not_significant(differences: list[float]) -> None:
+def test_a_few_tasks_are_not_significant(differences: list[float], stats: Any) -> None:
     """If all tasks differ in the same direction, the p-value is that of scipy's exact permutation test."""
     zeros = [0.0] * len(differences)
     signs = stats.permutation_test(

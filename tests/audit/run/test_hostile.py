@@ -67,16 +67,16 @@ def test_sparse_files_cost_no_time(run: Path, name: str, size: int) -> None:
         assert verify(run).exit_code != 0
 
 
-DAMAGED: dict[str, bytes] = {
-    "deep lists": b"[" * 10_000_000,
-    "deep objects": b'{"a":' * 4_000_000,
-    "empty lines": b"\n" * 20_000_000,
-    "many lines that are no records": b"{}\n" * 5_000_000,
-    "one long string": b'"' + b"a" * 40_000_000 + b'"\n',
-    "many escapes": b'"' + b'\\"' * 20_000_000 + b'"\n',
-    "a number of many digits": b'{"record_version": ' + b"9" * 1_000_000 + b"}\n",
-    "no text": bytes(range(256)) * 10_000,
-    "NaN": b'{"record_version": NaN}\n',
+DAMAGED: dict[str, Callable[[], bytes]] = {
+    "deep lists": lambda: b"[" * 10_000_000,
+    "deep objects": lambda: b'{"a":' * 4_000_000,
+    "empty lines": lambda: b"\n" * 20_000_000,
+    "many lines that are no records": lambda: b"{}\n" * 5_000_000,
+    "one long string": lambda: b'"' + b"a" * 40_000_000 + b'"\n',
+    "many escapes": lambda: b'"' + b'\\"' * 20_000_000 + b'"\n',
+    "a number of many digits": lambda: b'{"record_version": ' + b"9" * 1_000_000 + b"}\n",
+    "no text": lambda: bytes(range(256)) * 10_000,
+    "NaN": lambda: b'{"record_version": NaN}\n',
 }
 
 
@@ -84,7 +84,7 @@ DAMAGED: dict[str, bytes] = {
 @pytest.mark.parametrize("file", ["run.json", "candidates.jsonl"])
 def test_damaged_files_cost_little_time(run: Path, file: str, name: str) -> None:
     """Reading stops early, and problems are counted, not collected."""
-    (run / file).write_bytes(DAMAGED[name])
+    (run / file).write_bytes(DAMAGED[name]())
     with processor_seconds(20):
         report = verify(run)
     assert report.exit_code == 10

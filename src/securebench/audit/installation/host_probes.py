@@ -97,7 +97,7 @@ def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[P
         inside = root / "middle" / "inside"  # so deep that a link two levels up still leads below the root
         inside.mkdir(parents=True)
         try:
-            replace_content(inside, [attack.data])
+            replace_content(inside, [attack.data()])
             how = "unpacked inside its directory"
         except (ImageError, OSError) as error:
             how = f"refused: {error}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 TOP: Final = "workspace"
 """The directory that all members of an honest archive are below."""
@@ -16,14 +16,14 @@ TOP: Final = "workspace"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveAttack:
-    """A tar archive of a directory: the entry of the catalogue, a name, and its members.
+    """A tar archive of a directory: the entry of the catalogue, a name, and a function that makes the archive.
 
     It must be refused, or unpacked without an effect outside of its directory.
     """
 
     entry: str
     name: str
-    data: bytes
+    data: Callable[[], bytes]
 
 
 def member(name: str, data: bytes = b"x", *, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -61,29 +61,33 @@ HONEST: Final = archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/a")])
 """An archive that is unpacked."""
 
 ATTACKS: Final = (
-    ArchiveAttack("H13", "a parent", archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/../../escaped")])),
-    ArchiveAttack("H13", "an absolute path", archived([_file("/tmp/escaped")])),
-    ArchiveAttack("H13", "an empty component", archived([_file(f"{TOP}//../escaped")])),
+    ArchiveAttack("H13", "a parent", lambda: archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/../../escaped")])),
+    ArchiveAttack("H13", "an absolute path", lambda: archived([_file("/tmp/escaped")])),
+    ArchiveAttack("H13", "an empty component", lambda: archived([_file(f"{TOP}//../escaped")])),
     ArchiveAttack(
         "H13",
         "a file through a link",
-        archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "../.."), _file(f"{TOP}/link/escaped")]),
+        lambda: archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "../.."), _file(f"{TOP}/link/escaped")]),
     ),
     ArchiveAttack(
         "H13",
         "a file through a link to the root",
-        archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "/tmp"), _file(f"{TOP}/link/escaped")]),
+        lambda: archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "/tmp"), _file(f"{TOP}/link/escaped")]),
     ),
     ArchiveAttack(
         "H13",
         "a file over a link",
-        archived([_special(f"{TOP}/escaped", tarfile.SYMTYPE, "../escaped"), _file(f"{TOP}/escaped")]),
+        lambda: archived([_special(f"{TOP}/escaped", tarfile.SYMTYPE, "../escaped"), _file(f"{TOP}/escaped")]),
     ),
-    ArchiveAttack("H13", "a hard link to the host", archived([_special(f"{TOP}/l", tarfile.LNKTYPE, "/etc/passwd")])),
-    ArchiveAttack("H13", "a hard link to a parent", archived([_special(f"{TOP}/l", tarfile.LNKTYPE, f"{TOP}/../x")])),
-    ArchiveAttack("H13", "a device", archived([_special(f"{TOP}/device", tarfile.CHRTYPE)])),
-    ArchiveAttack("H14", "an announced terabyte", _sparse_header(1 << 40)),
-    ArchiveAttack("H14", "many files", archived(_file(f"{TOP}/{number}", b"") for number in range(60_000))),
-    ArchiveAttack("H14", "a deep tree", archived([_file(f"{TOP}/{'d/' * 400}x")])),
-    ArchiveAttack("H14", "cut short", HONEST[:700]),
+    ArchiveAttack(
+        "H13", "a hard link to the host", lambda: archived([_special(f"{TOP}/l", tarfile.LNKTYPE, "/etc/passwd")])
+    ),
+    ArchiveAttack(
+        "H13", "a hard link to a parent", lambda: archived([_special(f"{TOP}/l", tarfile.LNKTYPE, f"{TOP}/../x")])
+    ),
+    ArchiveAttack("H13", "a device", lambda: archived([_special(f"{TOP}/device", tarfile.CHRTYPE)])),
+    ArchiveAttack("H14", "an announced terabyte", lambda: _sparse_header(1 << 40)),
+    ArchiveAttack("H14", "many files", lambda: archived(_file(f"{TOP}/{number}", b"") for number in range(60_000))),
+    ArchiveAttack("H14", "a deep tree", lambda: archived([_file(f"{TOP}/{'d/' * 400}x")])),
+    ArchiveAttack("H14", "cut short", lambda: HONEST[:700]),
 )
