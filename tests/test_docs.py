@@ -62,7 +62,6 @@ NOT_CODES = {
     "pytest-json-report",
     "same-origin",
     "securebench-gateway",
-    "securebench-plots",
     "securebench-gateway-gone",
     "securebench-judge",
     "securebench-remove",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import StorageError
 from securebench.report.pages import render
-from securebench.report.plots import start_renderer
+from securebench.report.plots import RENDERER
 from securebench.report.run_view import comparison, view_of
 from securebench.results.comparison import names_of
 from securebench.results.suite import read_all
@@ -42,7 +43,8 @@ def write_report(directories: Sequence[Path], output: Path) -> None:
 
     Raises :class:`ConfigError` for a run that is missing or damaged, and :class:`StorageError`.
     """
-    start_renderer()
+    RENDERER.start()
+    gc.set_threshold(100_000)  # the rows of a run are many objects without cycles
     views = report_views(directories)
     partial = output.with_name(f".{output.name}.partial")
     try:

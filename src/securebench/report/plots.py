@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import atexit
 import math
-import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
-import vl_convert
 from markupsafe import Markup
 
 from securebench.printable import printable_line
+from securebench.report.renderer import Renderer
 from securebench.results.record import VerificationStatus
 
 if TYPE_CHECKING:
@@ -38,6 +37,10 @@ _ORDER: Final = (
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _ELEMENTS: Final = frozenset({f"{_SVG}{name}" for name in ("svg", "g", "path", "line", "rect", "text", "tspan")})
 _UNSAFE_ATTRIBUTES: Final = frozenset({"href", "style", "id", "class"})
+
+RENDERER: Final = Renderer()
+"""Draws the plots of all reports of this process."""
+atexit.register(RENDERER.close)
 
 _CONFIG: Final[Mapping[str, Any]] = {
     "font": "system-ui, sans-serif",
@@ -242,17 +245,13 @@ def _label(name: str) -> str:
     return shown if len(name) <= _LABEL else f"{shown[: _LABEL - 1]}…"
 
 
-def start_renderer() -> None:
-    """Start the renderer of plots in the background. It takes half a second, in which the caller can read records."""
-    threading.Thread(target=_drawn, args=({"mark": "bar"}, [{}]), name="securebench-plots").start()
-
-
 def _drawn(spec: Mapping[str, Any], values: list[dict[str, Any]]) -> Markup | None:
-    """Return ``spec`` with ``values`` as SVG, or ``None`` without values. No address may be loaded."""
+    """Return ``spec`` with ``values`` as SVG, or ``None`` without values and if it cannot be drawn."""
     if not values:
         return None
     complete = {"width": _WIDTH, "background": None, "config": _CONFIG, "data": {"values": values}, **spec}
-    return checked_svg(vl_convert.vegalite_to_svg(json.dumps(complete), allowed_base_urls=[]))
+    svg = RENDERER.draw(complete)
+    return None if svg is None else checked_svg(svg)
 
 
 def checked_svg(text: str) -> Markup:
