@@ -14,7 +14,7 @@ from audit.run.made_runs import copy_of, edit_lines, make_run
 from securebench.cli import cli
 from securebench.errors import ConfigError
 from securebench.fs.zstd import zstd
-from securebench.results.attestation import sign_run
+from securebench.results.attestation import RunAttestation
 from securebench.results.bundle import write_bundle
 from securebench.results.commitment import KEY_FILE
 from securebench.results.read import read_run
@@ -80,7 +80,7 @@ def test_everything_that_is_given_is_checked(run: Path, original: Path, tmp_path
     """Pack, commitment key and signature."""
     create_key(tmp_path / "key")
     key = load_signer(tmp_path / "key", bytes)
-    sign_run(read_run(run), KeySigner(key))
+    RunAttestation(read_run(run)).sign(KeySigner(key))
     (run / KEY_FILE).rename(tmp_path / "commitment")
     done = verify_run(run, "--pack", original.parent / "pack", "--key", tmp_path / "key.pub")
     assert done.exit_code == 0, done.output
@@ -121,7 +121,7 @@ def test_a_suite_is_checked_run_by_run(run: Path, original: Path, tmp_path: Path
     assert done.exit_code == 11
     paths = ["pack/one", "pack/two", "pack/three"]
     assert [line for line in done.stdout.splitlines() if line.startswith("pack/")] == paths
-    assert "suite.json is not signed" in done.stdout
+    assert "not checked\tsuite signature\tthe suite is not signed" in done.stdout
     report = json.loads(verify_run(suite, "--json").stdout)
     assert [(one["path"], one["exit_code"]) for one in report["runs"]] == list(zip(paths, (0, 11, 17), strict=True))
     assert report["exit_code"] == 11

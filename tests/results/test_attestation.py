@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import ConfigError
-from securebench.results.attestation import check_signature, remove_signatures, require_signer, sign_run, statement_of
+from securebench.results.attestation import RunAttestation
 from securebench.results.read import read_run
 from securebench.results.record import VerificationStatus
 from securebench.results.run_header import HEADER
 from securebench.signing.dsse import Envelope
 from securebench.signing.keys import PrivateKey
-from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE, KeySigner
+from securebench.signing.signers import KeySigner
 from securebench.signing.statement import PAYLOAD_TYPE, Statement
 from synthetic_run import close_run, forge, header, record, reopen, write_run
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 STATUS = VerificationStatus
 KEY = PrivateKey.new()
 SIGNER = KeySigner(KEY)
+ENVELOPE_FILE, BUNDLE_FILE = "run.dsse.json", "run.sigstore.json"
 NAMES = [f"made-up/task-{number:05}" for number in range(6)]
 
 
@@ -35,14 +36,19 @@ def signed(tmp_path: Path) -> Path:
     """Give a signed run: two passed, one failed, one without a verdict."""
     statuses = (STATUS.PASSED, STATUS.FAILED, STATUS.PASSED, STATUS.PENDING)
     directory = write_run(tmp_path / "run", [record(number, status) for number, status in enumerate(statuses)])
-    sign_run(read_run(directory), SIGNER)
+    attestation(directory).sign(SIGNER)
     return directory
+
+
+def attestation(directory: Path) -> RunAttestation:
+    """Return the attestation of the run in ``directory``."""
+    return RunAttestation(read_run(directory))
 
 
 def refused(directory: Path, key: PrivateKey | None = KEY) -> str:
     """Return the message with which the signature is refused."""
     with pytest.raises(ConfigError) as error:
-        check_signature(read_run(directory), key.public if key else None)
+        attestation(directory).check(key.public if key else None)
     assert error.value.code == "signature-invalid"
     assert ENVELOPE_FILE in str(error.value)
     return error.value.message
@@ -56,17 +62,20 @@ def envelope(directory: Path) -> dict[str, Any]:
 
 def test_a_round_trip(signed: Path) -> None:
     """The signature names the key, which has signed the statement of the run."""
-    run = read_run(signed)
-    assert check_signature(run, KEY.public) == check_signature(run, None) == KEY.public.id
+    run = attestation(signed)
+    assert run.check(KEY.public) == run.check(None) == KEY.public.id
     content = envelope(signed)
     assert content["payloadType"] == "application/vnd.in-toto+json"
-    assert base64.b64decode(content["payload"]) == statement_of(run).to_bytes()
+    assert base64.b64decode(content["payload"]) == run.statement().to_bytes()
 
 
 def test_the_statement_is_a_test_result(signed: Path) -> None:
     """It has the result, the digests of what was run, and each trial in one of three lists."""
-    statement = statement_of(read_run(signed))
-    assert (statement.name, statement.predicate_type) == (HEADER, "https://in-toto.io/attestation/test-result/v0.1")
+    statement = attestation(signed).statement()
+    assert (list(statement.subjects), statement.predicate_type) == (
+        [HEADER],
+        "https://in-toto.io/attestation/test-result/v0.1",
+    )
     predicate = statement.predicate
     assert predicate["result"] == "FAILED"
     assert predicate["passedTests"] == [NAMES[0], NAMES[2]]
@@ -93,15 +102,15 @@ def test_only_a_complete_success_has_passed(
 ) -> None:
     """A trial without a verdict, or without a record, is a warning."""
     items = [record(number, status) for number, status in enumerate(statuses)]
-    run = read_run(write_run(tmp_path / "run", items, header(planned)))
-    assert statement_of(run).predicate["result"] == result
+    run = attestation(write_run(tmp_path / "run", items, header(planned)))
+    assert run.statement().predicate["result"] == result
 
 
 def test_later_trials_are_named(tmp_path: Path) -> None:
     """The first trial has the id of its task, as if it were the only one."""
     items = [record(0, trial=trial) for trial in (2, 1)]
-    run = read_run(write_run(tmp_path / "run", items, header(2, trials=2)))
-    assert statement_of(run).predicate["passedTests"] == [NAMES[0], f"{NAMES[0]}#trial-2"]
+    run = attestation(write_run(tmp_path / "run", items, header(2, trials=2)))
+    assert run.statement().predicate["passedTests"] == [NAMES[0], f"{NAMES[0]}#trial-2"]
 
 
 def test_another_key_is_refused(signed: Path) -> None:
@@ -158,22 +167,22 @@ def test_a_statement_that_says_something_else_is_refused(
     change: Callable[[dict[str, Any]], object], signed: Path
 ) -> None:
     """Even one that the owner of the key has signed: it must be what the records say."""
-    honest = statement_of(read_run(signed))
+    honest = attestation(signed).statement()
     predicate = json.loads(json.dumps(honest.predicate))
     change(predicate)
-    payload = Statement(honest.name, honest.digest, honest.predicate_type, predicate).to_bytes()
+    payload = Statement(honest.subjects, honest.predicate_type, predicate).to_bytes()
     (signed / ENVELOPE_FILE).write_bytes(Envelope.sign(PAYLOAD_TYPE, payload, KEY).to_bytes())
     assert "does not agree with the records" in refused(signed)
 
 
 def test_another_payload_is_refused(signed: Path) -> None:
     """Another type, another form of the same statement, and a repeated key."""
-    payload = statement_of(read_run(signed)).to_bytes()
+    payload = attestation(signed).statement().to_bytes()
     for kind, data, message in (
         ("text/plain", payload, "it signs 'text/plain'"),
         (PAYLOAD_TYPE, payload + b"\n", "canonical form"),
         (PAYLOAD_TYPE, payload.replace(b"{", b'{"_type":"x",', 1), "duplicate key"),
-        (PAYLOAD_TYPE, b"", "Expecting value"),
+        (PAYLOAD_TYPE, b"", "not valid JSON at character 1"),
     ):
         (signed / ENVELOPE_FILE).write_bytes(Envelope.sign(kind, data, KEY).to_bytes())
         assert message in refused(signed)
@@ -199,7 +208,7 @@ def test_a_run_without_a_signature(tmp_path: Path) -> None:
     """It is missing, which is not the same as wrong."""
     directory = write_run(tmp_path / "run", 2)
     with pytest.raises(ConfigError) as error:
-        check_signature(read_run(directory), None)
+        attestation(directory).check(None)
     assert error.value.code == "signature-missing"
 
 
@@ -209,7 +218,7 @@ def test_a_link_is_not_followed(signed: Path) -> None:
     path.rename(signed / "elsewhere")
     path.symlink_to("elsewhere")
     with pytest.raises(ConfigError) as error:
-        check_signature(read_run(signed), None)
+        attestation(signed).check(None)
     assert error.value.code == "file-not-regular"
 
 
@@ -217,31 +226,31 @@ def test_a_run_that_is_not_closed_cannot_be_signed(tmp_path: Path) -> None:
     """It may still change."""
     directory = write_run(tmp_path / "run", 2, closed=False)
     with pytest.raises(ConfigError) as error:
-        sign_run(read_run(directory), SIGNER)
+        attestation(directory).sign(SIGNER)
     assert error.value.code == "run-not-closed"
     assert not (directory / ENVELOPE_FILE).exists()
 
 
 def test_only_its_signer_may_resume_a_signed_run(signed: Path) -> None:
     """With the same key, and if the signature is valid."""
-    run = read_run(signed)
-    require_signer(run, SIGNER)
+    run = attestation(signed)
+    run.require_signer(SIGNER)
     with pytest.raises(ConfigError, match="would lose its signature") as lost:
-        require_signer(run, None)
+        run.require_signer(None)
     assert lost.value.code == "resume-signed"
     with pytest.raises(ConfigError, match="not signed with this key"):
-        require_signer(run, KeySigner(PrivateKey.new()))
+        run.require_signer(KeySigner(PrivateKey.new()))
     (signed / ENVELOPE_FILE).rename(signed / BUNDLE_FILE)
     with pytest.raises(ConfigError, match="would lose its signature"):
-        require_signer(run, SIGNER)
-    remove_signatures(signed)
-    require_signer(run, None)
-    require_signer(run, SIGNER)
+        run.require_signer(SIGNER)
+    run.remove_signatures()
+    run.require_signer(None)
+    run.require_signer(SIGNER)
 
 
 def test_a_run_that_was_killed_when_it_was_resumed(signed: Path) -> None:
     """The old signature may be left, and only its signer continues."""
     reopen(signed)
-    require_signer(read_run(signed), SIGNER)
+    attestation(signed).require_signer(SIGNER)
     with pytest.raises(ConfigError, match="not signed with this key"):
-        require_signer(read_run(signed), KeySigner(PrivateKey.new()))
+        attestation(signed).require_signer(KeySigner(PrivateKey.new()))

@@ -189,8 +189,11 @@ def test_a_suite_is_bundled_with_its_runs(tmp_path: Path) -> None:
     make_run(suite / "pack" / "one")
     write_suite(suite, RecordedSuite("all", {"pack/one": {}, "pack/two": {}}))
     (suite / "commitment.key").write_text("private")
+    (suite / "suite.dsse.json").write_text("{}\n")
     data = bundle(suite)
-    assert {"all/suite.json", "all/pack/one/run.json", "all/pack/one/candidates.jsonl"} <= set(names(data))
+    assert {"all/suite.json", "all/suite.dsse.json", "all/pack/one/run.json", "all/pack/one/candidates.jsonl"} <= set(
+        names(data)
+    )
     assert b"private" not in data
     output = io.BytesIO()
     bundled = write_bundle(suite, output)

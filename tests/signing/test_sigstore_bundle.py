@@ -29,7 +29,7 @@ pytest.importorskip("sigstore")
 
 JOB = "https://ci.test/project/workflow"
 SIGNER = SigstoreIdentity(JOB, ISSUER)
-STATEMENT = Statement("run.json", "a" * 64, TEST_RESULT, {"result": "PASSED"}).to_bytes()
+STATEMENT = Statement({"run.json": "a" * 64}, TEST_RESULT, {"result": "PASSED"}).to_bytes()
 
 
 @pytest.fixture(autouse=True)

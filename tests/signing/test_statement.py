@@ -12,12 +12,14 @@ from securebench.signing.statement import TEST_RESULT, Statement
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STATEMENT = Statement("run.json", "a" * 64, TEST_RESULT, {"result": "PASSED", "passedTests": ["b", "a"]})
+STATEMENT = Statement({"run.json": "a" * 64}, TEST_RESULT, {"result": "PASSED", "passedTests": ["b", "a"]})
 
 
 def test_a_round_trip() -> None:
     """The bytes are those of RFC 8785: sorted keys, no spaces, and UTF-8."""
     assert Statement.from_bytes(STATEMENT.to_bytes()) == STATEMENT
+    several = Statement({"suite.json": "b" * 64, "a/run.json": "a" * 64}, TEST_RESULT, {})
+    assert Statement.from_bytes(several.to_bytes()) == several
     assert STATEMENT.to_bytes().startswith(b'{"_type":"https://in-toto.io/Statement/v1","predicate":{"passedTests":')
 
 
@@ -38,7 +40,7 @@ def test_a_round_trip() -> None:
     ],
 )
 def test_another_statement_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
-    """Exactly one file with exactly one digest, and nothing else."""
+    """Each file once, with exactly one digest, and nothing else."""
     content = json.loads(STATEMENT.to_bytes())
     change(content)
     with pytest.raises(ValueError, match="not an in-toto statement"):

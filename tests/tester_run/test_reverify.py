@@ -23,7 +23,7 @@ from securebench.execution import retry
 from securebench.faults import FaultPoint
 from securebench.harnesses.base import AgentResult
 from securebench.limits import GIB
-from securebench.results.attestation import check_signature
+from securebench.results.attestation import RunAttestation
 from securebench.results.bundle import write_bundle
 from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.comparison import compare, tally
@@ -152,11 +152,11 @@ def test_the_result_is_signed(root: Path) -> None:
     result = again(root, sign=KeySigner(own))
     assert same(result) == (TASKS, 0, 0)
     place = read_run(result.summary.output_dir)
-    assert check_signature(place, own.public) == own.public.id
+    assert RunAttestation(place).check(own.public) == own.public.id
     with pytest.raises(ConfigError):
         again(root, sign=KeySigner(other), resume=True)
     assert same(again(root, sign=KeySigner(own), resume=True)) == (TASKS, 0, 0)
-    assert check_signature(read_run(root / "results"), other.public) == other.public.id
+    assert RunAttestation(read_run(root / "results")).check(other.public) == other.public.id
 
 
 def test_records_show_what_they_were_compared_with(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import signal
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,15 @@ import pytest
 from run_fakes import FakeProducer
 from securebench.errors import ConfigError, EngineError
 from securebench.execution import retry
-from securebench.results.attestation import check_signature, check_sigstore_bundle
+from securebench.faults import install
+from securebench.results.attestation import RunAttestation
 from securebench.results.read import read_run
+from securebench.results.suite import read_suite
+from securebench.results.suite_attestation import SuiteAttestation
 from securebench.results.summary import RunEnd
 from securebench.signing.key_files import create_key, load_public
 from securebench.signing.keys import PrivateKey
-from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE, KeySigner
+from securebench.signing.signers import KeySigner
 from securebench.signing.sigstore_bundle import TRUST_VARIABLE, SigstoreIdentity
 from securebench.tester_config.loader import read_tester_file
 from securebench.tester_config.suite import load_suite
@@ -26,6 +30,7 @@ from securebench.tester_run import RunOptions
 from securebench.tester_run import run as run_module
 from securebench.tester_run.suite import run_suite
 from securebench.tester_run.worker import PreparedRun
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from sigstore_authority import ISSUER, sigstore_authority, token
 from tester_run.real_run import RealRun
 from tester_run.running import make_parts, run, write_run
@@ -35,9 +40,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.oci import OciDriver
+    from securebench.tester_run.suite import SuiteSummary
 
 KEY = PrivateKey.new()
 SIGNER = KeySigner(KEY)
+ENVELOPE_FILE, BUNDLE_FILE = "run.dsse.json", "run.sigstore.json"
 
 
 class BrokenKey:
@@ -67,7 +74,7 @@ def is_signed(directory: Path) -> bool:
     """Return whether the run has the signature of the key. A wrong one is an error."""
     if not (directory / ENVELOPE_FILE).exists():
         return False
-    return check_signature(read_run(directory), KEY.public) == KEY.public.id
+    return RunAttestation(read_run(directory)).check(KEY.public) == KEY.public.id
 
 
 def test_a_finished_run_is_signed(root: Path) -> None:
@@ -167,13 +174,78 @@ def test_a_key_stays_in_the_process_of_the_run(root: Path, monkeypatch: pytest.M
     assert [options.sign for options in sent] == [None]
 
 
+class SignedSuite:
+    """A suite of two runs of a pack, on fakes."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "suite.yaml").write_text(SUITE_YAML.replace("[one, two]", "[pack]").replace("trials: 2", "trials: 1"))
+        self._suite = load_suite(read_tester_file(root / "suite.yaml"))
+        self.directory = root / "out"
+
+    def run(self, **options: Any) -> SuiteSummary:
+        """Run the suite, or resume it."""
+        parts = make_parts(make_driver=lambda *_: ScriptedDriver())
+        return run_suite(self._suite, RunOptions(**options), lambda *_: nullcontext([]), parts)
+
+    def is_signed(self) -> bool:
+        """Return whether the suite has a signature. A wrong one is an error."""
+        if not (self.directory / "suite.dsse.json").exists():
+            return False
+        suite = read_suite(self.directory)
+        assert suite
+        return SuiteAttestation(self.directory, suite).check(KEY.public) == KEY.public.id
+
+
 def test_every_run_of_a_suite_is_signed(root: Path) -> None:
-    """With the same key."""
-    (root / "suite.yaml").write_text(SUITE_YAML.replace("[one, two]", "[pack]").replace("trials: 2", "trials: 1"))
-    suite = load_suite(read_tester_file(root / "suite.yaml"))
-    outcomes = run_suite(suite, RunOptions(sign=SIGNER), lambda *_: nullcontext([]), make_parts())
-    assert len(outcomes) == 2
+    """With the same key, and so is the suite."""
+    suite = SignedSuite(root)
+    outcomes, problem = suite.run(sign=SIGNER)
+    assert (len(outcomes), problem) == (2, "")
     assert all(is_signed(outcome.directory) for outcome in outcomes)
+    assert suite.is_signed()
+
+
+def test_a_resumed_suite_has_a_valid_signature_or_none(root: Path) -> None:
+    """At any moment, so also if it is killed. At the end, it is signed again."""
+    suite, messages, states = SignedSuite(root), list[str](), list[bool]()
+    assert suite.run(limit=1, sign=SIGNER, notify=messages.append).problem == ""
+    assert messages[-1] == f"signed with the key {KEY.public.fingerprint}: {suite.directory / 'suite.dsse.json'}"
+    before = (suite.directory / "suite.dsse.json").read_bytes()
+    install(lambda *_: states.append(suite.is_signed()))
+    try:
+        suite.run(limit=2, resume=True, sign=SIGNER)
+    finally:
+        install(None)
+    assert states[0]
+    assert states == sorted(states[:-1], reverse=True) + states[-1:]
+    assert len(states) > 50
+    assert suite.is_signed()
+    assert (suite.directory / "suite.dsse.json").read_bytes() != before
+
+
+@pytest.mark.parametrize("signer", [None, KeySigner(PrivateKey.new())])
+def test_a_signed_suite_is_resumed_only_by_its_signer(signer: KeySigner | None, root: Path) -> None:
+    """Nothing is written otherwise, also if the suite was changed after it was signed."""
+    suite = SignedSuite(root)
+    suite.run(limit=1, sign=SIGNER)
+    with pytest.raises(ConfigError) as refused:
+        suite.run(resume=True, sign=signer)
+    assert refused.value.code in {"resume-signed", "signature-invalid"}
+    assert suite.is_signed()
+    shutil.rmtree(suite.directory / "pack" / "wrong")
+    with pytest.raises(ConfigError, match=r"pack/wrong/run.json' was signed, but is missing"):
+        suite.run(resume=True, sign=SIGNER)
+
+
+def test_a_suite_whose_runs_are_not_all_signed_is_not_signed(root: Path) -> None:
+    """Here the key is gone for the last run. Resuming the suite signs both."""
+    suite = SignedSuite(root)
+    outcomes, problem = suite.run(sign=KeySigner(BrokenKey(3)))
+    assert [len(outcome.summary.problems) for outcome in outcomes if outcome.summary] == [0, 1]
+    assert "the suite is not signed; --resume signs it: " in problem
+    assert not suite.is_signed()
+    assert suite.run(resume=True, sign=SIGNER).problem == ""
+    assert suite.is_signed()
 
 
 def test_a_run_is_signed_with_sigstore(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +261,10 @@ def test_a_run_is_signed_with_sigstore(root: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(TRUST_VARIABLE, str(config))
         assert run(root, limit=3, sign=SigstoreSigner()).problems == ()
         run(root, resume=True, sign=SigstoreSigner())
-        check_sigstore_bundle(read_run(root / "results"), SigstoreIdentity("https://ci.test/job", ISSUER))
+        signed = RunAttestation(read_run(root / "results"))
+        signed.check_sigstore(SigstoreIdentity("https://ci.test/job", ISSUER))
         with pytest.raises(ConfigError) as refused:
-            check_sigstore_bundle(read_run(root / "results"), SigstoreIdentity("https://ci.test/other", ISSUER))
+            signed.check_sigstore(SigstoreIdentity("https://ci.test/other", ISSUER))
         assert refused.value.code == "signature-invalid"
         assert (root / "results" / BUNDLE_FILE).exists()
 
@@ -210,14 +283,14 @@ def test_the_command_signs(tmp_path: Path, oci_driver: OciDriver) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
-    assert check_signature(read_run(tmp_path / "results"), public) == public.id
+    assert RunAttestation(read_run(tmp_path / "results")).check(public) == public.id
     refused = real.finish("--resume")
     assert refused.returncode == 1
     assert "[resume-signed]" in refused.stderr
     done = real.finish("--resume", *sign)
     assert done.returncode == 0, done.stderr
     assert f"signed with the key {public.fingerprint}" in done.stderr
-    assert check_signature(read_run(tmp_path / "results"), public) == public.id
+    assert RunAttestation(read_run(tmp_path / "results")).check(public) == public.id
     predicate = json.loads(_payload(tmp_path / "results"))["predicate"]
     assert (predicate["result"], len(predicate["passedTests"]), len(predicate["failedTests"])) == ("FAILED", 3, 1)
 

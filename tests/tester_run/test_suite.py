@@ -79,7 +79,7 @@ def run(root: Path, hook: Any = None, **options: Any) -> list[SuiteOutcome]:
         return FakeProducer(answer=answer, **({"hook": hook} if hook else {}))
 
     parts = make_parts(make_producer=producer, make_driver=lambda *_: ScriptedDriver())
-    return run_suite(load(root), RunOptions(**options), lambda *_: nullcontext([]), parts)
+    return run_suite(load(root), RunOptions(**options), lambda *_: nullcontext([]), parts).outcomes
 
 
 def passed(outcomes: list[SuiteOutcome]) -> dict[str, tuple[int, int]]:
@@ -167,7 +167,7 @@ def test_a_run_that_cannot_begin_does_not_stop_the_others(root: Path) -> None:
 
     drivers = iter([NoImage(), *(ScriptedDriver() for _ in range(3))])
     parts = make_parts(make_driver=lambda *_: next(drivers))
-    outcomes = run_suite(load(root), RunOptions(), lambda *_: nullcontext([]), parts)
+    outcomes, _ = run_suite(load(root), RunOptions(), lambda *_: nullcontext([]), parts)
     assert [bool(outcome.summary) for outcome in outcomes] == [False, True, True, True]
     assert "no such image" in outcomes[0].problem
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,17 +135,20 @@ def _show_summary(run: RecordedRun) -> None:
 def _show_suite(directory: Path, suite: RecordedSuite, *, as_json: bool) -> None:
     """Show the leaderboard of the runs that were started, and list the runs that were not."""
     from securebench.cli.suite_view import print_leaderboard, standings, standings_json
+    from securebench.results.attestation import signature_files
     from securebench.results.suite import missing_runs, read_runs
 
     found, missing = standings(read_runs(directory)), missing_runs(directory, suite)
+    signatures = [file for file in signature_files("suite") if os.path.lexists(directory / file)]
     if as_json:
-        click.echo(
-            json.dumps({"suite": suite.id, "standings": standings_json(found), "not_started": missing}, indent=2)
-        )
+        about = {"suite": suite.id, "standings": standings_json(found)}
+        click.echo(json.dumps({**about, "not_started": missing, "signatures": signatures}, indent=2))
         return
     print_leaderboard(_console(), found)
     for path in missing:
         click.echo(f"Note: {printable_line(path)} was not started")
+    for file in signatures:
+        click.echo(f"Note: {file} has a signature, which 'securebench verify-run --key KEY' checks")
 
 
 def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: bool) -> int:

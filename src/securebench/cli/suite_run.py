@@ -52,13 +52,15 @@ def run_suite_file(
         with ExitStack() as stack:
             yield sinks_for(flags, console, echo, stack)
 
-    outcomes = run_suite(suite, options, sinks)
+    outcomes, problem = run_suite(suite, options, sinks)
+    if problem:
+        complain(problem)
     _report(outcomes, flags, options.output_dir or suite.output_dir)
     if any(outcome.summary and outcome.summary.ending is RunEnd.INTERRUPTED for outcome in outcomes):
         return EXIT_INTERRUPTED
     code = max((exit_code(outcome.summary) if outcome.summary else EXIT_ERRORS for outcome in outcomes), default=0)
     below = gate([outcome.directory for outcome in outcomes if outcome.summary], flags)
-    return code or below
+    return code or (EXIT_ERRORS if problem else below)
 
 
 def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any], directory: Path) -> None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from securebench.audit.run.report import RunReport
+    from securebench.audit.run.report import RunCheck, RunReport
+    from securebench.audit.run.suite import SuiteReport
     from securebench.audit.run.verify import Evidence
 
 _COLOURS: Final[Mapping[str, str]] = {"ok": "green", "not checked": "yellow", "FAILED": "red"}
-
-_OF_A_SUITE: Final = (
-    "Each run was checked alone. Compare the list of runs with the one that the author of the suite has published:"
-    " suite.json is not signed, and runs could have been removed from it."
-)
 
 EXAMPLES: Final = """\b
 Examples:
@@ -42,7 +37,10 @@ Examples:
     help="The run's commitment key, to compare hidden content, too.  [default: commitment.key in DIR, if any]",
 )
 @click.option(
-    "--key", metavar="KEY", type=click.Path(path_type=Path), help="Check that this public key signed the run."
+    "--key",
+    metavar="KEY",
+    type=click.Path(path_type=Path),
+    help="Check that this public key signed the run, or the suite and its runs.",
 )
 @click.option("--identity", metavar="NAME", help="Check that this identity signed the run through Sigstore.")
 @click.option("--issuer", metavar="URL", help="The OIDC issuer of that identity.")
@@ -58,21 +56,20 @@ def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     not closed, 18 it has an older format. 1: DIR or an option cannot be used.
     """
     from securebench.audit.run.bundle_file import require_exact
-    from securebench.audit.run.report import CheckKind
+    from securebench.audit.run.report import CheckKind, RunReport
 
     evidence = _evidence(**options)
     with _opened(directory) as root:
-        reports = _reports(root, evidence)
-        code = min((report.exit_code for report in reports.values() if report.exit_code), default=0)
+        report = _report(root, evidence)
+        code = report.exit_code
         if root != directory and code in {0, CheckKind.CLOSED}:
             require_exact(directory, root)
     if as_json:
-        click.echo(json.dumps(_as_json(reports, code), indent=2))
+        click.echo(json.dumps(report.to_json(), indent=2))
+    elif isinstance(report, RunReport):
+        _print_run(report)
     else:
-        for path, report in reports.items():
-            _print(report, path)
-        if "" not in reports:
-            click.echo(_OF_A_SUITE)
+        _print_suite(report)
     sys.exit(code)
 
 
@@ -116,33 +113,21 @@ def _opened(path: Path) -> Iterator[Path]:
             yield directory
 
 
-def _reports(directory: Path, evidence: Evidence) -> dict[str, RunReport]:
-    """Return the report of the run under an empty path, or those of the runs of a suite by their paths in it."""
-    from securebench.audit.run.report import missing_run
+def _report(directory: Path, evidence: Evidence) -> RunReport | SuiteReport:
+    from securebench.audit.run.suite import verify_suite
     from securebench.audit.run.verify import verify_run
-    from securebench.results.suite import read_suite, started_runs
+    from securebench.results.suite import read_suite
 
     suite = read_suite(directory)
-    if suite is None:
-        return {"": verify_run(directory, evidence)}
-    of_suite, started = replace(evidence, other_packs=True), started_runs(directory, suite)
-    return {path: verify_run(started[path], of_suite) if path in started else missing_run() for path in suite.runs}
+    return verify_run(directory, evidence) if suite is None else verify_suite(directory, suite, evidence)
 
 
-def _as_json(reports: Mapping[str, RunReport], code: int) -> dict[str, Any]:
-    if list(reports) == [""]:
-        return reports[""].to_json()
-    return {"exit_code": code, "runs": [{"path": path, **report.to_json()} for path, report in reports.items()]}
-
-
-def _print(report: RunReport, path: str) -> None:
+def _print_checks(checks: Sequence[RunCheck]) -> None:
     """Print a line for each check, and below it what is wrong: in columns on a terminal, with tabs elsewhere."""
     from securebench.printable import printable_line
 
-    if path:
-        click.echo(click.style(printable_line(path), bold=True))
     is_terminal = sys.stdout.isatty()
-    for check in report.checks:
+    for check in checks:
         state, name, text = check.state.value, check.name.replace("_", " "), printable_line(check.summary)
         if is_terminal:
             click.echo(f"{click.style(f'{state:<12}', fg=_COLOURS[state])} {name:<18} {text}")
@@ -152,7 +137,41 @@ def _print(report: RunReport, path: str) -> None:
             click.echo(f"    {printable_line(str(problem))}")
         if more := check.found - len(check.problems):
             click.echo(f"    ... and {more} more")
+
+
+def _print_run(report: RunReport) -> None:
+    """Print the checks of a run, and what they show."""
+    from securebench.printable import printable_line
+
+    _print_checks(report.checks)
     click.echo(printable_line(_verdict(report)))
+
+
+def _print_suite(report: SuiteReport) -> None:
+    """Print the checks of each run, those of the suite itself, and what they show together."""
+    from securebench.printable import printable_line
+
+    for path, run in report.runs.items():
+        click.echo(click.style(printable_line(path), bold=True))
+        _print_run(run)
+    click.echo(click.style("suite.json", bold=True))
+    _print_checks(report.checks)
+    click.echo(printable_line(_suite_verdict(report)))
+
+
+def _suite_verdict(report: SuiteReport) -> str:
+    from securebench.audit.run.report import CheckKind
+
+    if report.exit_code == CheckKind.CLOSED:
+        return "The suite is not complete: at least one run was not started, or is not closed."
+    if report.exit_code:
+        return "Do not use this suite as evidence."
+    if report.signed_by:
+        return f"The suite has exactly the runs that were signed, by {report.signed_by}."
+    return (
+        "Each run was checked alone. Unless a signature is checked with --key, runs could have been removed from the"
+        " suite, or added to it."
+    )
 
 
 def _verdict(report: RunReport) -> str:

@@ -1,4 +1,4 @@
-"""The signature of a run: a statement about its result, which is signed when the run is closed.
+"""Signatures of results: a statement about a run or a suite, which is signed when it has ended.
 
 The chain of evidence: the signature covers the SHA-256 of ``run.json``, whose closing has the digests of the journal,
 whose records have the digests of the sealed candidates. The form is an in-toto statement with the predicate
@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from securebench.errors import ConfigError, SourceLocation
-from securebench.fs.durable import discard, write_durably
+from securebench.fs.durable import discard, storage_errors, sync_directory, write_durably
 from securebench.results.chain import expressible
 from securebench.results.record import VerificationStatus
 from securebench.results.run_header import HEADER
 from securebench.signing.dsse import MAX_ENVELOPE
-from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE, open_envelope
+from securebench.signing.signers import BUNDLE_SUFFIX, ENVELOPE_SUFFIX, open_envelope
 from securebench.signing.statement import TEST_RESULT, Statement
+from securebench.strict_input.faults import shown
 from securebench.strict_input.files import open_regular
+from securebench.strict_input.json_text import json_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from securebench.resources import JsonValue
@@ -34,121 +37,184 @@ if TYPE_CHECKING:
     from securebench.signing.sigstore_bundle import SigstoreIdentity
     from securebench.trials import TrialId
 
-SIGNATURES: Final = (ENVELOPE_FILE, BUNDLE_FILE)
-"""The files of a run directory that may have its signature."""
-
 _LISTS: Final = {VerificationStatus.PASSED: "passedTests", VerificationStatus.FAILED: "failedTests"}
 _NO_VERDICT: Final = "warnedTests"
 
 
-def sign_run(run: RecordedRun, signer: StatementSigner) -> Path:
-    """Sign a closed run, and return the file of the signature. Raises :class:`ConfigError`, :class:`StorageError`."""
-    path = run.directory / signer.file
-    write_durably(path, signer.sign(statement_of(run).to_bytes()))
-    return path
+def signature_files(kind: str) -> tuple[str, ...]:
+    """Return the names of the files that may have the signature of a ``run`` or a ``suite``."""
+    return tuple(f"{kind}{suffix}" for suffix in (ENVELOPE_SUFFIX, BUNDLE_SUFFIX))
 
 
-def require_signer(run: RecordedRun, signer: StatementSigner | None) -> None:
-    """Raise :class:`ConfigError` if the run has a signature that ``signer`` did not make.
+class Attestation(ABC):
+    """What a signature of the results in a directory states."""
 
-    A run that was resumed anyway would lose its signature, or get that of another signer.
-    """
-    for file in SIGNATURES:
-        if not os.path.lexists(run.directory / file):
-            continue
-        if signer is None or signer.file != file:
-            raise ConfigError(
-                f"{run.directory} is signed ({file}), and would lose its signature",
-                code="resume-signed",
-                hint="resume it with the same --sign, or start a new run with another --output-dir",
-            )
-        with _checked(run, file) as data:
+    kind: ClassVar[str]
+    """What messages call the results, and the beginning of the names of their signatures."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """Return the sha256 (hex) of each file that the signature covers, by its path in the directory."""
+
+    @abstractmethod
+    def statement(self) -> Statement:
+        """Return the statement.
+
+        Raises :class:`ConfigError` (``run-not-closed``), ``ValueError`` for an invalid header, and the errors of
+        reading records.
+        """
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the results can be signed. A run that was killed while it was resumed may have an old signature."""
+        return True
+
+    def sign(self, signer: StatementSigner) -> Path:
+        """Sign, and return the file of the signature. Raises :class:`ConfigError`, :class:`StorageError`."""
+        path = self.directory / f"{self.kind}{signer.suffix}"
+        write_durably(path, signer.sign(self.statement().to_bytes()))
+        return path
+
+    def require_signer(self, signer: StatementSigner | None) -> None:
+        """Raise :class:`ConfigError` if there is a signature that ``signer`` did not make.
+
+        Results that were resumed anyway would lose their signature, or get that of another signer.
+        """
+        for file in signature_files(self.kind):
+            if not os.path.lexists(self.directory / file):
+                continue
+            if signer is None or file != f"{self.kind}{signer.suffix}":
+                raise ConfigError(
+                    f"{self.directory} is signed ({file}), and would lose its signature",
+                    code="resume-signed",
+                    hint="resume it with the same --sign, or start a new run with another --output-dir",
+                )
+            self.require_signed_by(signer)
+
+    def require_signed_by(self, signer: StatementSigner) -> None:
+        """Raise :class:`ConfigError` unless ``signer`` has signed: ``signature-missing``, ``signature-invalid``."""
+        with self._signature(signer.suffix) as data:
             payload = signer.open(data)
-            if run.header.closing:  # otherwise it was killed when it was resumed, and the file is about to be removed
-                _require_statement(payload, run)
+            if self.has_ended:
+                self._require_statement(payload)
+
+    def remove_signatures(self) -> None:
+        """Remove the signatures of results that are resumed, before anything changes. Raises :class:`StorageError`."""
+        found = [path for file in signature_files(self.kind) if os.path.lexists(path := self.directory / file)]
+        for path in found:
+            discard(path)
+        if found:
+            with storage_errors(self.directory):
+                sync_directory(self.directory)
+
+    def check(self, key: PublicKey | None) -> str:
+        """Check the signature of a key, and return the id of the key that it names.
+
+        Without ``key``, nobody knows who signed: only the statement is checked. Raises :class:`ConfigError`:
+        ``signature-missing``, ``signature-invalid``, and the errors of reading records.
+        """
+        with self._signature(ENVELOPE_SUFFIX) as data:
+            envelope = open_envelope(data, key)
+            self._require_statement(envelope.payload)
+        return envelope.key_id
+
+    def check_sigstore(self, signer: SigstoreIdentity) -> None:
+        """Check the Sigstore bundle: ``signer`` made this statement. Raises like :meth:`check`.
+
+        Also raises :class:`ConfigError` if Sigstore cannot be checked here: ``extra-missing``, ``sigstore-failed``.
+        """
+        from securebench.signing.sigstore_bundle import verify_sigstore_bundle
+
+        with self._signature(BUNDLE_SUFFIX) as data:
+            self._require_statement(verify_sigstore_bundle(data, signer))
+
+    @contextmanager
+    def _signature(self, suffix: str) -> Iterator[bytes]:
+        """Yield the content of a signature. ``ValueError`` in the block becomes :class:`ConfigError`."""
+        path = self.directory / f"{self.kind}{suffix}"
+        location = SourceLocation(str(path))
+        if not os.path.lexists(path):
+            hint = "ask its author to sign it with 'securebench run --sign KEY'"
+            message = f"the {self.kind} has no such signature"
+            raise ConfigError(message, code="signature-missing", hint=hint, location=location)
+        with open_regular(path, "signature") as opened:
+            data = opened.read(MAX_ENVELOPE + 1)
+        try:
+            yield data
+        except (ValueError, RecursionError) as error:
+            hint = f"do not use this {self.kind} as evidence: ask its author for the original files, and the right key"
+            problem = f"the signature is not valid: {json_problem(error)}"
+            raise ConfigError(problem, code="signature-invalid", hint=hint, location=location) from None
+
+    def _require_statement(self, payload: bytes) -> None:
+        """Raise ``ValueError`` unless ``payload`` is exactly the statement of the results."""
+        signed, found = Statement.from_bytes(payload).subjects, self.digests()
+        for name in [*signed, *found]:
+            if name not in found:
+                raise ValueError(f"{shown(name)} was signed, but is missing")
+            if name not in signed:
+                raise ValueError(f"{shown(name)} was not signed with the rest: it was added later")
+            if signed[name] != found[name]:
+                other = f"it was changed, or belongs to another {self.kind}"
+                raise ValueError(f"{name} is not the file that was signed: {other}")
+        if payload != self.statement().to_bytes():
+            raise ValueError(f"the statement does not agree with the records of the {self.kind}")
 
 
-def remove_signatures(directory: Path) -> None:
-    """Remove the signatures of a run that is resumed: they are not valid any more. Raises :class:`StorageError`."""
-    for file in SIGNATURES:
-        discard(directory / file)
+class RunAttestation(Attestation):
+    """The statement about a closed run: its result, and that of each trial."""
+
+    kind = "run"
+
+    def __init__(self, run: RecordedRun) -> None:
+        super().__init__(run.directory)
+        self._run = run
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run is closed."""
+        return self._run.header.closing is not None
+
+    def digests(self) -> dict[str, str]:
+        """See :class:`Attestation`. Reading a header ensures that the file has exactly these bytes."""
+        return {HEADER: hashlib.sha256(self._run.header.to_bytes()).hexdigest()}
+
+    def statement(self) -> Statement:
+        """See :class:`Attestation`."""
+        closing = self._run.header.closing
+        if closing is None:
+            raise not_closed(self.directory)
+        tests: dict[str, list[TrialId]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
+        for record in self._run.records():
+            tests[_LISTS.get(record.status, _NO_VERDICT)].append(record.id)
+        names = {name: list(map(_test_name, sorted(trials))) for name, trials in tests.items()}
+        configuration = _configuration(self._run.header)
+        return result_statement(self.digests(), configuration, names, is_complete=not closing.counts["not_run"])
 
 
-def check_signature(run: RecordedRun, key: PublicKey | None) -> str:
-    """Check ``run.dsse.json``, and return the id of the key that it names.
-
-    Without ``key``, nobody knows who signed: only the statement is checked. Raises :class:`ConfigError`:
-    ``signature-missing``, ``signature-invalid``, and the errors of reading records.
-    """
-    with _checked(run, ENVELOPE_FILE) as data:
-        envelope = open_envelope(data, key)
-        _require_statement(envelope.payload, run)
-    return envelope.key_id
+def not_closed(directory: Path) -> ConfigError:
+    """Return the error for a run that may still change."""
+    return ConfigError(f"{directory} is not closed", code="run-not-closed", hint="continue it with --resume")
 
 
-def check_sigstore_bundle(run: RecordedRun, signer: SigstoreIdentity) -> None:
-    """Check ``run.sigstore.json``: ``signer`` made this statement. Raises like :func:`check_signature`.
-
-    Also raises :class:`ConfigError` if Sigstore cannot be checked here: ``extra-missing``, ``sigstore-failed``.
-    """
-    from securebench.signing.sigstore_bundle import verify_sigstore_bundle
-
-    with _checked(run, BUNDLE_FILE) as data:
-        _require_statement(verify_sigstore_bundle(data, signer), run)
-
-
-def statement_of(run: RecordedRun) -> Statement:
-    """Return what a signature of this run states.
-
-    Raises :class:`ConfigError` (``run-not-closed``), ``ValueError`` for an invalid header, and the errors of reading
-    records.
-    """
-    closing = run.header.closing
-    if closing is None:
-        raise ConfigError(f"{run.directory} is not closed", code="run-not-closed", hint="continue it with --resume")
-    tests: dict[str, list[TrialId]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
-    for record in run.records():
-        tests[_LISTS.get(record.status, _NO_VERDICT)].append(record.id)
+def result_statement(
+    subjects: Mapping[str, str],
+    configuration: Sequence[Mapping[str, Any]],
+    tests: Mapping[str, Sequence[str]],
+    *,
+    is_complete: bool = True,
+) -> Statement:
+    """Return a statement with the predicate ``test-result``: only a complete success has ``PASSED``."""
     result = "PASSED"
     if tests["failedTests"]:
         result = "FAILED"
-    elif tests["warnedTests"] or closing.counts["not_run"]:
+    elif tests["warnedTests"] or not is_complete:
         result = "WARNED"
-    names = {name: list(map(_test_name, sorted(trials))) for name, trials in tests.items()}
-    predicate = expressible({"result": result, "configuration": _configuration(run.header), **names})
-    return Statement(HEADER, _digest(run.header), TEST_RESULT, cast("dict[str, JsonValue]", predicate))
-
-
-@contextmanager
-def _checked(run: RecordedRun, file: str) -> Iterator[bytes]:
-    """Yield the content of a signature. ``ValueError`` in the block becomes :class:`ConfigError`."""
-    location = SourceLocation(str(run.directory / file))
-    if not os.path.lexists(run.directory / file):
-        hint = "ask its author to sign it with 'securebench run --sign KEY'"
-        raise ConfigError("the run has no such signature", code="signature-missing", hint=hint, location=location)
-    with open_regular(run.directory / file, "signature") as opened:
-        data = opened.read(MAX_ENVELOPE + 1)
-    try:
-        yield data
-    except (ValueError, RecursionError) as error:
-        hint = "do not use this run as evidence: ask its author for the original files, and for the right key"
-        raise ConfigError(
-            f"the signature is not valid: {error}", code="signature-invalid", hint=hint, location=location
-        ) from None
-
-
-def _require_statement(payload: bytes, run: RecordedRun) -> None:
-    """Raise ``ValueError`` unless ``payload`` is exactly the statement of the run."""
-    statement = Statement.from_bytes(payload)
-    if (statement.name, statement.digest) != (HEADER, _digest(run.header)):
-        raise ValueError(f"{HEADER} is not the file that was signed: it was changed, or belongs to another run")
-    if statement != statement_of(run):
-        raise ValueError("the statement does not agree with the records of the run")
-
-
-def _digest(header: RunHeader) -> str:
-    """Return the sha256 (hex) of ``run.json``: reading a header ensures that the file has exactly these bytes."""
-    return hashlib.sha256(header.to_bytes()).hexdigest()
+    predicate = expressible({"result": result, "configuration": configuration, **tests})
+    return Statement(subjects, TEST_RESULT, cast("dict[str, JsonValue]", predicate))
 
 
 def _configuration(header: RunHeader) -> list[dict[str, Any]]:

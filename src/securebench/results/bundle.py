@@ -18,7 +18,7 @@ from securebench.candidates.store import CANDIDATES
 from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.streams import chunks
 from securebench.fs.tar_writer import TarWriter
-from securebench.results.attestation import SIGNATURES
+from securebench.results.attestation import signature_files
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.lock import reading
 from securebench.results.read import read_run
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from securebench.results.read import RecordedRun
 
-_RUN_FILES: Final = (HEADER, JOURNAL, SUPERSEDED, EGRESS_LOG, *SIGNATURES)
+_RUN_FILES: Final = (HEADER, JOURNAL, SUPERSEDED, EGRESS_LOG, *signature_files("run"))
+_SUITE_FILES: Final = (SUITE, *signature_files("suite"))
 _NAME: Final = 80
 """Characters of the name of the directory in the archive."""
 
@@ -85,11 +86,12 @@ def write_bundle(directory: Path, output: IO[bytes]) -> Bundled:
     suite = read_suite(root)
     runs = started_runs(root, suite) if suite else {"": root}
     with ExitStack() as stack:
-        for place in runs.values():
+        for place in {root, *runs.values()}:
             stack.enter_context(reading(place))
         opened = {path: read_run(place) for path, place in runs.items()}
         top = _name(suite.id if suite else opened[""].run_id)
-        files = {f"{top}/{SUITE}": _File(root, "", SUITE)} if suite else {}
+        names = [name for name in _SUITE_FILES if os.path.lexists(root / name)] if suite else []
+        files = {f"{top}/{name}": _File(root, "", name) for name in names}
         for path, run in opened.items():
             prefix = f"{top}/{path}/" if path else f"{top}/"
             files |= {f"{prefix}{file.folder}{'/' if file.folder else ''}{file.name}": file for file in _files(run)}

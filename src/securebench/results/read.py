@@ -26,6 +26,7 @@ from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count,
 from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
 from securebench.results.usage import read_usage
 from securebench.strict_input.faults import shown, similar
+from securebench.strict_input.json_text import json_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -256,7 +257,7 @@ class RecordedRun:
             step: JsonValue = json.loads(line)
             require_shallow(step)
         except (ValueError, RecursionError) as error:
-            raise self._altered(path, f"invalid JSON: {error}", number) from None
+            raise self._altered(path, json_problem(error), number) from None
         return step
 
     def _altered(self, path: PurePosixPath, problem: str, line: int | None = None) -> ConfigError:

@@ -18,6 +18,7 @@ from securebench.results.record import VerificationStatus
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.run_files import JOURNAL, SUPERSEDED, numbered_lines
 from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
+from securebench.results.strict_json import CONVERTED
 from securebench.results.strict_record import contradiction
 from securebench.strict_input.faults import shown
 from securebench.strict_input.files import open_regular
@@ -159,6 +160,8 @@ class RecordFiles:
                 continue
             if self._is_chained and (why := contradiction(record.raw)):
                 self._refuse(_refused(f"the record contradicts itself: {why}", "record-contradictory", location))
+            if data.endswith(b"\r\n"):
+                self._refuse(damaged(CONVERTED, location))
             if name == SUPERSEDED and not data.endswith(b"\n"):
                 self._refuse(damaged("its last line has no newline", location))
             if why := self._foreign(record):

@@ -16,7 +16,7 @@ from securebench.plurals import counted
 from securebench.results.chain import expressible, genesis, value_digest
 from securebench.results.closing import Closing
 from securebench.results.same_run import constant, grown, require_same
-from securebench.results.strict_json import require_shallow, strict_loads
+from securebench.results.strict_json import require_shallow, require_written_form, strict_loads
 from securebench.results.strict_record import READABLE_VERSIONS
 from securebench.strict_input.files import open_regular
 
@@ -213,8 +213,8 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
         require_shallow(content)
         _require_version(path, content, READABLE_VERSIONS if older else (HEADER_VERSION,))
         header = _from_json(content)
-        if header.version == HEADER_VERSION and data != header.to_bytes():
-            raise ValueError("it is not formatted as SecureBench writes it")  # noqa: TRY301
+        if header.version == HEADER_VERSION:
+            require_written_form(data, header.to_bytes())
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(

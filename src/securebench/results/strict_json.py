@@ -6,16 +6,30 @@ import json
 from functools import cache
 from typing import Any, Final
 
+from securebench.strict_input.json_text import json_problem
+
 MAX_DEPTH: Final = 64
 """Levels of lists and objects: twice what a row may have, so that code may recurse into a record."""
+
+CONVERTED: Final = "its line endings were converted to CRLF, as by git's core.autocrlf: get the file as it was"
 
 
 def strict_loads(data: bytes) -> Any:
     """Parse ASCII JSON without duplicate keys or constants such as ``NaN``.
 
-    Raises ``ValueError`` or ``RecursionError``.
+    Raises ``ValueError``.
     """
-    return _decoder().decode(data.decode("ascii"))
+    try:
+        return _decoder().decode(data.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(json_problem(error)) from None
+
+
+def require_written_form(data: bytes, written: bytes) -> None:
+    """Raise ``ValueError`` unless ``data`` is ``written``, the bytes that SecureBench writes for the same content."""
+    if data != written:
+        is_converted = data.replace(b"\r\n", b"\n") == written
+        raise ValueError(CONVERTED if is_converted else "it is not formatted as SecureBench writes it")
 
 
 def require_shallow(value: Any) -> None:

@@ -12,7 +12,7 @@ from securebench.fs.durable import write_durably
 from securebench.results.read import read_run
 from securebench.results.run_files import SUITE
 from securebench.results.run_header import HEADER
-from securebench.results.strict_json import strict_loads
+from securebench.results.strict_json import require_written_form, strict_loads
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from securebench.results.read import RecordedRun
 
 SUITE_VERSION: Final = 1
+_MAX_NAME: Final = 255
+_MAX_PATH: Final = 1024
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -30,12 +32,16 @@ class RecordedSuite(NamedTuple):
     id: str
     runs: Mapping[str, Mapping[str, Any]]
 
+    def to_bytes(self) -> bytes:
+        """Return the bytes of ``suite.json``."""
+        runs = {path: dict(description) for path, description in self.runs.items()}
+        content = {"suite_version": SUITE_VERSION, "id": self.id, "runs": runs}
+        return (json.dumps(content, indent=2) + "\n").encode("ascii")
+
 
 def write_suite(directory: Path, suite: RecordedSuite) -> None:
     """Write ``suite.json``. Raises :class:`StorageError`."""
-    runs = {path: dict(description) for path, description in suite.runs.items()}
-    content = {"suite_version": SUITE_VERSION, "id": suite.id, "runs": runs}
-    write_durably(directory / SUITE, (json.dumps(content, indent=2) + "\n").encode("ascii"))
+    write_durably(directory / SUITE, suite.to_bytes())
 
 
 def read_suite(directory: Path) -> RecordedSuite | None:
@@ -99,6 +105,13 @@ def _inside(directory: Path, path: str) -> Path:
     return run
 
 
+def _has_names_of_files(path: str) -> bool:
+    """Return whether a file system can have the parts of ``path``."""
+    data = path.encode("utf-8", "replace")
+    parts = data.split(b"/")
+    return data.decode() == path and b"\0" not in data and len(data) < _MAX_PATH and max(map(len, parts)) <= _MAX_NAME
+
+
 def _suite(data: bytes) -> RecordedSuite:
     """Parse ``suite.json``, which may come from a stranger: no path leaves its directory."""
     if len(data) > _MAX_BYTES:
@@ -112,8 +125,11 @@ def _suite(data: bytes) -> RecordedSuite:
     for path, description in runs.items():
         pure = PurePosixPath(path)
         # A path that is written in another way, such as a//b, could name a run twice.
-        if not pure.parts or str(pure) != path or pure.is_absolute() or ".." in pure.parts or "\0" in path:
+        is_plain = pure.parts and str(pure) == path and not pure.is_absolute() and ".." not in pure.parts
+        if not is_plain or not _has_names_of_files(path):
             raise ValueError(f"{path[:200]!r} is not a path in the suite")
         if not isinstance(description, dict):
             raise TypeError(f"the description of {path[:200]!r} is not an object")
-    return RecordedSuite(str(content["id"]), runs)
+    suite = RecordedSuite(content["id"], runs)
+    require_written_form(data, suite.to_bytes())
+    return suite

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from securebench.signing.keys import PublicKey, Signer
 
-ENVELOPE_FILE: Final = "run.dsse.json"
-BUNDLE_FILE: Final = "run.sigstore.json"
+ENVELOPE_SUFFIX: Final = ".dsse.json"
+BUNDLE_SUFFIX: Final = ".sigstore.json"
 
 _TRIAL_TYPE: Final = "application/vnd.securebench.key-trial"
 
@@ -23,8 +23,8 @@ _TRIAL_TYPE: Final = "application/vnd.securebench.key-trial"
 class StatementSigner(Protocol):
     """Signs statements, and recognizes its own signatures."""
 
-    file: str
-    """The name of the file that has the signature."""
+    suffix: str
+    """The end of the name of a file that has its signature."""
     secrets: tuple[Path, ...]
     """Files that nobody else may read, such as the private key."""
 
@@ -45,7 +45,7 @@ class StatementSigner(Protocol):
 class KeySigner:
     """Signs with an Ed25519 key."""
 
-    file = ENVELOPE_FILE
+    suffix = ENVELOPE_SUFFIX
 
     def __init__(self, key: Signer, secrets: Iterable[Path] = ()) -> None:
         self._key = key
@@ -81,5 +81,5 @@ def open_envelope(data: bytes, key: PublicKey | None) -> Envelope:
     if key is not None:
         envelope.verify(key)
     if envelope.payload_type != PAYLOAD_TYPE:
-        raise ValueError(f"it signs {envelope.payload_type[:80]!r}, not a statement about a run")
+        raise ValueError(f"it signs {envelope.payload_type[:80]!r}, not a statement about results")
     return envelope

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, SecureBenchError
 from securebench.signing.dsse import MAX_ENVELOPE
-from securebench.signing.signers import BUNDLE_FILE
+from securebench.signing.signers import BUNDLE_SUFFIX
 from securebench.signing.statement import PAYLOAD_TYPE
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class SigstoreIdentity:
 class SigstoreSigner:
     """Signs with the identity that the CI service gives to this job."""
 
-    file = BUNDLE_FILE
+    suffix = BUNDLE_SUFFIX
     secrets: tuple[Path, ...] = ()
     name = "Sigstore identity of this job"
 
@@ -82,7 +82,7 @@ def verify_sigstore_bundle(data: bytes, signer: SigstoreIdentity) -> bytes:
     except Exception as error:  # a hostile bundle may fail anywhere in the library, and is invalid wherever it does
         raise ValueError(f"{type(error).__name__}: {error}") from error
     if kind != PAYLOAD_TYPE:
-        raise ValueError(f"it signs {kind[:80]!r}, not a statement about a run")
+        raise ValueError(f"it signs {kind[:80]!r}, not a statement about results")
     return payload
 
 

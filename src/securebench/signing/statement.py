@@ -23,10 +23,9 @@ _MAX_VALUES: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A claim about the file ``name``, whose sha256 (hex) is ``digest``. The type defines what ``predicate`` says."""
+    """A claim about files. ``subjects`` maps their names to their sha256 (hex); the type defines the ``predicate``."""
 
-    name: str
-    digest: str
+    subjects: Mapping[str, str]
     predicate_type: str
     predicate: Mapping[str, Any]
 
@@ -35,7 +34,7 @@ class Statement:
         return rfc8785.dumps(
             {
                 "_type": _STATEMENT,
-                "subject": [{"name": self.name, "digest": {"sha256": self.digest}}],
+                "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in self.subjects.items()],
                 "predicateType": self.predicate_type,
                 "predicate": dict(self.predicate),
             }
@@ -46,12 +45,18 @@ class Statement:
         """Read a statement. Raises ``ValueError`` unless it is exactly what :meth:`to_bytes` writes."""
         content, _ = decode_json(data.decode("utf-8"), _MAX_VALUES)
         match content:
-            case {
-                "subject": [{"name": str(name), "digest": {"sha256": str(digest)}}],
-                "predicateType": str(kind),
-                "predicate": dict(predicate),
-            } if _SHA256.fullmatch(digest):
-                statement = cls(name, digest, kind, predicate)
+            case {"subject": [_, *_] as subjects, "predicateType": str(kind), "predicate": dict(predicate)}:
+                statement = cls(_digests(subjects), kind, predicate)
                 if statement.to_bytes() == data:
                     return statement
-        raise ValueError("it is not an in-toto statement about one file, in canonical form")
+        raise ValueError("it is not an in-toto statement about files, in canonical form")
+
+
+def _digests(subjects: list[Any]) -> dict[str, str]:
+    """Return the digests of the subjects. Anything unexpected is left out: the statement is then not canonical."""
+    digests: dict[str, str] = {}
+    for subject in subjects:
+        match subject:
+            case {"name": str(name), "digest": {"sha256": str(digest)}} if _SHA256.fullmatch(digest):
+                digests[name] = digest
+    return digests

@@ -65,11 +65,23 @@ def decode_json(text: str, max_values: int = MAX_VALUES) -> tuple[JsonValue, int
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise UnfitJsonError(str(error)) from None
+        raise UnfitJsonError(json_problem(error)) from None
     count = _count(value, max_values)
     if count > max_values:
         raise UnfitJsonError("too large or nested too deep")
     return value, count
+
+
+def json_problem(error: Exception) -> str:
+    """Return why a text could not be parsed as JSON, in words for users."""
+    match error:
+        case json.JSONDecodeError():
+            return f"not valid JSON at character {error.pos + 1}"
+        case UnicodeDecodeError():
+            return f"byte {error.start + 1} is not {error.encoding.upper()}"
+        case RecursionError():
+            return "nested too deep"
+    return str(error)
 
 
 def json_faults(text: str, line: int = 1) -> list[Fault]:

@@ -13,7 +13,7 @@ from securebench.faults import FaultPoint, reached
 from securebench.harnesses.pipeline import needs_image_tree
 from securebench.plurals import counted
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
-from securebench.results.attestation import remove_signatures, require_signer, sign_run
+from securebench.results.attestation import RunAttestation
 from securebench.results.closing import Closing
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal
@@ -78,7 +78,7 @@ def run_plan(
         stack.enter_context(RunLock(plan.directory))
         earlier = places.earlier_header(plan.directory, resume=options.resume)
         if earlier:
-            require_signer(RecordedRun(plan.directory, earlier), options.sign)
+            RunAttestation(RecordedRun(plan.directory, earlier)).require_signer(options.sign)
         plan = stack.enter_context(with_agent_copy(plan, parts))
         asked = driver_asked_for(plan.config.sandbox, options.driver, earlier)
         made = parts.make_driver(replace(plan.config, sandbox=asked), options.notify)
@@ -100,7 +100,7 @@ def run_plan(
             places.require_candidates(plan.directory, journal.entries.values())
             places.require_logs(plan.directory, earlier)
             # Nothing was written so far. From here on the run is neither signed nor closed any more.
-            remove_signatures(plan.directory)
+            RunAttestation(RecordedRun(plan.directory, earlier)).remove_signatures()
             PackSource.of(plan.config.benchmark).write(plan.directory)
             header.write(plan.directory)
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
@@ -290,7 +290,7 @@ class _Run:
         if signer is None:
             return ""
         try:
-            path = sign_run(RecordedRun(self._plan.directory, self._header), signer)
+            path = RunAttestation(RecordedRun(self._plan.directory, self._header)).sign(signer)
         except SecureBenchError as error:
             return f"the run is complete, but not signed; --resume signs it: {error}"
         self._options.notify(f"signed with the {signer.name}: {path}")

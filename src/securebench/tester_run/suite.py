@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securebench.errors import ConfigError, SecureBenchError
 from securebench.fs.durable import make_directories, storage_errors
 from securebench.results.commitment import KEY_FILE, Commitment
+from securebench.results.lock import RunLock
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.suite import RecordedSuite, read_suite, write_suite
+from securebench.results.suite_attestation import SuiteAttestation
 from securebench.results.summary import RunEnd, TesterRunSummary
 from securebench.tester_run.directory import earlier_header, make_directory
 from securebench.tester_run.options import RunOptions, RunParts
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from securebench.tester_config.suite import Suite, SuiteRun
     from securebench.tester_run.plan import Plan
 
+    SinksOf = Callable[[SuiteRun, int], AbstractContextManager[Iterable[Callable[[Event], None]]]]
+    """Returns the sinks of a run, which counts from 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class SuiteOutcome:
@@ -34,6 +39,13 @@ class SuiteOutcome:
     run: SuiteRun
     directory: Path
     summary: TesterRunSummary | None = None
+    problem: str = ""
+
+
+class SuiteSummary(NamedTuple):
+    """How the runs of a suite ended, and why the suite is not signed although it should be."""
+
+    outcomes: list[SuiteOutcome]
     problem: str = ""
 
 
@@ -46,31 +58,43 @@ def plan_suite(suite: Suite, options: RunOptions, parts: RunParts) -> Iterator[t
 def run_suite(
     suite: Suite,
     options: RunOptions,
-    sinks: Callable[[SuiteRun, int], AbstractContextManager[Iterable[Callable[[Event], None]]]],
+    sinks: SinksOf,
     parts: RunParts | None = None,
-) -> list[SuiteOutcome]:
-    """Execute the runs of a suite in their order. ``sinks`` returns the sinks of a run, which counts from 1.
+) -> SuiteSummary:
+    """Execute the runs of a suite in their order.
 
     A run that cannot begin or continue does not stop the others; an interrupt does. Raises :class:`ConfigError` before
     the first run if a pack or an agent cannot be used, or if a directory is in use. With ``options.resume``, finished
-    runs keep their records, and runs that were added to the suite begin.
+    runs keep their records, and runs that were added to the suite begin. ``options.sign`` also signs the suite.
     """
     parts = parts or RunParts()
     directory = _directory(suite, options)
-    known = earlier_runs(suite, options)
+    earlier_runs(suite, options)
     for run, plan in plan_suite(suite, options, parts):
         if plan.directory.exists():
             earlier_header(plan.directory, resume=options.resume)
         del run, plan  # a pack may be large
     make_directory(directory)
-    commitment = _shared_commitment(directory)
-    parts = replace(parts, new_commitment=lambda: commitment)
-    runs = {run.path: {"pack": run.pack, "agent": run.agent} for run in suite.runs}
-    write_suite(directory, RecordedSuite(suite.id, {**known, **runs}))
+    with RunLock(directory):
+        known = earlier_runs(suite, options)  # again: another process may have changed them
+        signature = SuiteAttestation(directory, RecordedSuite(suite.id, known))
+        signature.require_signer(options.sign)
+        # Before anything changes: whenever this process is killed, there is a valid signature or none.
+        signature.remove_signatures()
+        commitment = _shared_commitment(directory)
+        runs = {run.path: {"pack": run.pack, "agent": run.agent} for run in suite.runs}
+        recorded = RecordedSuite(suite.id, {**known, **runs})
+        write_suite(directory, recorded)
+        outcomes = _execute(suite, options, sinks, replace(parts, new_commitment=lambda: commitment))
+        return SuiteSummary(outcomes, _sign(SuiteAttestation(directory, recorded), options))
+
+
+def _execute(suite: Suite, options: RunOptions, sinks: SinksOf, parts: RunParts) -> list[SuiteOutcome]:
+    """Execute the runs until one is interrupted."""
     outcomes: list[SuiteOutcome] = []
     for number, run in enumerate(suite.runs, start=1):
-        place = directory / run.path
-        own = _options_of(run, directory, options)
+        place = _directory(suite, options) / run.path
+        own = _options_of(run, _directory(suite, options), options)
         try:
             with storage_errors(place.parent):
                 make_directories(place.parent)
@@ -83,6 +107,18 @@ def run_suite(
         if summary.ending is RunEnd.INTERRUPTED:
             break
     return outcomes
+
+
+def _sign(signature: SuiteAttestation, options: RunOptions) -> str:
+    """Sign the suite if the user wants that. Return the problem if it failed."""
+    if options.sign is None:
+        return ""
+    try:
+        path = signature.sign(options.sign)
+    except SecureBenchError as error:
+        return f"the suite is not signed; --resume signs it: {error}"
+    options.notify(f"signed with the {options.sign.name}: {path}")
+    return ""
 
 
 def _directory(suite: Suite, options: RunOptions) -> Path:

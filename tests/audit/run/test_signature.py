@@ -11,21 +11,22 @@ import pytest
 from audit.run.made_runs import copy_of, failed, make_run, rebuild, verify
 from audit.run.mutations import FILES, flips
 from securebench.errors import ConfigError
-from securebench.results.attestation import sign_run
+from securebench.results.attestation import RunAttestation
 from securebench.results.read import read_run
 from securebench.results.run_files import JOURNAL
 from securebench.signing.keys import PrivateKey
-from securebench.signing.signers import ENVELOPE_FILE, KeySigner
+from securebench.signing.signers import KeySigner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KEY, OTHER = PrivateKey.new(), PrivateKey.new()
+ENVELOPE_FILE = "run.dsse.json"
 
 
 def sign(directory: Path, key: PrivateKey = KEY) -> None:
     """Sign a run."""
-    sign_run(read_run(directory), KeySigner(key))
+    RunAttestation(read_run(directory)).sign(KeySigner(key))
 
 
 def code(directory: Path) -> int:

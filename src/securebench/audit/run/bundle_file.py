@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Final
@@ -37,7 +38,7 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
     (``bundle-damaged``, ``file-not-regular``).
     """
     with TemporaryDirectory(prefix="securebench-bundle-") as name:
-        root = Path(name)
+        root = Path(name).resolve()
         try:
             with open_regular(path, "bundle", follow=True) as file:
                 tops = _unpack(TarReader(_archive(file), "the bundle", 8192), root)
@@ -51,7 +52,10 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
             ) from error
         if len(tops) != 1:
             raise _damaged(f"it has {len(tops)} directories at the top, not one", path)
-        yield root / tops.pop()
+        try:
+            yield root / tops.pop()
+        except ConfigError as error:
+            raise _in_bundle(error, root, path) from error
 
 
 def require_exact(path: Path, directory: Path) -> None:
@@ -103,6 +107,23 @@ def _parts(member: Member) -> list[str]:
     if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY} or not is_plain:
         raise ImageError(f"{printable_name(member.path)} is not a file of a bundle", code="image-malformed")
     return parts
+
+
+def _in_bundle(error: ConfigError, root: Path, path: Path) -> ConfigError:
+    """Return ``error`` with paths in the bundle instead of those in the temporary directory ``root``."""
+
+    def named(text: str) -> str:
+        return text.replace(f"{root}/", f"{path}: ")
+
+    problems = [
+        replace(
+            problem,
+            message=named(problem.message),
+            location=problem.location and replace(problem.location, file=named(problem.location.file)),
+        )
+        for problem in error.problems
+    ]
+    return ConfigError(problems=problems)
 
 
 def _damaged(problem: str, path: Path) -> ConfigError:

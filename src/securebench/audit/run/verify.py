@@ -17,9 +17,10 @@ from securebench.audit.run.candidates import CandidateChecks
 from securebench.audit.run.content import ContentChecks
 from securebench.audit.run.pack import PackChecks
 from securebench.audit.run.report import CheckKind, RunCheck, RunReport
+from securebench.audit.run.signature import check_signatures
 from securebench.errors import ConfigError
 from securebench.plurals import counted
-from securebench.results.attestation import check_signature, check_sigstore_bundle
+from securebench.results.attestation import RunAttestation
 from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.egress_log import EGRESS_LOG, MAX_BYTES
 from securebench.results.lock import is_locked
@@ -28,7 +29,6 @@ from securebench.results.record_files import RecordFiles
 from securebench.results.run_files import JOURNAL, SUPERSEDED
 from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
 from securebench.results.strict_record import task_record_of
-from securebench.signing.signers import BUNDLE_FILE, ENVELOPE_FILE
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -117,7 +117,6 @@ class _Verification:
         self._directory = directory
         self._evidence = evidence
         self.checks = _new_checks()
-        self._signed_by = ""
         self._sizes = Counter[str]()
         """The bytes of all valid lines in each file of records."""
         self._kinds = {
@@ -137,12 +136,14 @@ class _Verification:
         self._check_closing(header)
         self._check_records(header)
         self._check_files(header)
-        self._check_signatures(header)
+        signed_by = check_signatures(
+            self.checks.signature, RunAttestation(RecordedRun(self._directory, header)), self._evidence
+        )
         return RunReport(
             run_id=header.run_id,
             benchmark_id=header.benchmark_id,
             checks=self.checks,
-            signed_by=self._signed_by,
+            signed_by=signed_by,
         )
 
     def _read_header(self) -> RunHeader | None:
@@ -233,7 +234,7 @@ class _Verification:
         except (ValueError, TypeError, KeyError) as error:
             self.checks.records.add(f"invalid record: {error}", line.name, line.number)
             return
-        if written != line.data:
+        if written != line.data.replace(b"\r\n", b"\n"):  # the reader has reported line endings
             message = "it is not formatted as SecureBench writes it"
             self.checks.records.add(message, line.name, line.number)
 
@@ -275,31 +276,3 @@ class _Verification:
                 continue
             check.require(found == expected, "it was changed after the run was closed", name)
         check.text = f"{', '.join(closing.files) or 'no files'}: unchanged since the run was closed"
-
-    def _check_signatures(self, header: RunHeader) -> None:
-        """Check the signature with the key or identity to expect; without one, only that it belongs to this run."""
-        check, run = self.checks.signature, RecordedRun(self._directory, header)
-        key, identity = self._evidence.public_key, self._evidence.identity
-        unchecked: list[str] = []
-        try:
-            if key or os.path.lexists(self._directory / ENVELOPE_FILE):
-                key_id = check_signature(run, key)
-                if key:
-                    self._signed_by = f"key {key.fingerprint}"
-                else:
-                    unchecked.append(f"the run names the key {key_id} (--key checks who signed it)")
-            if identity:
-                check_sigstore_bundle(run, identity)
-                self._signed_by = identity.identity
-            elif os.path.lexists(self._directory / BUNDLE_FILE):
-                unchecked.append("the run has a Sigstore bundle (--identity and --issuer check it)")
-        except ConfigError as error:
-            if error.code in {"extra-missing", "sigstore-failed"}:  # this machine cannot check it
-                raise
-            self._signed_by = ""
-            place = error.problems[0].location
-            check.add(error.message, Path(place.file).name if place else "")
-        if self._signed_by:
-            check.text = f"the run is signed by {self._signed_by}"
-        else:
-            check.skipped = "; ".join(unchecked) or "the run is not signed"

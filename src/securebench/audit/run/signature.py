@@ -1,0 +1,48 @@
+"""Check who signed a run or a suite, and that the signature belongs to it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError
+from securebench.results.attestation import signature_files
+
+if TYPE_CHECKING:
+    from securebench.audit.run.report import RunCheck
+    from securebench.audit.run.verify import Evidence
+    from securebench.results.attestation import Attestation
+
+
+def check_signatures(check: RunCheck, attestation: Attestation, evidence: Evidence) -> str:
+    """Check the signature with the key or identity to expect; without one, only that it belongs to these results.
+
+    Return the signer, empty if that was not checked with success. Raises :class:`ConfigError` if this machine cannot
+    check it: ``extra-missing``, ``sigstore-failed``.
+    """
+    key, identity, what = evidence.public_key, evidence.identity, attestation.kind
+    envelope, bundle = (attestation.directory / file for file in signature_files(what))
+    signer, unchecked = "", list[str]()
+    try:
+        if key or os.path.lexists(envelope):
+            key_id = attestation.check(key)
+            if key:
+                signer = f"key {key.fingerprint}"
+            else:
+                unchecked.append(f"the {what} names the key {key_id} (--key checks who signed it)")
+        if identity:
+            attestation.check_sigstore(identity)
+            signer = identity.identity
+        elif os.path.lexists(bundle):
+            unchecked.append(f"the {what} has a Sigstore bundle (--identity and --issuer check it)")
+    except ConfigError as error:
+        if error.code in {"extra-missing", "sigstore-failed"}:
+            raise
+        place, top = error.problems[0].location, f"{attestation.directory}/"
+        check.add(error.message.replace(top, ""), place.file.removeprefix(top) if place else "")
+        return ""
+    if signer:
+        check.text = f"the {what} is signed by {signer}"
+    else:
+        check.skipped = "; ".join(unchecked) or f"the {what} is not signed"
+    return signer
