@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.resources import JsonValue
+    from securebench.tester_config import PriceTable
 
 HIDDEN = "the-hidden-answer"
 TESTS = "assert the_hidden_test()"
@@ -61,6 +62,7 @@ class FakeProducer(HarnessProducer):
     has_egress: bool = False
     keys: tuple[str, ...] = ()
     trajectory: str = ""
+    cost_fault: str = ""
     prepared: list[RunContext] = field(default_factory=list)
 
     def identity(self) -> Identity:
@@ -76,6 +78,11 @@ class FakeProducer(HarnessProducer):
     def credentials(self) -> tuple[str, ...]:
         """As told."""
         return self.keys
+
+    def use_prices(self, table: PriceTable | None) -> str:
+        """Say what it is told to."""
+        del table
+        return self.cost_fault
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """Be the agent that it is told to be."""

@@ -18,7 +18,7 @@ import pytest
 
 import securebench
 from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OUTPUT, cli
-from securebench.cli.run_command import EXIT_BELOW, EXIT_ERRORS
+from securebench.cli.run_command import EXIT_BELOW, EXIT_BUDGET, EXIT_ERRORS
 from securebench.errors import FailurePhase, FailureReason
 from securebench.limits import Limits
 from securebench.progress import EVENTS, Event, EventKind
@@ -252,7 +252,7 @@ def _number(text: str) -> float | None:
 def test_every_exit_code_is_described() -> None:
     """The table of exit codes has each code of the command line."""
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", _text(REFERENCE / "cli.md"), re.MULTILINE)]
-    assert codes == [0, 1, 2, EXIT_ERRORS, EXIT_BELOW, EXIT_DEFECT, EXIT_OUTPUT, EXIT_INTERRUPTED]
+    assert codes == [0, 1, 2, EXIT_ERRORS, EXIT_BELOW, EXIT_BUDGET, EXIT_DEFECT, EXIT_OUTPUT, EXIT_INTERRUPTED]
 
 
 def _fields(package: str) -> set[str]:

@@ -71,7 +71,8 @@ class Event:
 class RunStart(Event):
     """A run of ``trials`` of each of its ``tasks`` is about to execute ``to_do`` trials.
 
-    The whole pack has ``pack_tasks``. ``agent`` is the agent's label.
+    The whole pack has ``pack_tasks``. ``agent`` is the agent's label. ``budget_usd`` is the budget of the run, if it
+    has one, and ``cost_usd`` what it has cost before it was resumed, if that is known.
     """
 
     kind = EventKind.RUN_START
@@ -84,6 +85,8 @@ class RunStart(Event):
     to_do: int
     workers: int
     output_dir: str
+    budget_usd: float | None = None
+    cost_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +158,7 @@ class TaskDone(Event):
     """The task's record is on disk.
 
     ``assurance`` says what a verdict rests on, ``None`` without a verdict. ``agent_stderr`` is the last line of the
-    agent's stderr if the task did not pass.
+    agent's stderr if the task did not pass. ``run_cost_usd`` is what the whole run has cost so far, if that is known.
     """
 
     kind = EventKind.TASK_DONE
@@ -165,6 +168,7 @@ class TaskDone(Event):
     message: str
     agent_stderr: str
     assurance: str | None
+    run_cost_usd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

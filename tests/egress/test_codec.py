@@ -19,6 +19,7 @@ from securebench.egress.codec import (
 from securebench.egress.model import EgressPlan, EgressReport, Provider, RelayPlan, RelayReport, Trouble
 from securebench.egress.rules import Caps, ProxyRules
 from securebench.ipc.frames import FrameError, pack
+from securebench.money import TokenPrices
 
 PLAN = EgressPlan(
     domains=("a.test", "b.test"),
@@ -32,13 +33,18 @@ PLAN = EgressPlan(
         tokens=2,
         bytes=3,
         ca_bundle="PEM",
+        micro_usd=10**15,
+        prices=TokenPrices(input=1, cached_input=2, cache_write=3, cache_write_1h=4, output=5),
+        spent_micro_usd=6,
     ),
 )
 REPORT = EgressReport(
     decisions={"allowed": 1},
     hosts={"a.test": 1},
     bytes=7,
-    relay=RelayReport(requests=2, statuses={"200": 1}, refused={"path": 1}, trouble=Trouble.FAILED, message="500"),
+    relay=RelayReport(
+        requests=2, statuses={"200": 1}, refused={"path": 1}, micro_usd=7, trouble=Trouble.FAILED, message="500"
+    ),
 )
 
 

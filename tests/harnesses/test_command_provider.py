@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harnesses.conftest import VIEW
-from harnesses.provider_fakes import KEY, FakeGateway, run_context
+from harnesses.provider_fakes import KEY, WORKED, FakeGateway, run_context
 from securebench.egress.model import EgressPlan, ProbeReport, Provider, RelayPlan, RelayReport, Trouble
 from securebench.errors import ConfigError, FailureReason, ProviderError
 from securebench.harnesses.base import Spent
 from securebench.harnesses.command import CommandHarnessProducer
 from securebench.harnesses.provider.endpoints import PLACEHOLDER
 from securebench.limits import ProviderTimeouts
+from securebench.money import TokenPrices
 from securebench.tester_config import CommandConfig, CommandProvider
 from securebench.tester_config.settings import AgentVariables, Budget, Prices, ProviderTimeoutSettings
 
@@ -101,10 +102,11 @@ def test_the_relay_gets_key_and_limits(bench: Bench, scripted: ScriptedDriver) -
         base_url=LOCAL,
         api_key_env="MY_KEY",
         provider_tools=True,
-        budget=Budget(requests=1, tokens=2, bytes=3),
+        budget=Budget(requests=1, tokens=2, bytes=3, usd=0.5),
+        prices=Prices(input=1, output=2, cached_input=0.1, cache_write=1.25),
         timeouts=ProviderTimeoutSettings(connect=1, whole_answer=4),
     )
-    place.produce(spent=Spent(requests=5, tokens=6, bytes=7))
+    place.produce(spent=Spent(requests=5, tokens=6, bytes=7, micro_usd=8))
     expected = RelayPlan(
         provider=Provider.CHAT_COMPLETIONS,
         base_url=LOCAL,
@@ -114,10 +116,15 @@ def test_the_relay_gets_key_and_limits(bench: Bench, scripted: ScriptedDriver) -
         requests=1,
         tokens=2,
         bytes=3,
+        micro_usd=500_000,
+        prices=TokenPrices(
+            input=1_000_000, cached_input=100_000, cache_write=1_250_000, cache_write_1h=1_250_000, output=2_000_000
+        ),
         timeouts=ProviderTimeouts(connect=1, whole_answer=4),
         spent_requests=5,
         spent_tokens=6,
         spent_bytes=7,
+        spent_micro_usd=8,
     )
     assert [plan for _, plan in place.gateway.plans] == [EgressPlan(domains=("example.org",), relay=expected)]
     assert place.harness.credentials == (KEY,)
@@ -125,12 +132,12 @@ def test_the_relay_gets_key_and_limits(bench: Bench, scripted: ScriptedDriver) -
 
 
 def test_tokens_cost_and_outcome_are_recorded(bench: Bench, scripted: ScriptedDriver) -> None:
-    """All counts are the relay's; the cost is computed from the tester's prices. Stdout stays the answer."""
-    result = Place(bench, scripted, prices=Prices(input=0.25, output=2)).produce()
+    """All counts are the relay's, and so is the cost. Stdout stays the answer."""
+    result = Place(bench, scripted, prices=Prices(input=0.25, output=2)).produce(replace(WORKED, micro_usd=1104))
     usage: Any = result.metadata["usage"]
     assert result.metadata["outcome"] == "worked"
     assert (usage["input_tokens"], usage["output_tokens"], usage["requests"]) == (3600, 102, 3)
-    assert usage["cost_usd"] == pytest.approx((3600 * 0.25 + 102 * 2) / 1e6)
+    assert usage["cost_usd"] == 0.001104
     assert usage["relay"]["answered"] == 3
     assert not {"turns", "denials", "events_skipped"} & usage.keys()
     assert (result.trajectory, result.candidate is not None) == ("", True)

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from securebench.cli.plain import resume_line, run_line, stderr_line, task_line
+from securebench.cli.plain import cost_text, resume_line, run_line, stderr_line, task_line
 from securebench.printable import printable_line
 from securebench.progress import Resume, RunDone, RunStart, TaskDone, TaskStart, VerifierStart
 
@@ -43,6 +43,8 @@ class LiveSink:
         self._counts: Counter[str] = Counter()
         self._to_do = 0
         self._trials = 1
+        self._cost: float | None = None
+        self._budget: float | None = None
         self._start = time.monotonic()
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=_REFRESH_PER_SECOND, transient=True
@@ -73,6 +75,7 @@ class LiveSink:
     def _begin(self, event: RunStart) -> None:
         self._to_do = event.to_do
         self._trials = event.trials
+        self._cost, self._budget = event.cost_usd, event.budget_usd
         self._start = event.time
         self._console.print(Text(run_line(event), style="bold"))
         self._live.start()
@@ -86,6 +89,7 @@ class LiveSink:
         with self._lock:
             _, since = self._running.pop(event.trial_id, ("", event.time))
             self._counts[status] += 1
+            self._cost = event.run_cost_usd
         line = Text(task_line(event, self._trials), style=STYLES.get(status, ""))
         line.append(f" ({event.time - since:.1f} s)", style="dim")
         self._console.print(line)
@@ -103,6 +107,7 @@ class LiveSink:
             ProgressBar(total=max(self._to_do, 1), completed=done, width=30),
             Text(f"{done}/{self._to_do}"),
             *(Text(f"{counts[status]} {status}", style=style) for status, style in STYLES.items() if counts[status]),
+            Text("" if self._cost is None else cost_text(self._cost, self._budget)),
             Text(self._time_left(done, now), style="dim"),
         )
         return Group(self._tasks(running, now), bar)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from securebench.money import dollars, micro_usd
 from securebench.plurals import counted
 from securebench.printable import printable
 from securebench.progress import Resume, RunStart, TaskDone, TaskStart
@@ -25,6 +26,7 @@ class PlainSink:
         self._to_do = 0
         self._done = 0
         self._trials = 1
+        self._budget: float | None = None
         self._started: dict[TrialId, float] = {}
 
     def __call__(self, event: Event) -> None:
@@ -33,6 +35,7 @@ class PlainSink:
             case RunStart():
                 self._to_do = event.to_do
                 self._trials = event.trials
+                self._budget = event.budget_usd
                 self._echo(run_line(event))
             case Resume():
                 self._echo(resume_line(event, self._trials))
@@ -41,7 +44,9 @@ class PlainSink:
             case TaskDone():
                 self._done += 1
                 seconds = event.time - self._started.pop(event.trial_id, event.time)
-                self._echo(f"[{self._done}/{self._to_do}] {task_line(event, self._trials)} ({seconds:.1f} s)")
+                has_cost = self._budget is not None and event.run_cost_usd is not None
+                cost = f", {cost_text(event.run_cost_usd or 0, self._budget)}" if has_cost else ""
+                self._echo(f"[{self._done}/{self._to_do}] {task_line(event, self._trials)} ({seconds:.1f} s{cost})")
                 if stderr := stderr_line(event):
                     self._echo(stderr)
             case _:
@@ -68,6 +73,11 @@ def task_line(event: TaskDone, trials: int = 1) -> str:
     rests = WEAK.get(Assurance(event.assurance)) if event.status == "passed" and event.assurance else None
     name = f"{event.task_id}{event.trial_id.suffix(trials)}"
     return printable(f"{event.status.upper()} {name}{why}{f' ({rests})' if rests else ''}")
+
+
+def cost_text(usd: float, budget_usd: float | None) -> str:
+    """Return what a run has cost, and its budget if it has one: ``$1.50 of $20.00``."""
+    return f"${usd:,.2f}" + ("" if budget_usd is None else f" of {dollars(micro_usd(budget_usd))}")
 
 
 def stderr_line(event: TaskDone) -> str:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 EXIT_ERRORS: Final = 3
 EXIT_BELOW: Final = 4
 """The pass rate is below ``--fail-under``."""
+EXIT_BUDGET: Final = 5
+"""The run reached its budget before all tasks had run."""
 
 _DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installed driver"
 
@@ -71,6 +73,18 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
     callback=known_extension,
     help="What executes the tasks: local, or an installed executor.  [default: run.executor]",
 )
+@click.option(
+    "--budget-usd",
+    type=click.FloatRange(min=0, min_open=True, max=1_000_000_000),
+    metavar="USD",
+    help="Start no more tasks when the run has cost this much.  [default: run.budget.usd]",
+)
+@click.option(
+    "--price-table",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The prices of models.  [default: run.prices]",
+)
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--show-command-output", is_flag=True, help="Show output of commands in agents' sandboxes.")
 @click.option("--show-agent-output", is_flag=True, help="Show agents' output live, and keep it in agent-trace.log.")
@@ -91,7 +105,7 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
 
     CONFIG is the tester YAML or the suite file. Exit codes: 0 every task has a verdict or is pending, 1 configuration
     error before any task ran, 2 wrong usage, 3 some tasks have no verdict because of an infrastructure error, 4 the
-    pass rate is below --fail-under, 130 interrupted.
+    pass rate is below --fail-under, 5 the run reached its budget, 130 interrupted.
     """
     config = _only_one(config_argument, config_option)
     if flags["lower_bound"] and flags["fail_under"] is None:
@@ -111,6 +125,8 @@ def exit_code(summary: TesterRunSummary) -> int:
 
     if summary.ending is RunEnd.INTERRUPTED:
         return EXIT_INTERRUPTED
+    if summary.ending is RunEnd.OUT_OF_BUDGET:
+        return EXIT_BUDGET
     return EXIT_ERRORS if summary.errors or summary.problems or summary.ending is RunEnd.STOPPED else 0
 
 
@@ -169,6 +185,8 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
         workers=flags["workers"],
         driver=flags["driver"],
         executor=flags["executor"],
+        budget_usd=flags["budget_usd"],
+        price_table=flags["price_table"],
         resume=flags["resume"],
         show_agent_output=flags["show_agent_output"],
         keep_verifier_output=flags["keep_verifier_output"],

@@ -28,7 +28,7 @@ Examples:
 """
 
 _SHOWN_TASKS: Final = 16
-_STYLES: Final = {"running": "cyan", "finished": "green", "interrupted": "yellow"}
+_STYLES: Final = {"running": "cyan", "finished": "green", "interrupted": "yellow", "out_of_budget": "yellow"}
 
 
 @click.command(name="status", epilog=_EXAMPLES)
@@ -153,7 +153,7 @@ def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
         ended = "last finished" if state == "running" else "finished"
         yield Text(f"Started {_moment(snapshot.started_at)}, {ended} {_moment(snapshot.finished_at)}", style="dim")
     if snapshot.usage:
-        yield Text(usage_line(snapshot.usage))
+        yield Text(usage_line(snapshot.usage, snapshot.summary.budget_usd))
     yield from (Text(f"Problem: {printable_line(problem)}", style="red") for problem in snapshot.summary.problems)
 
 

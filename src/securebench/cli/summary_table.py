@@ -11,9 +11,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from securebench.cli.plain import cost_text
 from securebench.plurals import counted
 from securebench.printable import printable, printable_line
 from securebench.results.record import WEAK
+from securebench.results.summary import RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from securebench.results.summary import Counts, RunEstimates, TesterRunSummary
     from securebench.results.usage import Usage
 
+_OUT_OF_BUDGET = "The run reached its budget. To run the rest, pass --resume and a larger --budget-usd"
 _COLUMNS = ("tasks", "trials", "passed", "failed", "errors", "pending", "not run", "pass rate")
 
 
@@ -138,7 +141,8 @@ def _footer(summary: TesterRunSummary) -> list[str]:
         *([f"Selection: {summary.part.describe()}"] if summary.part else []),
         *(_estimates(summary.estimates) if summary.estimates else []),
         f"Verification: {summary.verification_status}",
-        *([usage_line(summary.usage)] if summary.usage else []),
+        *([usage_line(summary.usage, summary.budget_usd)] if summary.usage else []),
+        *([_OUT_OF_BUDGET] if summary.ending is RunEnd.OUT_OF_BUDGET else []),
         f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",
         *([f"Details: {_show(summary)} TASK"] if summary.failures else []),
     ]
@@ -162,9 +166,9 @@ def _percent(estimate: Estimate) -> str:
     return f"{estimate.value:.1%} of {counted(estimate.tasks, 'task')}, 95% interval {low:.1%} to {high:.1%}"
 
 
-def usage_line(usage: Usage) -> str:
+def usage_line(usage: Usage, budget_usd: float | None = None) -> str:
     """Return tokens, turns and cost in words."""
-    cost = "" if usage.cost_usd is None else f", about ${usage.cost_usd:,.2f}"
+    cost = "" if usage.cost_usd is None else f", about {cost_text(usage.cost_usd, budget_usd)}"
     return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {counted(usage.turns, 'turn')}{cost}"
 
 

@@ -18,6 +18,7 @@ from securebench.egress.model import (
 from securebench.egress.rules import Caps, ProxyRules
 from securebench.ipc.frames import FrameError
 from securebench.limits import ProviderTimeouts
+from securebench.money import TokenPrices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,8 @@ def relay_to_json(plan: RelayPlan) -> dict[str, Any]:
 def relay_from_json(found: Mapping[str, Any]) -> RelayPlan:
     """Return the relay plan in a frame."""
     timeouts = ProviderTimeouts(**found["timeouts"])
-    return RelayPlan(**{**found, "provider": Provider(found["provider"]), "timeouts": timeouts})
+    prices = TokenPrices(**found["prices"]) if found["prices"] else None
+    return RelayPlan(**{**found, "provider": Provider(found["provider"]), "timeouts": timeouts, "prices": prices})
 
 
 def settings_to_json(rules: ProxyRules, caps: Caps) -> dict[str, Any]:
@@ -105,6 +107,7 @@ def _relay_report(found: Mapping[str, Any]) -> RelayReport:
     return RelayReport(
         **{name: _count(found.get(name)) for name in counted},
         model=_text(found.get("model")),
+        micro_usd=None if found.get("micro_usd") is None else _count(found["micro_usd"]),
         models=_counts(found.get("models")),
         statuses=_counts(found.get("statuses")),
         refused=_counts(found.get("refused")),

@@ -11,6 +11,8 @@ from securebench.limits import ProviderTimeouts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from securebench.money import TokenPrices
+
 
 class Provider(StrEnum):
     """The API that a relay implements."""
@@ -52,7 +54,7 @@ class RelayPlan:
 
     ``base_url`` includes the version if there is one (``https://host/v1``). ``key`` is added to each request, unless it
     is ``None``. ``ca_bundle`` is the PEM text of an additional CA certificate: its text rather than its path, because
-    the gateway process cannot read files.
+    the gateway process cannot read files. ``micro_usd`` is the limit in money, which needs ``prices``.
     """
 
     provider: Provider
@@ -63,12 +65,15 @@ class RelayPlan:
     requests: int
     tokens: int
     bytes: int
+    micro_usd: int | None = None
+    prices: TokenPrices | None = None
     ca_bundle: str | None = None
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
-    """What earlier attempts at the same task used; likewise ``spent_tokens`` and ``spent_bytes``."""
+    """What earlier attempts at the same task used; likewise the other three."""
     spent_tokens: int = 0
     spent_bytes: int = 0
+    spent_micro_usd: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,8 @@ class RelayReport:
     input_tokens: int = 0
     output_tokens: int = 0
     bytes: int = 0
+    micro_usd: int | None = None
+    """The price of all answers; ``None`` without prices."""
     trouble: Trouble | None = None
     message: str = ""
     """A description of the trouble. It never quotes a response body."""

@@ -29,6 +29,7 @@ from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import discard
 from securebench.fs.rmtree import make_fresh_directory, remove_tree
 from securebench.harnesses.base import ProduceContext, Spent
+from securebench.money import micro_usd
 from securebench.progress import ProducerDone, ProducerStart, TaskStart, VerifierDone, VerifierStart
 from securebench.resources import Visibility
 from securebench.results.record import Failure
@@ -164,7 +165,12 @@ class _TaskExecution:
             environment=context.environment,
             gateway=context.gateway,
             pause=context.control.pause,
-            spent=Spent(max(0, spent.requests - spent.forgiven), spent.input_tokens + spent.output_tokens, spent.bytes),
+            spent=Spent(
+                max(0, spent.requests - spent.forgiven),
+                spent.input_tokens + spent.output_tokens,
+                spent.bytes,
+                micro_usd(spent.cost_usd or 0.0),
+            ),
             trial=self.trial.trial,
             labels={"task": self.directory},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from securebench.plugins import Extension
 from securebench.tester_config import HarnessSettings
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
     from securebench.tasks import AgentView
+    from securebench.tester_config import PriceTable
+
+
+PRICE_HINT: Final = "give the prices of the model in a file with --price-table, or remove the budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class Spent:
     requests: int = 0
     tokens: int = 0
     bytes: int = 0
+    micro_usd: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,15 @@ class HarnessProducer(Extension, ABC):
     def credentials(self) -> tuple[str, ...]:
         """The secrets that it holds on the host. They are redacted from every record and log."""
         return ()
+
+    def use_prices(self, table: PriceTable | None) -> str:
+        """Use the prices of ``table``, by default SecureBench's own. Called once, before everything else.
+
+        Returns why the costs of its agents cannot be counted; empty if they can. Raises :class:`ConfigError`
+        (``price-missing``) if its own settings have a budget in money nevertheless.
+        """
+        del table
+        return "its agents do not use a model through the relay"
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """Prepare the run, once, before any task, and return the agent's identity: equal values mean the same agent.

@@ -10,13 +10,9 @@ from securebench.egress.model import EgressPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.agent_session import AgentSession, EgressAgentSession, open_egress
 from securebench.harnesses.pipeline import Harness, Invocation
-from securebench.harnesses.provider.command_provider import (
-    command_agent,
-    command_endpoint,
-    command_identity,
-    command_variables,
-)
+from securebench.harnesses.provider.command_provider import command_endpoint, command_variables
 from securebench.harnesses.provider.connection import ProviderConnection
+from securebench.harnesses.provider.session import SessionAgent
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
 
@@ -28,6 +24,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
+    from securebench.tester_config import PriceTable
 
 AGENT_TARGET: Final = "/opt/securebench/agent"
 """Where ``harness.config.agent_dir`` is mounted in the sandbox, read-only."""
@@ -64,12 +61,16 @@ class CommandHarnessProducer(Harness):
         """The provider key, after :meth:`prepare`."""
         return self._connection.credentials if self._connection else ()
 
+    def use_prices(self, table: PriceTable | None) -> str:
+        """See :meth:`HarnessProducer.use_prices`."""
+        return self._connection.use_prices(table) if self._connection else super().use_prices(table)
+
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Reads the provider key, if there is a provider."""
-        if self._connection is None or self._config.provider is None:
+        if self._connection is None:
             return {}
         self._connection.prepare(run)
-        return command_identity(self._config.provider, self._connection.endpoint)
+        return self._connection.endpoint.identity()
 
     def check_provider(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
@@ -79,8 +80,8 @@ class CommandHarnessProducer(Harness):
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Open egress to the provider and the allowed domains, if any. Raises :class:`EgressError`."""
-        if self._connection and self._config.provider:
-            return self._connection.open_session(view, context, command_agent(self._config.provider))
+        if self._connection:
+            return self._connection.open_session(view, context, SessionAgent())
         if not self.needs_gateway:
             return AgentSession()
         plan = EgressPlan(domains=self._config.allowed_domains)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
 
-ENDINGS: Final = ("finished", "interrupted", "stopped")
+ENDINGS: Final = ("finished", "interrupted", "stopped", "out_of_budget")
 
 _LOGS: Final = (JOURNAL, SUPERSEDED, EGRESS_LOG)
 _WORKER_LOG: Final = re.compile(r"egress-\d+\.jsonl")

@@ -162,6 +162,7 @@ class RecordedRun:
             families=families,
             failures=failures,
             usage=sum(filter(None, [*checks, *aside.values()]), usage),
+            budget_usd=header.budget_usd,
             part=self.selection,
             estimates=estimate(results, header.trials),
             ending=RunEnd.RUNNING if is_active else self._ending(counts),

@@ -102,6 +102,17 @@ class RunHeader:
         return _number(self.decisive, "trials") if "trials" in self.decisive else 1
 
     @property
+    def budget_usd(self) -> float | None:
+        """The budget of the run in US dollars, when it was started or resumed last; ``None`` if it had none."""
+        budget = _section(self.information, "budget")
+        if not budget:
+            return None
+        value = budget["usd"]
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise TypeError("'information.budget.usd' is not an amount")
+        return float(value)
+
+    @property
     def planned(self) -> int:
         """The number of planned trials: one record each, once the run is complete."""
         return _number(self.information, "planned")
@@ -279,7 +290,7 @@ def _from_json(content: Any) -> RunHeader:
 def _require_consistent(header: RunHeader) -> None:
     """Raise ``KeyError``, ``TypeError`` or ``ValueError`` if parts of the header contradict each other."""
     _ = header.run_id, header.benchmark_id, header.label
-    _ = header.pack_tasks, header.planned_families, header.selection
+    _ = header.pack_tasks, header.planned_families, header.selection, header.budget_usd
     if header.closing and header.version < HEADER_VERSION:
         raise ValueError(f"a run of version {header.version} has no 'closing'")
 

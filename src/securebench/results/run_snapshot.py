@@ -48,7 +48,7 @@ class RunSnapshot:
 
     @property
     def state(self) -> RunEnd:
-        """``running``, ``finished`` or ``interrupted``."""
+        """How the run ended, or ``running``."""
         return self.summary.ending
 
     @property
@@ -95,6 +95,7 @@ class RunSnapshot:
             "started_at": self.started_at.isoformat() if self.started_at else None,
             "finished_at": self.finished_at.isoformat() if self.finished_at else None,
             "usage": self.usage.to_json(),
+            "budget_usd": self.summary.budget_usd,
             "problems": list(self.summary.problems),
         }
 

@@ -44,6 +44,8 @@ class RunEnd(StrEnum):
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
     """The run could not continue: the engine became unavailable, or every task failed."""
+    OUT_OF_BUDGET = "out_of_budget"
+    """The run reached its budget before all tasks had run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class TesterRunSummary:
     failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
     """The reported model usage of the recorded attempts."""
+    budget_usd: float | None = None
+    """The budget of the run in US dollars."""
     part: PartOfPack | None = None
     """The selected part of the pack, if it is not the whole."""
     estimates: RunEstimates | None = None
@@ -223,6 +227,7 @@ class TesterRunSummary:
             "estimates": self.estimates.to_json() if self.estimates else None,
             "families": {name: counts.to_json() for name, counts in self.families.items()},
             **({"usage": self.usage.to_json()} if self.usage else {}),
+            "budget_usd": self.budget_usd,
             "problems": list(self.problems),
         }
 

@@ -15,7 +15,7 @@ _MOST: Final = 10**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens, turns and, if the agent's program reports it, the cost in US dollars. Unreported counts are 0."""
+    """Tokens, turns and, if it is known, the cost in US dollars. Unreported counts are 0."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -53,19 +53,19 @@ class Usage:
 def read_usage(value: Any) -> Usage | None:
     """Return the usage in a record's ``provenance.usage`` or ``spent``, or ``None`` if there is none.
 
-    Invalid values are ignored. The tokens of the gateway's own test requests count too.
+    Invalid values are ignored. The tokens and the cost of the gateway's own test requests count too.
     """
     if not isinstance(value, dict):
         return None
-    cost: Any = value.get("cost_usd")
     probes = value.get("probes")
     probed = probes if isinstance(probes, dict) else {}
+    costs: list[Any] = [part["cost_usd"] for part in (value, probed) if _is_amount(part.get("cost_usd"))]
     relay: dict[str, Any] = {**value, **(value["relay"] if isinstance(value.get("relay"), dict) else {})}
     usage = Usage(
         input_tokens=_count(value.get("input_tokens")) + _count(probed.get("input_tokens")),
         output_tokens=_count(value.get("output_tokens")) + _count(probed.get("output_tokens")),
         turns=_count(value.get("turns")),
-        cost_usd=float(cost) if _is_amount(cost) else None,
+        cost_usd=math.fsum(costs) if costs else None,
         requests=_count(value.get("requests")),
         forgiven=_count(relay.get("forgiven")),
         bytes=_count(relay.get("bytes")),

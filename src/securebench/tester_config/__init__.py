@@ -12,6 +12,7 @@ from securebench.tester_config.model import (
     VerifierConfig,
 )
 from securebench.tester_config.places import require_output_dir
+from securebench.tester_config.price_table import PriceTable, own_price_table, read_price_table
 from securebench.tester_config.settings import (
     Budget,
     ClaudeCodeConfig,
@@ -32,6 +33,7 @@ __all__ = [
     "CommandProvider",
     "HarnessConfig",
     "HarnessSettings",
+    "PriceTable",
     "Prices",
     "ProviderSettings",
     "RunConfig",
@@ -41,5 +43,7 @@ __all__ = [
     "VerifierConfig",
     "load_env_file",
     "load_tester_config",
+    "own_price_table",
+    "read_price_table",
     "require_output_dir",
 ]

@@ -201,6 +201,8 @@ def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path
     run["select"] = TaskSelection(**run.get("select", {}))
     verifiers = verification.pop("verifiers", {})
     run["executor_settings"] = settings["run",] if run.pop("executor_config", None) is not None else None
+    run["budget_usd"] = run.pop("budget", {}).get("usd")
+    run["prices"] = place_from(base, run["prices"]) if "prices" in run else None
     sandbox["settings"] = settings["sandbox",] if sandbox.pop("config", None) is not None else None
     harness = settings["harness",]
     assert isinstance(harness, HarnessSettings)

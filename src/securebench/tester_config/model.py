@@ -42,7 +42,10 @@ class TaskSelection:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The run: its id, output directory, selected tasks, trials per task, executor, and number of parallel tasks."""
+    """The run: its id, output directory, selected tasks, trials per task, executor, and number of parallel tasks.
+
+    ``budget_usd`` is what it may spend on its model provider, and ``prices`` the tester's price table.
+    """
 
     id: str
     output_dir: Path
@@ -52,6 +55,8 @@ class RunConfig:
     executor: str = DEFAULT_EXECUTOR
     executor_settings: WireModel | None = None
     """``run.executor_config``: the settings of the executor. ``None`` means its defaults."""
+    budget_usd: float | None = None
+    prices: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from securebench.families.fields import Seconds
 from securebench.limits import MIB, ProviderTimeouts
+from securebench.money import TokenPrices, micro_usd
 from securebench.strict_input.models import WireModel, refusal
 from securebench.tester_config.endpoints import BaseUrl
 from securebench.tester_config.fields import (
@@ -30,6 +31,8 @@ DEFAULT_TIMEOUT_SECONDS: Final = 900.0
 """The default time limit of an agent on one task."""
 
 Price: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000)]
+Usd: TypeAlias = Annotated[float, Field(ge=0.000001, le=1_000_000_000)]
+"""An amount of US dollars. It is rounded to micro-dollars."""
 
 _TIMEOUTS: Final = ProviderTimeouts()
 
@@ -46,11 +49,12 @@ class HarnessSettings(WireModel):
 
 
 class Budget(WireModel):
-    """An agent's provider budget for one task. ``tokens`` counts input and output together."""
+    """An agent's provider budget for one task. ``tokens`` counts input and output together; ``usd`` needs prices."""
 
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     tokens: Annotated[int, Field(ge=1, le=1_000_000_000_000)] = 50_000_000
     bytes: Annotated[Size, Field(ge=1, le=4 * TIB)] = 2 * 1024 * MIB
+    usd: Maybe[Usd] = None
 
 
 class ProviderTimeoutSettings(WireModel):
@@ -63,10 +67,28 @@ class ProviderTimeoutSettings(WireModel):
 
 
 class Prices(WireModel):
-    """What a provider charges, in US dollars per million tokens."""
+    """What a provider charges, in US dollars per million tokens.
+
+    Cached tokens without a price of their own cost as much as other input, and those written for an hour as much as
+    those written for minutes.
+    """
 
     input: Price
     output: Price
+    cached_input: Maybe[Price] = None
+    cache_write: Maybe[Price] = None
+    cache_write_1h: Maybe[Price] = None
+
+    def exact(self) -> TokenPrices:
+        """Return the prices as integers."""
+        write = self.input if self.cache_write is None else self.cache_write
+        return TokenPrices(
+            input=micro_usd(self.input),
+            cached_input=micro_usd(self.input if self.cached_input is None else self.cached_input),
+            cache_write=micro_usd(write),
+            cache_write_1h=micro_usd(write if self.cache_write_1h is None else self.cache_write_1h),
+            output=micro_usd(self.output),
+        )
 
 
 class AgentVariables(WireModel):
@@ -136,6 +158,7 @@ class ProviderSettings(HarnessSettings):
     ``version`` is exact, ``latest``, or ``None`` for the version that this release was tested with. ``base_url``
     replaces the provider's public endpoint. ``credentials`` is ``relay`` (the key stays outside the sandbox) or
     ``passthrough``. ``provider_tools`` allows tools that the provider runs: web search, file fetch, code execution.
+    ``prices`` replaces those of the price table.
     """
 
     model: Model
@@ -144,6 +167,7 @@ class ProviderSettings(HarnessSettings):
     credentials: Literal["relay", "passthrough"] = "relay"
     provider_tools: bool = False
     budget: Budget = Budget()
+    prices: Maybe[Prices] = None
     provider_timeouts: ProviderTimeoutSettings = ProviderTimeoutSettings()
 
 

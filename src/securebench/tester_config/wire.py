@@ -20,6 +20,7 @@ from securebench.tester_config.fields import (
     Variables,
     Workers,
 )
+from securebench.tester_config.settings import Usd
 
 
 class SelectModel(WireModel):
@@ -32,6 +33,12 @@ class SelectModel(WireModel):
     limit: Annotated[int, Field(ge=1)] = OPTIONAL
 
 
+class RunBudgetModel(WireModel):
+    """What a run may spend."""
+
+    usd: Usd
+
+
 class SharedRunModel(WireModel):
     """The settings of a run that all runs of a suite share."""
 
@@ -40,6 +47,8 @@ class SharedRunModel(WireModel):
     select: SelectModel = OPTIONAL
     executor: str = OPTIONAL
     executor_config: dict[str, Any] = OPTIONAL
+    budget: RunBudgetModel = OPTIONAL
+    prices: HostPath = OPTIONAL
 
 
 class RunModel(SharedRunModel):

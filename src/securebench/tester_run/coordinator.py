@@ -13,6 +13,7 @@ from securebench.plurals import counted
 from securebench.progress import TaskDone
 from securebench.results.strict_record import read_task_record
 from securebench.tester_run.breaker import Breaker
+from securebench.tester_run.cost import RunCost
 from securebench.tester_run.worker import TrialWorker
 
 if TYPE_CHECKING:
@@ -36,10 +37,18 @@ class Coordinator:
         self._run = run
         self._worker = TrialWorker(run, context, self._watch)
         self._breaker = Breaker(context.driver, is_resumed=bool(journal.entries))
+        self._cost = RunCost(journal, run.header)
         self._expected: set[TrialId] = set()
         """Trials that were handed out and have no result yet."""
         self._watched: set[TrialId] = set()
         self.trouble = ""
+        self.is_out_of_budget = False
+        """Whether trials are left because the run reached its budget."""
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the run has cost so far, in all its attempts; ``None`` if that is not known."""
+        return self._cost.usd
 
     def work_through(self, trials: Sequence[PlannedTrial]) -> None:
         """Execute ``trials`` and write a record of each, until they are done or the run has to stop.
@@ -47,6 +56,8 @@ class Coordinator:
         If the run directory cannot be written any more, results of running tasks are dropped.
         """
         assignments = self._assignments(trials)
+        if self._cost.is_budget_used_up:
+            self._control.drain()
         try:
             results = self._run.plan.executor.run(
                 assignments, self._worker, draining=self._is_draining, abandoned=self._control.stop
@@ -62,6 +73,8 @@ class Coordinator:
                 raise _executor_failed(f"it returned no result for {counted(len(self._expected), 'task')}")
         except InfrastructureError as error:
             self.trouble = self.trouble or str(error)
+        is_left = any(planned.id not in self._journal.entries for planned in trials)
+        self.is_out_of_budget = is_left and self._cost.is_budget_used_up
 
     def _assignments(self, trials: Sequence[PlannedTrial]) -> Iterator[bytes]:
         for planned in trials:
@@ -81,7 +94,7 @@ class Coordinator:
         return record
 
     def _watch(self, record: TaskRecord) -> None:
-        """Stop the run if the breaker says so.
+        """Stop the run if the breaker says so, or if its budget is used up: tasks in progress finish.
 
         If the record was made in this process, the thread that made it calls this. That thread could otherwise start
         another task before the record arrives here.
@@ -89,8 +102,10 @@ class Coordinator:
         if record.id in self._watched:
             return
         self._watched.add(record.id)
+        self._cost.add(record)
         if trouble := self._breaker.trips(record):
             self.trouble = self.trouble or trouble
+        if trouble or self._cost.is_budget_used_up:
             self._control.drain()
 
     def _history(self, trial: TrialId) -> History:
@@ -115,6 +130,7 @@ class Coordinator:
                 message=entry.message,
                 agent_stderr=entry.agent_stderr,
                 assurance=entry.assurance.value if entry.assurance else None,
+                run_cost_usd=self._cost.usd,
             )
         )
 

@@ -39,7 +39,8 @@ class RunOptions:
 
     ``task``, ``tag``, ``family``, ``shuffle`` and ``limit`` replace the values in ``run.select``: see
     :class:`TaskSelection`. ``trials`` runs each task this many times. ``driver`` and ``executor`` replace
-    ``sandbox.driver`` and ``run.executor``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages
+    ``sandbox.driver`` and ``run.executor``, ``budget_usd`` and ``price_table`` those of ``run.budget`` and
+    ``run.prices``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages
     that are not events, such as an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run
     cleanly; it works only in the main thread. ``show_verifier_output`` is called from any thread with each judged trial
     and the output of the verifier's commands; ``keep_verifier_output`` keeps that output in the run directory. ``sign``
@@ -56,6 +57,8 @@ class RunOptions:
     workers: int | None = None
     driver: str | None = None
     executor: str | None = None
+    budget_usd: float | None = None
+    price_table: Path | None = None
     resume: bool = False
     show_agent_output: bool = False
     keep_verifier_output: bool = False

@@ -12,6 +12,7 @@ from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError
 from securebench.families.registry import FAMILIES
+from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.registry import require_supported
 from securebench.results.identity import RunIdentity
 from securebench.results.part_of_pack import PartOfPack
@@ -26,7 +27,7 @@ from securebench.results.provenance import (
 from securebench.results.redaction import Redactor
 from securebench.results.reverification import reverified
 from securebench.results.run_header import HEADER, RunHeader
-from securebench.tester_config import CommandConfig, require_output_dir
+from securebench.tester_config import CommandConfig, read_price_table, require_output_dir
 from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.memory import available_memory
 from securebench.tester_run.options import make_executor
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.strict_input.models import WireModel
     from securebench.tasks import SecureBenchTask
-    from securebench.tester_config import TaskSelection, TesterConfig
+    from securebench.tester_config import RunConfig, TaskSelection, TesterConfig
     from securebench.tester_run.options import RunOptions, RunParts
     from securebench.verifiers.base import Verifier
 
@@ -90,6 +91,8 @@ class Plan:
     """Overrides, and the agent's command and the name of its directory, as the user gave them, without secrets."""
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
+    budget_usd: float | None = None
+    """What the run may spend on its model provider. It may differ each time the run is resumed."""
     reviewed: RunHeader | None = None
     """The header of the run whose sealed candidates this run judges again."""
 
@@ -146,6 +149,7 @@ class Plan:
             **self.command_line,
             **_planned(self.tasks, self.trials, commitment),
             "workers": self.workers,
+            **({} if self.budget_usd is None else {"budget": {"usd": self.budget_usd}}),
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
             **({"reverifies": reverified(self.reviewed, decisive, images)} if self.reviewed else {}),
         }
@@ -222,6 +226,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     workers = options.workers or config.run.max_workers
     require_supported(task.agent_view() for task in planned)
     producer = parts.make_producer(config.harness)
+    budget_usd = _use_prices(producer, config.run, options)
     environment = _environment(config.harness.env, options.variables)
     affordable = affordable_workers(workers, config.sandbox.limits.memory)
     exposed = [options.variables[name] for name in exposed_secrets(options.variables, ())]
@@ -245,7 +250,21 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         command_line=_command_line(config, [*environment.values(), *exposed, *producer.credentials]),
         harness=harness_provenance(config.harness, producer),
         framework=framework_provenance(),
+        budget_usd=budget_usd,
     )
+
+
+def _use_prices(producer: HarnessProducer, run: RunConfig, options: RunOptions) -> float | None:
+    """Tell the harness the prices of its model, and return the budget of the run.
+
+    Raises :class:`ConfigError`: ``price-missing`` if there is a budget and the cost cannot be counted.
+    """
+    path = options.price_table or run.prices
+    fault = producer.use_prices(read_price_table(path) if path else None)
+    budget = run.budget_usd if options.budget_usd is None else options.budget_usd
+    if fault and budget is not None:
+        raise ConfigError(f"the run cannot have a budget in money: {fault}", code="price-missing", hint=PRICE_HINT)
+    return budget
 
 
 def affordable_workers(asked: int, memory: int) -> int:

@@ -235,11 +235,10 @@ class _Run:
                 )
                 coordinator = Coordinator(run, context, self._journal)
                 stack.enter_context(watch)
-                self._announce(report, len(planned), len(to_do), redone)
+                self._announce(report, len(planned), len(to_do), redone, coordinator.cost_usd)
                 coordinator.work_through(to_do)
             troubles = (coordinator.trouble, outward.trouble)
-            ending = RunEnd.INTERRUPTED if watch.interrupted else RunEnd.STOPPED if troubles[0] else RunEnd.FINISHED
-            summary = self._close(ending, troubles)
+            summary = self._close(_ending(watch, coordinator), troubles)
             report.emit(RunDone(summary=summary.to_json()))
             reached(FaultPoint.RUN_DONE)
             return summary
@@ -250,7 +249,7 @@ class _Run:
         self._journal.supersede(errors)
         return len(errors)
 
-    def _announce(self, report: Reporter, planned: int, to_do: int, redone: int) -> None:
+    def _announce(self, report: Reporter, planned: int, to_do: int, redone: int, cost: float | None) -> None:
         report.emit(
             RunStart(
                 run_id=self._plan.config.run.id,
@@ -262,6 +261,8 @@ class _Run:
                 to_do=to_do,
                 workers=self._plan.workers,
                 output_dir=str(self._plan.directory),
+                budget_usd=self._plan.budget_usd,
+                cost_usd=cost,
             )
         )
         if self._options.resume:
@@ -308,3 +309,12 @@ class _Run:
             self._plan.pack.verify_unchanged()
         except ConfigError as error:
             self._note_problem(str(error))
+
+
+def _ending(watch: Watch, coordinator: Coordinator) -> RunEnd:
+    """Return how the run ended."""
+    if watch.interrupted:
+        return RunEnd.INTERRUPTED
+    if coordinator.trouble:
+        return RunEnd.STOPPED
+    return RunEnd.OUT_OF_BUDGET if coordinator.is_out_of_budget else RunEnd.FINISHED

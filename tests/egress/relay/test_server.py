@@ -35,10 +35,17 @@ from securebench.egress.relay import server as module
 from securebench.egress.relay.server import ProviderRelay
 from securebench.errors import EgressError
 from securebench.limits import ProviderTimeouts
+from securebench.money import TokenPrices
 
 if TYPE_CHECKING:
     from relay_setup import Seen
     from securebench.egress.http_streams import HttpPeer
+    from securebench.egress.model import RelayPlan
+
+PRICES = TokenPrices(
+    input=1_000_000, cached_input=500_000, cache_write=2_000_000, cache_write_1h=3_000_000, output=10_000_000
+)
+PRICED = replace(PLAN, prices=PRICES)
 
 EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT], ids=["openai", "anthropic", "chat"])
 
@@ -393,6 +400,115 @@ def test_budget_stays_used_up() -> None:
             for body in (None, None, {"model": "other"}):
                 await setting.ask(body)
         assert setting.relay.report().trouble is Trouble.OUT_OF_BUDGET
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("plan", "details", "cost"),
+    [
+        # 100 input tokens at $1 per million, of which the caches take some; 20 output tokens at $10.
+        (PRICED, b"", 100 + 200),
+        (PRICED, b',"input_tokens_details":{"cached_tokens":60}', 40 + 30 + 200),
+        (replace(PRICED, provider=Provider.CHAT_COMPLETIONS), b"", 100 + 200),
+        (
+            replace(PRICED, provider=Provider.CHAT_COMPLETIONS),
+            b',"prompt_tokens_details":{"cached_tokens":60,"cache_write_tokens":10}',
+            30 + 30 + 20 + 200,
+        ),
+        (replace(CLAUDE, prices=PRICES), b"", 10 + 35 + 40 + 200),
+        (replace(CLAUDE, prices=PRICES), b',"cache_creation":{"ephemeral_1h_input_tokens":5}', 10 + 35 + 30 + 15 + 200),
+    ],
+)
+def test_answers_have_a_price(plan: RelayPlan, details: bytes, cost: int) -> None:
+    """Each kind of token has its own price, whatever the API calls it. The log has the price of each request."""
+    usage = b'"output_tokens":1' if plan.provider is Provider.ANTHROPIC else b'"output_tokens":20'
+    usage = b'"completion_tokens":20' if plan.provider is Provider.CHAT_COMPLETIONS else usage
+    script = streaming(STREAM[plan.provider].replace(usage, usage + details, 1))
+
+    async def play() -> None:
+        async with relayed(script, plan=plan) as setting:
+            assert (await setting.ask()).status == 200
+        assert setting.relay.report().micro_usd == cost
+        assert setting.lines[0]["cost_usd"] == cost / 1e6
+
+    asyncio.run(play())
+
+
+def test_budget_of_money() -> None:
+    """The request after the answer that used up the budget is refused; without prices there is no cost."""
+
+    async def play() -> None:
+        async with relayed(plan=replace(PRICED, micro_usd=350, spent_micro_usd=50)) as setting:
+            first, second = await setting.ask(), await setting.ask()
+        assert (first.status, second.status) == (200, 429)
+        assert "$0.00035" in second.message
+        report = setting.relay.report()
+        assert (report.micro_usd, report.trouble) == (300, Trouble.OUT_OF_BUDGET)
+        async with relayed() as plain:
+            await plain.ask()
+        assert plain.relay.report().micro_usd is None
+        assert "cost_usd" not in plain.lines[0]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("plan", [replace(PRICED, micro_usd=600), replace(PLAN, tokens=240)])
+def test_requests_at_once_do_not_exceed_the_budget(plan: RelayPlan) -> None:
+    """J18: a request that may exceed the budget waits for those in progress, and is refused if they use it up."""
+    at_once: list[int] = []
+
+    async def slow(seen: Seen, peer: HttpPeer) -> None:
+        at_once.append(1)
+        await asyncio.sleep(0.02)
+        assert len(at_once) == 1
+        at_once.clear()
+        await GOOD[Provider.OPENAI](seen, peer)
+
+    async def play() -> None:
+        async with relayed(slow, plan=plan) as setting:
+            answered = await asyncio.gather(*(setting.ask() for _ in range(8)))
+        assert sorted(answer.status for answer in answered) == [200, 200, *[429] * 6]
+        assert setting.relay.report().trouble is Trouble.OUT_OF_BUDGET
+
+    asyncio.run(play())
+
+
+def test_requests_with_room_run_at_once() -> None:
+    """A large budget, or a small maximum of the answer, lets requests run beside each other."""
+    both = asyncio.Barrier(2)
+
+    async def together(seen: Seen, peer: HttpPeer) -> None:
+        await both.wait()
+        await GOOD[Provider.OPENAI](seen, peer)
+
+    async def play() -> None:
+        body = {**BODIES[Provider.OPENAI], "max_output_tokens": 20}
+        async with relayed(together, plan=replace(PRICED, micro_usd=1000)) as setting:
+            answered = await asyncio.gather(setting.ask(body), setting.ask(body))
+        assert [answer.status for answer in answered] == [200, 200]
+
+    asyncio.run(play())
+
+
+def test_an_answer_that_is_broken_off_keeps_its_reservation() -> None:
+    """J18: an agent cannot get answers below their price by leaving before the provider says what they cost."""
+
+    async def endless(seen: Seen, peer: HttpPeer) -> None:
+        await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
+        for _ in range(100):
+            await peer.send(h11.Data(data=b": waiting\n\n"))
+            await asyncio.sleep(0.01)
+
+    async def play() -> None:
+        async with relayed(endless, plan=replace(PRICED, micro_usd=100_000)) as setting:
+            agent = await setting.connect()
+            await send(agent, setting.request())
+            await agent.next_event()
+            await agent.close()
+            await setting.has_logged.wait()
+            assert (await setting.ask()).status == 429
+        assert setting.lines[0]["cost_usd"] < 0.05
 
     asyncio.run(play())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harnesses.provider_fakes import KEY
@@ -9,9 +11,10 @@ from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
 from securebench.harnesses.provider.codex import CodexHarnessProducer
+from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.endpoints import PLACEHOLDER, ProviderEndpoint, ProviderKey, endpoint_of
 from securebench.limits import ProviderTimeouts
-from securebench.tester_config import ClaudeCodeConfig, CodexConfig
+from securebench.tester_config import ClaudeCodeConfig, CodexConfig, Prices, PriceTable
 from securebench.tester_config.settings import Budget, ProviderTimeoutSettings
 
 OWN = CodexConfig(model="m")
@@ -88,6 +91,44 @@ def test_the_relay_waits_as_long_as_configured() -> None:
     assert relay.timeouts == ProviderTimeouts(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
     config = CodexConfig(model="m", provider_timeouts=ProviderTimeoutSettings(whole_answer=4))
     assert openai(config).relay_plan(key).timeouts == ProviderTimeouts(whole_answer=4)
+
+
+def test_prices_have_an_order() -> None:
+    """Those of the configuration win over the tester's table, and that over our own, which is for public endpoints."""
+    table = PriceTable(date="2026-01-02", models={"m": Prices(input=1, output=2)})
+    own = Prices(input=3, output=4)
+    assert openai(CodexConfig(model="m", prices=own)).priced(table).identity()["prices"] == {"input": 3, "output": 4}
+    priced = openai().priced(table)
+    assert priced.identity()["prices"] == {"input": 1, "output": 2, "date": "2026-01-02"}
+    assert openai().priced(None).prices is None
+
+    claude = ClaudeCodeConfig(model="claude-sonnet-4-5")
+    facts = ClaudeCodeHarnessProducer.facts
+    assert endpoint_of(facts, claude).priced(None).prices
+    assert endpoint_of(facts, claude).priced(table).prices is None
+    elsewhere = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
+    assert openai(elsewhere).priced(table).prices
+    local = claude.model_copy(update={"base_url": "http://127.0.0.1:8000/v1"})
+    assert endpoint_of(facts, local).priced(None).prices is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "the price of the model m at api.openai.com is unknown"),
+        ({"prices": Prices(input=1, output=2), "provider_tools": True}, "fees"),
+        ({"credentials": "passthrough"}, "no relay"),
+    ],
+)
+def test_a_budget_in_money_needs_to_know_all_costs(changes: dict[str, Any], why: str) -> None:
+    """What the relay cannot count is named before anything runs; without a budget it is no error."""
+    config = CodexConfig(model="m", **changes)
+    assert why in ProviderConnection(openai(config)).use_prices(None)
+    limited = config.model_copy(update={"budget": Budget(usd=1)})
+    with pytest.raises(ConfigError, match=why) as raised:
+        ProviderConnection(openai(limited)).use_prices(None)
+    assert raised.value.code == "price-missing"
+    assert "harness.config.budget.usd" in str(raised.value)
 
 
 def test_passthrough_lets_the_provider_through_the_proxy() -> None:

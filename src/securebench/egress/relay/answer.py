@@ -242,9 +242,13 @@ class Passage:
             await self._give(h11.Response(status_code=response.status_code, headers=self._shown_headers(response)))
             added = AddedEvents(self._context.dialect) if is_stream and self._order.has_added_usage else None
             await self._pieces(server, meter, added)
+        except AgentGoneError:
+            self._entry.is_broken_off = True
+            raise
         finally:
             if is_model:
                 self._entry.input_tokens, self._entry.output_tokens = meter.tokens()
+                self._entry.micro_usd = meter.cost(prices) if (prices := self._context.plan.prices) else None
                 self._entry.answering = meter.model
         if is_model:
             self._judge(meter)

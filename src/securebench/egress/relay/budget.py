@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self
 
+from securebench.money import dollars
 from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from securebench.egress.model import RelayPlan
+
+_UNLIMITED_OUTPUT: Final = 32_768
+"""Output tokens that are reserved for a request that sets no maximum: more than agents usually get in one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a request in progress uses at most. ``answer`` is the part of ``micro_usd`` for output tokens."""
+
+    tokens: int
+    micro_usd: int
+    answer: int
+
+    @classmethod
+    def of(cls, plan: RelayPlan, asked: int, most_output: int | None) -> Self:
+        """Return the reservation of a request with a body of ``asked`` bytes and this maximum of output tokens.
+
+        A text has at most one token for each byte.
+        """
+        given = _UNLIMITED_OUTPUT if most_output is None else most_output
+        if plan.prices is None:
+            return cls(asked + given, 0, 0)
+        return cls(asked + given, plan.prices.cost(asked, given), plan.prices.cost(0, given))
 
 
 @dataclass(slots=True)
@@ -17,6 +41,10 @@ class Spending:
 
     ``failed`` counts the requests that failed because of the provider. Agents retry them, and an outage must not use up
     the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
+
+    An agent could exceed the budget by many requests at once, so tokens and money are reserved before a request is
+    sent. ``broken_off`` is what answers may have cost whose end the agent did not wait for, in micro-dollars: only the
+    end tells their tokens.
     """
 
     requests: int = 0
@@ -24,6 +52,18 @@ class Spending:
     input_tokens: int = 0
     output_tokens: int = 0
     bytes: int = 0
+    micro_usd: int = 0
+    broken_off: int = 0
+    reserved: list[Reservation] = field(default_factory=list)
+
+    def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
+        """Return whether a request fits into the budget beside those in progress. A single one always does."""
+        if not self.reserved:
+            return True
+        all_of_them = [*self.reserved, wanted]
+        tokens = self._tokens(plan) + sum(one.tokens for one in all_of_them)
+        money = self._money(plan) + sum(one.micro_usd for one in all_of_them)
+        return tokens <= plan.tokens and (plan.micro_usd is None or money <= plan.micro_usd)
 
     def over(self, plan: RelayPlan) -> str:
         """Return a description of the exhausted limit of ``plan``, or an empty string if a request is possible."""
@@ -36,7 +76,15 @@ class Spending:
     def _reached(self, plan: RelayPlan, forgiven: int) -> str:
         spent = {
             counted(plan.requests, "request"): plan.spent_requests + self.requests - forgiven >= plan.requests,
-            counted(plan.tokens, "token"): plan.spent_tokens + self.input_tokens + self.output_tokens >= plan.tokens,
+            counted(plan.tokens, "token"): self._tokens(plan) >= plan.tokens,
             counted(plan.bytes, "byte"): plan.spent_bytes + self.bytes >= plan.bytes,
         }
+        if plan.micro_usd is not None:
+            spent[dollars(plan.micro_usd)] = self._money(plan) >= plan.micro_usd
         return next((bound for bound, is_over in spent.items() if is_over), "")
+
+    def _tokens(self, plan: RelayPlan) -> int:
+        return plan.spent_tokens + self.input_tokens + self.output_tokens
+
+    def _money(self, plan: RelayPlan) -> int:
+        return plan.spent_micro_usd + self.micro_usd + self.broken_off

@@ -13,6 +13,7 @@ import h11
 from securebench.egress.http_streams import HttpPeer
 from securebench.egress.model import Trouble
 from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, NoAnswerError, Order, Passage, RelayContext
+from securebench.egress.relay.budget import Reservation
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.egress.relay.request import Bodies, check_framing, decode, drain, encode
@@ -54,11 +55,13 @@ class ProviderRelay:
         agent_seconds: float = AGENT_SECONDS,
     ) -> None:
         require_key(plan)
-        self._tally = Tally(log)
+        self._tally = Tally(log, is_priced=plan.prices is not None)
         upstream = upstream or Upstream(plan.base_url, plan.ca_bundle, plan.timeouts.connect)
         self._context = RelayContext(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
         self._bodies = Bodies(agent_seconds)
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+        self._has_ended = asyncio.Event()
+        """Set when a request ends: those that wait for room in the budget check again."""
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_closed = False
 
@@ -105,6 +108,7 @@ class ProviderRelay:
                 await self._handle(agent, request, entry)
             finally:
                 self._tally.close(entry)
+                self._has_ended.set()
         connection = agent.connection
         return request is not None and connection.our_state is connection.their_state is h11.DONE
 
@@ -148,14 +152,20 @@ class ProviderRelay:
                 has_added_usage=sent is not body,
             )
             entry.model = str(body.get("model", ""))
-            self._spend(entry, order)
+            await self._reserve(entry, order, self._context.dialect.most_output(sent))
             await Passage(self._context, agent, order, entry).run()
 
-    def _spend(self, entry: RequestEntry, order: Order) -> None:
-        if bound := self._tally.spent.over(self._context.plan):
+    async def _reserve(self, entry: RequestEntry, order: Order, most_output: int | None) -> None:
+        """Reserve what a request may use. If it might exceed the budget, wait for those in progress to end first."""
+        plan, spent = self._context.plan, self._tally.spent
+        wanted = Reservation.of(plan, len(order.body), most_output if order.route.is_model else 0)
+        while not (bound := spent.over(plan)) and not spent.has_room(plan, wanted):
+            self._has_ended.clear()
+            await self._has_ended.wait()
+        if bound:
             raise RefusedError(RelayRefusal.BUDGET, f"the budget of this task is used up: {bound}")
         entry.sent = len(order.body)
-        self._tally.passed_on(entry)
+        self._tally.passed_on(entry, wanted)
 
     async def _refuse(self, agent: HttpPeer, entry: RequestEntry, refused: RefusedError) -> None:
         entry.refusal = refused.reason

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import PROVIDER_TROUBLES, RelayReport, Trouble
 from securebench.egress.relay.budget import Spending
+from securebench.money import in_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from securebench.egress.relay.budget import Reservation
     from securebench.egress.relay.refusals import RelayRefusal
     from securebench.resources import JsonValue
 
@@ -43,6 +45,12 @@ class RequestEntry:
     received: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    micro_usd: int | None = None
+    """The price of the answer; ``None`` without prices."""
+    reserved: Reservation | None = None
+    """Set as long as the request is in progress."""
+    is_broken_off: bool = False
+    """Whether the agent did not wait for the end of the answer."""
     is_answered: bool = False
     model: str = ""
     """The requested model, which the plan allows."""
@@ -71,6 +79,7 @@ class RequestEntry:
             "seconds": round(monotonic() - self.started, 3),
             "bytes": self.sent + self.received,
             "tokens": self.input_tokens + self.output_tokens,
+            **({} if self.micro_usd is None else {"cost_usd": in_usd(self.micro_usd)}),
         }
 
     def _decision(self) -> str:
@@ -81,10 +90,11 @@ class RequestEntry:
 
 
 class Tally:
-    """The counters of one relay."""
+    """The counters of one relay. ``is_priced``: its plan has prices."""
 
-    def __init__(self, log: Callable[[dict[str, JsonValue]], None]) -> None:
+    def __init__(self, log: Callable[[dict[str, JsonValue]], None], *, is_priced: bool = False) -> None:
         self._log = log
+        self._is_priced = is_priced
         self._statuses: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._models: Counter[str] = Counter()
@@ -93,10 +103,12 @@ class Tally:
         self._last = RequestEntry()
         self.spent = Spending()
 
-    def passed_on(self, entry: RequestEntry) -> None:
+    def passed_on(self, entry: RequestEntry, reservation: Reservation) -> None:
         """Count a request that is about to be forwarded to the provider."""
         self.spent.requests += 1
         self.spent.bytes += entry.sent
+        self.spent.reserved.append(reservation)
+        entry.reserved = reservation
 
     def close(self, entry: RequestEntry) -> None:
         """Count a finished request and log it."""
@@ -107,6 +119,11 @@ class Tally:
             self._statuses[str(entry.answer)] += 1
         self.spent.input_tokens += entry.input_tokens
         self.spent.output_tokens += entry.output_tokens
+        self.spent.micro_usd += entry.micro_usd or 0
+        if entry.reserved is not None:
+            self.spent.reserved.remove(entry.reserved)
+            if entry.is_broken_off:
+                self.spent.broken_off += entry.reserved.answer
         self._answered += entry.is_answered
         if entry.is_answered:
             self._model = entry.model
@@ -132,6 +149,7 @@ class Tally:
             input_tokens=self.spent.input_tokens,
             output_tokens=self.spent.output_tokens,
             bytes=self.spent.bytes,
+            micro_usd=self.spent.micro_usd if self._is_priced else None,
             trouble=self._last.trouble,
             message=self._last.message,
         )

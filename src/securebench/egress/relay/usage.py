@@ -10,6 +10,7 @@ from securebench.egress.relay.providers.base import read_object
 if TYPE_CHECKING:
     from securebench.egress.model import Trouble
     from securebench.egress.relay.providers.base import Dialect, EventReading
+    from securebench.money import CachedTokens, TokenPrices
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of a stream line or an unstreamed answer that is parsed: the last event of a stream repeats the answer.
@@ -70,6 +71,7 @@ class AnswerMeter:
         self._length = 0
         self._input: int | None = None
         self._output: int | None = None
+        self._cached: CachedTokens | None = None
         self.ended = False
         """Whether the answer is complete."""
         self.trouble: Trouble | None = None
@@ -105,6 +107,10 @@ class AnswerMeter:
             output = max(output, self._length // BYTES_A_TOKEN)
         return self._asked // BYTES_A_TOKEN if self._input is None else self._input, output
 
+    def cost(self, prices: TokenPrices) -> int:
+        """Return the price of :meth:`tokens` in micro-dollars."""
+        return prices.cost(*self.tokens(), self._cached)
+
     def _hold(self, data: bytes) -> None:
         if len(self._held) + len(data) > MAX_EVENT_BYTES:
             self._too_long = True
@@ -124,6 +130,7 @@ class AnswerMeter:
     def _take(self, reading: EventReading) -> None:
         self._input = _larger(self._input, reading.input_tokens)
         self._output = _larger(self._output, reading.output_tokens)
+        self._cached = reading.cached or self._cached
         self.ended = self.ended or reading.ended
         self.trouble = reading.trouble or self.trouble
         if not self.model and _MODEL.fullmatch(reading.model):

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import Provider
 from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, RELAY, ProviderEndpoint, ProviderFacts
-from securebench.harnesses.provider.session import SessionAgent
 from securebench.limits import ProviderTimeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from securebench.tester_config import CommandConfig, CommandProvider
 
-    from securebench.resources import JsonValue
-    from securebench.tester_config import CommandConfig, CommandProvider, Prices
-
-_MILLION: Final = 1_000_000
 _OPENAI: Final = "https://api.openai.com/v1"
 _ANTHROPIC: Final = "https://api.anthropic.com/v1"
 
@@ -44,6 +38,7 @@ def command_endpoint(config: CommandConfig, provider: CommandProvider) -> Provid
         model=provider.model,
         provider_tools=provider.provider_tools,
         budget=provider.budget,
+        prices=provider.prices,
         timeouts=ProviderTimeouts(**provider.timeouts.model_dump()),
         allowed_domains=config.allowed_domains,
     )
@@ -60,18 +55,3 @@ def command_variables(provider: CommandProvider, endpoint: ProviderEndpoint) -> 
         provider.api_key_variable: PLACEHOLDER,
         provider.model_variable: provider.model,
     }
-
-
-def command_agent(provider: CommandProvider) -> SessionAgent:
-    """Return the agent of a session. It reports nothing, so only the relay knows what it used."""
-    return SessionAgent(price=None if provider.prices is None else partial(_price, provider.prices))
-
-
-def command_identity(provider: CommandProvider, endpoint: ProviderEndpoint) -> Mapping[str, JsonValue]:
-    """Return what a run states about the provider, and its prices."""
-    prices = {} if provider.prices is None else {"prices": provider.prices.model_dump()}
-    return {**endpoint.identity(), **prices}
-
-
-def _price(prices: Prices, taken: int, given: int) -> float:
-    return (taken * prices.input + given * prices.output) / _MILLION

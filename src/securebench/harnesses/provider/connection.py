@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from securebench.egress.model import PROVIDER_TROUBLES, Trouble
 from securebench.errors import ConfigError
 from securebench.harnesses.agent_session import open_egress
+from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.provider.ca_bundle import read_ca_bundle
 from securebench.harnesses.provider.session import ProviderSession, ProviderSetup, probes_of
 from securebench.trials import TrialId
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.provider.session import SessionAgent
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
+    from securebench.tester_config import PriceTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,15 @@ class ProviderConnection:
     def credentials(self) -> tuple[str, ...]:
         """The provider key for :attr:`HarnessProducer.credentials`: nothing before :meth:`prepare`."""
         return tuple(filter(None, [self._secrets.key.value])) if self._secrets else ()
+
+    def use_prices(self, table: PriceTable | None) -> str:
+        """See :meth:`HarnessProducer.use_prices`."""
+        self.endpoint = self.endpoint.priced(table)
+        fault = self.endpoint.cost_fault()
+        if fault and self.endpoint.budget.usd is not None:
+            place = f"{self.endpoint.place}.budget.usd"
+            raise ConfigError(f"{place} cannot be enforced: {fault}", code="price-missing", hint=PRICE_HINT)
+        return fault
 
     def prepare(self, run: RunContext) -> None:
         """Read the key, and warn about the configuration. Raises :class:`ConfigError` (``env-missing``)."""
@@ -81,7 +92,7 @@ class ProviderConnection:
             )
         if warning := _warning(report):
             notify(warning)
-        return probes_of([report])
+        return probes_of([report], endpoint.token_prices)
 
     def open_session(self, view: AgentView, context: ProduceContext, agent: SessionAgent) -> ProviderSession:
         """Open egress to the provider for one try of a task. Raises :class:`EgressError`."""
@@ -94,6 +105,7 @@ class ProviderConnection:
             model=endpoint.model,
             ask=partial(context.gateway.probe, TrialId(view.task_id, context.trial), asking),
             pause=context.pause,
+            prices=endpoint.token_prices,
             environment=endpoint.key_variables(context.environment, secrets.key),
         )
         return ProviderSession(session, setup)

@@ -11,12 +11,15 @@ from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.base import Spent
 from securebench.limits import ProviderTimeouts
+from securebench.money import micro_usd
+from securebench.tester_config import own_price_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from securebench.money import TokenPrices
     from securebench.resources import JsonValue
-    from securebench.tester_config import Budget, ProviderSettings
+    from securebench.tester_config import Budget, Prices, PriceTable, ProviderSettings
 
 PLACEHOLDER: Final = "held-outside-the-sandbox"
 """The value of the key variables in a sandbox if a relay holds the real key."""
@@ -62,6 +65,9 @@ class ProviderEndpoint:
     model: str
     provider_tools: bool
     budget: Budget
+    prices: Prices | None
+    price_date: str = ""
+    """The date of the price table that ``prices`` are from; empty if the tester YAML has them."""
     timeouts: ProviderTimeouts
     allowed_domains: tuple[str, ...]
 
@@ -108,7 +114,13 @@ class ProviderEndpoint:
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys((*self.allowed_domains, self.host))))
         relay, before = self.relay_plan(key, ca_bundle), spent or Spent()
-        relay = replace(relay, spent_requests=before.requests, spent_tokens=before.tokens, spent_bytes=before.bytes)
+        relay = replace(
+            relay,
+            spent_requests=before.requests,
+            spent_tokens=before.tokens,
+            spent_bytes=before.bytes,
+            spent_micro_usd=before.micro_usd,
+        )
         return EgressPlan(domains=self.allowed_domains, relay=relay)
 
     def relay_plan(self, key: ProviderKey, ca_bundle: str | None = None) -> RelayPlan:
@@ -122,9 +134,36 @@ class ProviderEndpoint:
             requests=self.budget.requests,
             tokens=self.budget.tokens,
             bytes=self.budget.bytes,
+            micro_usd=None if self.budget.usd is None else micro_usd(self.budget.usd),
+            prices=self.token_prices,
             ca_bundle=ca_bundle,
             timeouts=self.timeouts,
         )
+
+    @property
+    def token_prices(self) -> TokenPrices | None:
+        """The prices as the relay uses them."""
+        return self.prices.exact() if self.prices else None
+
+    def priced(self, table: PriceTable | None) -> ProviderEndpoint:
+        """Return the endpoint with the model's prices in ``table``, by default SecureBench's own.
+
+        Prices of the tester YAML win. SecureBench's table is only for the provider's public endpoint: others charge
+        what they like.
+        """
+        if not self.is_relayed or self.prices or (table is None and not self.is_own):
+            return self
+        table = table or own_price_table()
+        prices = table.models.get(self.model)
+        return replace(self, prices=prices, price_date=table.date) if prices else self
+
+    def cost_fault(self) -> str:
+        """Return why the cost of an agent cannot be counted; empty if it can."""
+        if not self.is_relayed:
+            return "with credentials: passthrough, no relay counts tokens"
+        if self.provider_tools:
+            return "the relay does not see the fees of provider_tools"
+        return "" if self.prices else f"the price of the model {self.model} at {self.host} is unknown"
 
     def warning(self) -> str:
         """Return a warning about this configuration, or an empty string."""
@@ -144,10 +183,17 @@ class ProviderEndpoint:
             "model": self.model,
             "credentials": self.credentials,
             "provider_tools": self.provider_tools if self.is_relayed else True,
+            **self._price_identity(),
             "assurance": "the key is outside the sandbox; a relay bounds and sees all requests"
             if self.is_relayed
             else "lower: the key is in the sandbox, nothing bounds requests, and outcomes are as the agent tells them",
         }
+
+    def _price_identity(self) -> dict[str, JsonValue]:
+        if self.prices is None:
+            return {}
+        date = {"date": self.price_date} if self.price_date else {}
+        return {"prices": {**self.prices.model_dump(exclude_none=True), **date}}
 
     def key_variables(self, given: Mapping[str, str], key: ProviderKey) -> dict[str, str]:
         """Return the sandbox's key variables. ``given`` are the variables of ``harness.env``.
@@ -172,6 +218,7 @@ def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> ProviderEndpo
         model=config.model,
         provider_tools=config.provider_tools,
         budget=config.budget,
+        prices=config.prices,
         timeouts=ProviderTimeouts(**config.provider_timeouts.model_dump()),
         allowed_domains=config.allowed_domains,
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.provider.self_report import EventParser
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
-    from securebench.tester_config import ProviderSettings
+    from securebench.tester_config import PriceTable, ProviderSettings
 
 PROGRAMS_TARGET: Final = "/opt/securebench/programs"
 """Where the program is mounted in the sandbox, read-only."""
@@ -90,6 +90,10 @@ class ProviderHarness(Harness):
     def credentials(self) -> tuple[str, ...]:
         """The provider key, after :meth:`prepare`."""
         return self._connection.credentials
+
+    def use_prices(self, table: PriceTable | None) -> str:
+        """See :meth:`HarnessProducer.use_prices`."""
+        return self._connection.use_prices(table)
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Images with the same kind of C library share one program."""

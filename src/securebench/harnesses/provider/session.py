@@ -11,6 +11,7 @@ from securebench.harnesses.agent_session import EgressAgentSession, SessionEnd, 
 from securebench.harnesses.provider.events import EventReader
 from securebench.harnesses.provider.outcomes import JudgedOutcome, OutcomeEvidence, judge, outcome_of
 from securebench.harnesses.provider.self_report import SelfReport
+from securebench.money import in_usd
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from securebench.egress.model import RelayReport
     from securebench.errors import CandidateError
     from securebench.harnesses.provider.self_report import EventParser
+    from securebench.money import TokenPrices
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk, CommandResult
 
@@ -45,13 +47,11 @@ _MAX_PAUSE: Final = 60.0
 class SessionAgent:
     """The agent of a session: its identity for the record, and how to read what it reports.
 
-    Without a ``parser`` it reports no events, and is itself under test: its own code is not trusted. ``price`` returns
-    the price of so many input and output tokens in US dollars, if the tester gave one.
+    Without a ``parser`` it reports no events, and is itself under test: its own code is not trusted.
     """
 
     identity: Mapping[str, JsonValue] = field(default_factory=dict)
     parser: EventParser | None = None
-    price: Callable[[int, int], float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,7 @@ class ProviderSetup:
     model: str
     ask: Callable[[str], ProbeReport]
     pause: Callable[[float], None]
+    prices: TokenPrices | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -159,15 +160,15 @@ class ProviderSession(EgressAgentSession):
         return report
 
     def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
-        """Return all counts. Token counts come from the relay if there is one: agents cannot forge those."""
+        """Return all counts. Tokens and cost come from the relay if there is one: agents cannot forge those."""
         relayed: dict[str, JsonValue] = _relayed(report.relay) if report.relay else {}
-        if report.relay and self._setup.agent.price:
-            tokens = report.relay.input_tokens, report.relay.output_tokens
-            relayed["cost_usd"] = round(self._setup.agent.price(*tokens), 6)
+        probes = probes_of(self._probes, self._setup.prices)
+        if report.relay and report.relay.micro_usd is not None:
+            relayed["cost_usd"] = in_usd(report.relay.micro_usd)
         return {
             **(self._reported(self._reader) if self._reader else {}),
             "egress": egress_of(report),
-            **({"probes": probes_of(self._probes)} if self._probes else {}),
+            **({"probes": probes} if self._probes else {}),
             **relayed,
         }
 
@@ -184,13 +185,15 @@ class ProviderSession(EgressAgentSession):
         }
 
 
-def probes_of(probes: Sequence[ProbeReport]) -> dict[str, JsonValue]:
-    """Return the gateway's own probes, for a record."""
+def probes_of(probes: Sequence[ProbeReport], prices: TokenPrices | None) -> dict[str, JsonValue]:
+    """Return the gateway's own probes, for a record. Their cost is included if there are ``prices``."""
     troubles: list[JsonValue] = [probe.trouble.value if probe.trouble else None for probe in probes]
+    taken, given = sum(probe.input_tokens for probe in probes), sum(probe.output_tokens for probe in probes)
     return {
         "requests": len(probes),
-        "input_tokens": sum(probe.input_tokens for probe in probes),
-        "output_tokens": sum(probe.output_tokens for probe in probes),
+        "input_tokens": taken,
+        "output_tokens": given,
+        **({"cost_usd": in_usd(prices.cost(taken, given))} if prices else {}),
         "troubles": troubles,
     }
 

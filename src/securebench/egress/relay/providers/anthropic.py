@@ -28,6 +28,7 @@ from securebench.egress.relay.providers.base import (
     trouble_of,
 )
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
+from securebench.money import CachedTokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -254,9 +255,13 @@ def _trouble(error: Object) -> Trouble | None:
 
 def _usage(usage: Object) -> EventReading:
     """Return the token counts, ``None`` if not reported. Cached tokens count as input."""
-    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    taken = sum(count(usage.get(key)) for key in read) if "input_tokens" in usage else None
-    return EventReading(taken, count(usage.get("output_tokens")) if "output_tokens" in usage else None)
+    given = count(usage["output_tokens"]) if "output_tokens" in usage else None
+    if "input_tokens" not in usage:
+        return EventReading(output_tokens=given)
+    read, written = count(usage.get("cache_read_input_tokens")), count(usage.get("cache_creation_input_tokens"))
+    for_an_hour = min(written, count(part(usage, "cache_creation").get("ephemeral_1h_input_tokens")))
+    cached = CachedTokens(read=read, written=written - for_an_hour, written_1h=for_an_hour)
+    return EventReading(count(usage["input_tokens"]) + read + written, given, cached=cached)
 
 
 def _is_model(requested: JsonValue, configured: str) -> bool:

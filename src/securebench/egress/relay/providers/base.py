@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from securebench.egress.model import RelayPlan
+    from securebench.money import CachedTokens
     from securebench.resources import JsonValue
 
 Object: TypeAlias = "dict[str, JsonValue]"
@@ -29,6 +30,8 @@ _REFERENCES: Final = frozenset(
     {"container", "connector_id", "file_id", "file_ids", "file_url", "server_url", "vector_store_ids"}
 )
 """Keys that refer to data stored at the provider or elsewhere."""
+
+_MOST_OUTPUT: Final = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 
 _HEADERS: Final = frozenset({b"accept", b"user-agent"})
 
@@ -53,6 +56,8 @@ class EventReading:
     trouble: Trouble | None = None
     model: str = ""
     """The model that answers, if the event names it."""
+    cached: CachedTokens | None = None
+    """How many of the input tokens were cached, if the event says so."""
 
 
 NOTHING: Final = EventReading()
@@ -117,6 +122,11 @@ class Dialect(ABC):
         """Return whether the provider sends an event only because of :meth:`with_usage`. Never raises."""
         del event
         return False
+
+    def most_output(self, body: Object) -> int | None:
+        """Return the output tokens that a checked request allows at most; ``None`` if it sets no maximum."""
+        found = [value for name in _MOST_OUTPUT if (value := count(body.get(name)))]
+        return min(found) if found else None
 
     @abstractmethod
     def authorise(self, key: str) -> Header:

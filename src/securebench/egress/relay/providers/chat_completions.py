@@ -25,6 +25,7 @@ from securebench.egress.relay.providers.openai_common import (
     FILTERED,
     SERVICE_TIERS,
     OpenAIDialect,
+    cached_tokens,
     name_of_model,
     trouble_of_error,
 )
@@ -267,6 +268,7 @@ def _reading(answer: Object, key: str) -> EventReading:
         ended=bool(reasons),
         trouble=trouble,
         model=name_of_model(answer),
+        cached=cached_tokens(usage, "prompt_tokens_details"),
     )
 
 

@@ -25,6 +25,7 @@ from securebench.egress.relay.providers.openai_common import (
     FILTERED,
     SERVICE_TIERS,
     OpenAIDialect,
+    cached_tokens,
     name_of_model,
     trouble_of_error,
 )
@@ -196,7 +197,9 @@ def _is_refusal(answer: Object) -> bool:
 def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = None) -> EventReading:
     usage = part(answer, "usage")
     taken, given = (count(usage[key]) if key in usage else None for key in ("input_tokens", "output_tokens"))
-    return EventReading(taken, given, ended, trouble, name_of_model(answer))
+    return EventReading(
+        taken, given, ended, trouble, name_of_model(answer), cached_tokens(usage, "input_tokens_details")
+    )
 
 
 class _Checks:

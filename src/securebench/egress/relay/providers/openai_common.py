@@ -6,7 +6,17 @@ from abc import ABC
 from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import Trouble
-from securebench.egress.relay.providers.base import Dialect, Header, Object, Route, error_kind, part, trouble_of
+from securebench.egress.relay.providers.base import (
+    Dialect,
+    Header,
+    Object,
+    Route,
+    count,
+    error_kind,
+    part,
+    trouble_of,
+)
+from securebench.money import CachedTokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -86,3 +96,11 @@ def name_of_model(answer: JsonValue) -> str:
     """Return the model that an answer names, or an empty string."""
     model = answer.get("model") if isinstance(answer, dict) else None
     return model if isinstance(model, str) else ""
+
+
+def cached_tokens(usage: Object, details: str) -> CachedTokens | None:
+    """Return the cached tokens of a usage, which are in its object ``details``; ``None`` if there is none."""
+    given = part(usage, details)
+    if not given:
+        return None
+    return CachedTokens(read=count(given.get("cached_tokens")), written=count(given.get("cache_write_tokens")))

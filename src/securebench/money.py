@@ -1,0 +1,60 @@
+"""Money in micro-dollars: integers, so that sums are exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_MILLION: Final = 1_000_000
+
+
+def micro_usd(usd: float) -> int:
+    """Return an amount of US dollars in micro-dollars."""
+    return round(usd * _MILLION)
+
+
+def in_usd(micro: int) -> float:
+    """Return an amount of micro-dollars in US dollars."""
+    return micro / _MILLION
+
+
+def dollars(micro: int) -> str:
+    """Return an amount of micro-dollars for people: ``$12.50``, or with more digits ``$0.0004``."""
+    whole, fraction = divmod(micro, _MILLION)
+    return f"${whole:,}.{f'{fraction:06}'.rstrip('0').ljust(2, '0')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedTokens:
+    """The input tokens that a provider read from its cache or wrote to it: for some minutes, or for an hour."""
+
+    read: int = 0
+    written: int = 0
+    written_1h: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPrices:
+    """Prices in micro-dollars per million tokens."""
+
+    input: int
+    cached_input: int
+    cache_write: int
+    cache_write_1h: int
+    output: int
+
+    def cost(self, taken: int, given: int, cached: CachedTokens | None = None) -> int:
+        """Return the price of an answer in micro-dollars, rounded up.
+
+        ``taken`` are all input tokens, including those in ``cached``; ``given`` are the output tokens.
+        """
+        cached = cached or CachedTokens()
+        plain = max(0, taken - cached.read - cached.written - cached.written_1h)
+        total = (
+            plain * self.input
+            + cached.read * self.cached_input
+            + cached.written * self.cache_write
+            + cached.written_1h * self.cache_write_1h
+            + given * self.output
+        )
+        return -(-total // _MILLION)

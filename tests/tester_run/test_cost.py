@@ -1,0 +1,121 @@
+"""The budget of a run in money: on fakes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from run_fakes import FakeProducer, Sink, seal
+from securebench.cli.run_command import EXIT_BUDGET, exit_code
+from securebench.errors import ConfigError, ProviderError
+from securebench.execution import retry
+from securebench.harnesses.base import AgentResult
+from securebench.progress import RunStart, TaskDone
+from securebench.results.read import read_run
+from securebench.results.summary import RunEnd
+from tester_run.running import configuration, make_parts, pin_framework, records, run, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext
+    from securebench.tasks import AgentView
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
+    pin_framework(monkeypatch.setattr)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a directory with a pack of six tasks and a tester YAML."""
+    write_run(tmp_path)
+    return tmp_path
+
+
+def costing(usd: float, *, fails: bool = False) -> FakeProducer:
+    """Return a harness whose agents cost this much on each try, and then meet a provider that fails, if wanted."""
+
+    def hook(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
+        fault = ProviderError("529", code="provider-refused") if fails else None
+        candidate = None if fails else seal(context.store, "right")
+        return AgentResult(candidate=candidate, fault=fault, metadata={"usage": {"cost_usd": usd}})
+
+    return FakeProducer(hook=hook)
+
+
+def test_a_run_stops_at_its_budget_and_goes_on_with_more(root: Path) -> None:
+    """No task starts after the budget is reached. What is not started has no record, and --resume runs it."""
+    sink = Sink()
+    summary = run(root, parts=make_parts(costing(0.1)), budget_usd=0.3, sinks=[sink])
+    assert (summary.ending, summary.passed, summary.total.not_run) == (RunEnd.OUT_OF_BUDGET, 3, 3)
+    assert (exit_code(summary), summary.problems, summary.budget_usd) == (EXIT_BUDGET, (), 0.3)
+    assert len(records(root)) == 3
+    start, *_ = [event for event in sink.events if isinstance(event, RunStart)]
+    assert (start.budget_usd, start.cost_usd) == (0.3, 0.0)
+    assert [event.run_cost_usd for event in sink.events if isinstance(event, TaskDone)] == [0.1, 0.2, 0.3]
+    assert read_run(root / "results").summary().ending is RunEnd.OUT_OF_BUDGET
+
+    again = run(root, parts=make_parts(costing(0.1)), budget_usd=0.3, resume=True)
+    assert (again.ending, again.passed) == (RunEnd.OUT_OF_BUDGET, 3)
+    more = run(root, parts=make_parts(costing(0.1)), budget_usd=0.45, resume=True)
+    assert (more.ending, more.passed) == (RunEnd.OUT_OF_BUDGET, 5)
+    last = run(root, parts=make_parts(costing(0.1)), resume=True)
+    assert (last.ending, last.passed, exit_code(last), last.budget_usd) == (RunEnd.FINISHED, 6, 0, None)
+
+
+def test_tasks_in_progress_finish(root: Path) -> None:
+    """They are scored as always, so the run may cost more than its budget."""
+    summary = run(root, parts=make_parts(costing(1)), budget_usd=0.5, workers=2)
+    assert summary.ending is RunEnd.OUT_OF_BUDGET
+    assert 1 <= summary.passed <= 2
+    assert summary.passed == summary.total.scored
+
+
+def test_a_run_that_needs_all_of_its_budget_is_finished(root: Path) -> None:
+    """Nothing is left, so nothing was stopped."""
+    summary = run(root, parts=make_parts(costing(0.1)), budget_usd=0.6)
+    assert (summary.ending, summary.passed, exit_code(summary)) == (RunEnd.FINISHED, 6, 0)
+
+
+def test_tries_without_a_verdict_cost_money(root: Path) -> None:
+    """What superseded records cost is counted when the run is resumed, and once for each trial."""
+    summary = run(root, parts=make_parts(costing(0.1, fails=True)), budget_usd=0.2)
+    assert (summary.ending, summary.errors) == (RunEnd.OUT_OF_BUDGET, 2)
+    resumed = run(root, parts=make_parts(costing(0.1)), budget_usd=0.5, resume=True)
+    assert (resumed.ending, resumed.passed, resumed.usage.cost_usd) == (RunEnd.OUT_OF_BUDGET, 3, 0.5)
+
+
+def test_the_budget_may_be_in_the_tester_yaml(root: Path) -> None:
+    """It is in the header, and no part of what a resumed run is compared with."""
+    path = root / "tester.yaml"
+    path.write_text(
+        path.read_text().replace("  output_dir: results\n", "  output_dir: results\n  budget: {usd: 0.2}\n")
+    )
+    assert configuration(root).run.budget_usd == 0.2
+    run(root, parts=make_parts(costing(0.1)))
+    header: Any = json.loads((root / "results" / "run.json").read_text())
+    assert header["information"]["budget"] == {"usd": 0.2}
+    assert header["closing"]["ending"] == "out_of_budget"
+    assert run(root, parts=make_parts(costing(0.1)), budget_usd=0.3, resume=True).passed == 3
+
+
+def test_a_budget_needs_a_price(root: Path) -> None:
+    """Otherwise nothing runs."""
+    producer = FakeProducer(cost_fault="the price is unknown")
+    with pytest.raises(ConfigError, match="the price is unknown") as raised:
+        run(root, parts=make_parts(producer), budget_usd=1)
+    assert (raised.value.code, producer.views) == ("price-missing", [])
+    assert not (root / "results").exists()
+
+
+def test_a_price_table_must_be_valid(root: Path) -> None:
+    """It is read before anything runs, also if the agent has no model."""
+    table = root / "prices.yaml"
+    table.write_text("models: {}\n")
+    with pytest.raises(ConfigError, match="date"):
+        run(root, price_table=table)
