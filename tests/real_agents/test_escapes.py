@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
-from real_agents.runs import APIS, CANARY, MODEL, Agent, every_agent, in_world, run_here, short_answers
+from real_agents.runs import APIS, CANARY, COMMAND, MODEL, Agent, every_agent, in_world, run_here, short_answers
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.egress.rules import ProxyRules
 from securebench.testing.egress_world import LoopbackServer, echo, hello_world
@@ -139,7 +139,10 @@ def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside
     """An agent that asks past its program until the budget is used up has failed, and costs no more than that."""
     targets = Targets(api=APIS[program], model=MODEL)
     with ScriptedProvider(attack_budget(targets, most=100)) as provider:
-        agent = Agent(program=program, provider=provider, config={"budget": {"requests": 20}})
+        # In money, the 34 output tokens of each of 20 answers.
+        money = {"budget": {"usd": 0.00068}, "prices": {"input": 0, "output": 1}}
+        limit = money if program == COMMAND else {"budget": {"requests": 20}}
+        agent = Agent(program=program, provider=provider, config=limit)
         done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
         asked = [request.conversation.prompt for request in provider.requests if request.conversation]
         assert len([prompt for prompt in asked if QUESTION not in prompt]) <= 20  # without the run's own question
