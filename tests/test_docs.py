@@ -28,7 +28,7 @@ from securebench.results.usage import Usage
 from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
 from securebench.strict_input.models import WireModel
 from securebench.tester_config.model import RunConfig
-from securebench.tester_config.settings import ClaudeCodeConfig
+from securebench.tester_config.settings import ProviderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -227,7 +227,7 @@ def test_documented_defaults_are_those_of_the_code() -> None:
     """The tables of the tester YAML give the defaults of limits, budgets and time-outs."""
     rows = re.findall(r"^\| `([\w.]+)`[^|]*\|(?:[^|]*\|)??\s*`?([\w.,]+)`? \|[^|]*\|$", _config_page(), re.MULTILINE)
     listed = {key: _number(default) for key, default in rows}
-    settings = ClaudeCodeConfig()
+    settings = ProviderSettings(model="m")
     expected: dict[str, float] = {
         "max_workers": RunConfig("", Path()).max_workers,
         "timeout_seconds": settings.timeout_seconds,

@@ -1,4 +1,4 @@
-"""Extensions: harnesses, verifiers, families, drivers and executors, by kind and name.
+"""Extensions: harnesses, verifiers, families, drivers, executors and event parsers, by kind and name.
 
 A package offers an extension by an entry point in the group ``securebench.KIND``, such as::
 
@@ -6,7 +6,8 @@ A package offers an extension by an entry point in the group ``securebench.KIND`
     my-agent = "my_package.agent:MyHarness"
 
 A program that embeds SecureBench calls :func:`register` instead. Built-in extensions are loaded in the same way and
-cannot be replaced. The code of an extension runs on the host with the rights of the run. Testers express trust by
+cannot be replaced. Agents that are declared in a file ``NAME.yaml`` are harnesses, too: SecureBench's own, those in
+:func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run. Testers express trust by
 installing its package: a pack can only refer to an installed family.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import sys
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError
 from securebench.fs.digest import file_digest, source_digest
+from securebench.fs.home import home_directory
 from securebench.fs.safe_open import TreeRefusedError
 
 if TYPE_CHECKING:
@@ -39,6 +42,9 @@ class ExtensionKind(StrEnum):
     FAMILY = "families"
     DRIVER = "drivers"
     EXECUTOR = "executors"
+    EVENT_PARSER = "event_parsers"
+    AGENT = "agents"
+    """The paths of declarations. Their agents are harnesses."""
 
 
 AUTO_DRIVER: Final = "auto"
@@ -51,8 +57,6 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
         ExtensionKind.HARNESS: {
             "command": "securebench.harnesses.command:CommandHarnessProducer",
-            "codex": "securebench.harnesses.provider.codex:CodexHarnessProducer",
-            "claude_code": "securebench.harnesses.provider.claude_code:ClaudeCodeHarnessProducer",
         },
         ExtensionKind.VERIFIER: {
             "multiple_choice": "securebench.verifiers.text.multiple_choice:MultipleChoiceVerifier",
@@ -81,9 +85,19 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
             "oci": "securebench.sandboxes.oci:OciDriver",
         },
         ExtensionKind.EXECUTOR: {"local": "securebench.executors.local:LocalExecutor"},
+        ExtensionKind.EVENT_PARSER: {
+            "codex": "securebench.harnesses.provider.codex:CodexEventParser",
+            "claude_code": "securebench.harnesses.provider.claude_code:ClaudeEventParser",
+        },
+        ExtensionKind.AGENT: {},
     }
 )
 """The built-in extensions. A module is imported only when its extension is loaded."""
+
+_OWN_AGENTS: Final = Path(__file__).parent / "agents/programs"
+_AGENT_HARNESS: Final = "securebench.harnesses.provider.harness"
+AGENTS_VARIABLE: Final = "SECUREBENCH_AGENTS"
+"""Names the directory with the user's declarations of agents."""
 
 _registered: Final[dict[tuple[ExtensionKind, str], Any]] = {}
 
@@ -124,6 +138,7 @@ def register(kind: ExtensionKind | str, name: str, extension: Any) -> None:
     kind = ExtensionKind(kind)
     is_used = (
         name in _BUILT_IN[kind]
+        or (kind is ExtensionKind.HARNESS and name in agent_names())
         or name in _entry_points(kind)
         or _registered.get((kind, name), extension) is not extension
     )
@@ -141,13 +156,54 @@ def own_names(kind: ExtensionKind) -> tuple[str, ...]:
 
 def names(kind: ExtensionKind) -> tuple[str, ...]:
     """Return every name of this kind, the built-in ones first."""
+    own = (*_BUILT_IN[kind], *(agent_names() if kind is ExtensionKind.HARNESS else ()))
     others = {name for of, name in _registered if of is kind} | set(_entry_points(kind))
-    return (*_BUILT_IN[kind], *sorted(others - _BUILT_IN[kind].keys()))
+    return (*own, *sorted(others - set(own)))
 
 
 def is_known(kind: ExtensionKind, name: str) -> bool:
     """Whether an extension has this name. Installed packages are searched only if no built-in one has it."""
-    return name in _BUILT_IN[kind] or (kind, name) in _registered or name in _entry_points(kind)
+    is_agent = kind is ExtensionKind.HARNESS and name in agent_names()
+    return name in _BUILT_IN[kind] or is_agent or (kind, name) in _registered or name in _entry_points(kind)
+
+
+def agents_directory() -> Path:
+    """Return the directory with the user's declarations of agents, which need not exist."""
+    if named := os.environ.get(AGENTS_VARIABLE, ""):
+        return Path(named)
+    settings = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(settings) if Path(settings).is_absolute() else home_directory() / ".config") / "securebench/agents"
+
+
+def agent_names() -> tuple[str, ...]:
+    """Return the names of all declared agents, SecureBench's own first."""
+    own = sorted(_declarations(_OWN_AGENTS))
+    others = {*_declarations(agents_directory()), *_entry_points(ExtensionKind.AGENT)}
+    return (*own, *sorted(others - set(own)))
+
+
+def is_own_agent(name: str) -> bool:
+    """Whether the declared agent is one of SecureBench's own."""
+    return name in _declarations(_OWN_AGENTS)
+
+
+def agent_file(name: str) -> Path:
+    """Return the declaration of an agent. Raises :class:`ConfigError` as :func:`load` does."""
+    own, given = (_declarations(place).get(name) for place in (_OWN_AGENTS, agents_directory()))
+    is_packaged = any(name in _entry_points(kind) for kind in (ExtensionKind.AGENT, ExtensionKind.HARNESS))
+    if given is not None and (own is not None or is_packaged):
+        raise ConfigError(
+            f"the name of the agent in {given} is already used", code="plugin-conflict", hint="rename the file"
+        )
+    return own or given or Path(load(ExtensionKind.AGENT, name))
+
+
+def _declarations(directory: Path) -> dict[str, Path]:
+    """Return the declarations in a directory by name."""
+    try:
+        return {path.stem: path for path in directory.iterdir() if path.suffix == ".yaml"}
+    except OSError:
+        return {}
 
 
 def choices(kind: ExtensionKind) -> tuple[str, ...]:
@@ -169,6 +225,8 @@ def load(kind: ExtensionKind, name: str) -> Any:
     if name in _BUILT_IN[kind]:
         module, _, attribute = _BUILT_IN[kind][name].partition(":")
         return getattr(importlib.import_module(module), attribute)
+    if kind is ExtensionKind.HARNESS and name in agent_names():
+        return importlib.import_module(_AGENT_HARNESS).AgentType(name)
     if (kind, name) in _registered:
         return _registered[kind, name]
     found = _entry_points(kind).get(name, ())

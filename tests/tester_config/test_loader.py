@@ -14,11 +14,10 @@ from securebench.errors import ConfigError
 from securebench.limits import MIB, Limits
 from securebench.tester_config import (
     Budget,
-    ClaudeCodeConfig,
-    CodexConfig,
     CommandConfig,
     CommandProvider,
     Prices,
+    ProviderSettings,
     SandboxConfig,
     load_tester_config,
     require_output_dir,
@@ -118,10 +117,10 @@ def test_every_field_is_read(pack_dir: Path) -> None:
 def test_the_provider_harnesses_are_read(pack_dir: Path) -> None:
     """Codex needs a model; claude_code has one; both have a version and a time limit."""
     codex = load(pack_dir, harness="{type: codex, config: {model: gpt-5, version: 0.20.0, allowed_domains: [a.b]}}")
-    assert codex.harness.config == CodexConfig(model="gpt-5", version="0.20.0", allowed_domains=("a.b",))
+    assert codex.harness.config == ProviderSettings(model="gpt-5", version="0.20.0", allowed_domains=("a.b",))
     assert codex.harness.config.timeout_seconds == 900.0
     claude = load(pack_dir, harness="{type: claude_code}")
-    assert claude.harness.config == ClaudeCodeConfig(model="sonnet", timeout_seconds=900.0)
+    assert claude.harness.config == ProviderSettings(model="sonnet", timeout_seconds=900.0)
     assert [problem.code for problem in problems(pack_dir, harness="{type: codex}")] == ["field-missing"]
 
 
@@ -138,7 +137,7 @@ def test_all_of_a_provider_harness_is_read(pack_dir: Path) -> None:
         "base_url: 'HTTPS://Models.Example.com:443/v1/', provider_tools: true, budget: {requests: 7, bytes: 2m}, "
         "provider_timeouts: {connect: 5, first_byte: 6.5, between_bytes: 7, whole_answer: 8}}}",
     ).harness.config
-    assert config == ClaudeCodeConfig(
+    assert config == ProviderSettings(
         model="opus",
         version="latest",
         base_url="https://models.example.com/v1",
@@ -165,7 +164,7 @@ def test_all_of_a_provider_harness_is_read(pack_dir: Path) -> None:
 def test_an_endpoint_is_kept_in_one_form(pack_dir: Path, written: str, kept: str) -> None:
     """TLS leads anywhere, plain HTTP to this machine and private networks."""
     config = load(pack_dir, harness=codex(f"base_url: '{written}'")).harness.config
-    assert isinstance(config, CodexConfig)
+    assert isinstance(config, ProviderSettings)
     assert config.base_url == kept
 
 

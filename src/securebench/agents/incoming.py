@@ -19,7 +19,7 @@ from securebench.images.store.archive_files import layer_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from securebench.agents.catalogue import Variant
+    from securebench.agents.catalogue import KnownProgram, Variant
     from securebench.agents.progress import OnProgress
     from securebench.images.layout import Descriptor
     from securebench.images.store.incoming import Incoming
@@ -79,15 +79,19 @@ def add_program(incoming: Incoming, arrived: Arrived, source: str, what: str) ->
     return incoming.add(config, [layer]), key
 
 
+def _on_npm() -> list[KnownProgram]:
+    return [known for known in PROGRAMS.values() if known.package]
+
+
 def _identify(package: str, version: str) -> tuple[ProgramKey, Variant]:
     """Return the program for a package name and version."""
-    for known in PROGRAMS.values():
+    for known in _on_npm():
         for variant in known.variants:
             if package == variant.package and version.endswith(variant.suffix):
                 exact = check_version(version.removesuffix(variant.suffix))
                 return ProgramKey(known.name, exact, variant.platform), variant
     packages = sorted(
-        {f"{variant.package}@VERSION{variant.suffix}" for known in PROGRAMS.values() for variant in known.variants}
+        {f"{variant.package}@VERSION{variant.suffix}" for known in _on_npm() for variant in known.variants}
     )
     raise ConfigError(
         f"the package {package!r} {version!r} is not an agent program for any platform",

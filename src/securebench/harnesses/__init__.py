@@ -7,28 +7,25 @@ from securebench.lazy_names import lazy_names
 if TYPE_CHECKING:
     from securebench.harnesses.base import AgentResult, HarnessProducer, ProduceContext
     from securebench.harnesses.command import CommandHarnessProducer
-    from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
-    from securebench.harnesses.provider.codex import CodexHarnessProducer
+    from securebench.harnesses.provider.harness import ProviderHarness
     from securebench.harnesses.registry import build_harness_producer
 
 __all__ = [
     "AgentResult",
-    "ClaudeCodeHarnessProducer",
-    "CodexHarnessProducer",
     "CommandHarnessProducer",
     "HarnessProducer",
     "ProduceContext",
+    "ProviderHarness",
     "build_harness_producer",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "ClaudeCodeHarnessProducer": "provider.claude_code",
-        "CodexHarnessProducer": "provider.codex",
         "CommandHarnessProducer": "command",
         "HarnessProducer": "base",
         "ProduceContext": "base",
+        "ProviderHarness": "provider.harness",
         "AgentResult": "base",
         "build_harness_producer": "registry",
     },

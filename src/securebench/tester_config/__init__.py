@@ -15,8 +15,6 @@ from securebench.tester_config.places import require_output_dir
 from securebench.tester_config.price_table import PriceTable, own_price_table, read_price_table
 from securebench.tester_config.settings import (
     Budget,
-    ClaudeCodeConfig,
-    CodexConfig,
     CommandConfig,
     CommandProvider,
     HarnessSettings,
@@ -27,8 +25,6 @@ from securebench.tester_config.settings import (
 __all__ = [
     "BenchmarkPaths",
     "Budget",
-    "ClaudeCodeConfig",
-    "CodexConfig",
     "CommandConfig",
     "CommandProvider",
     "HarnessConfig",

@@ -126,7 +126,9 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
             faults.append(_unknown(kind, name, (*place, key)))
             continue
         is_auto = kind is ExtensionKind.DRIVER and name == AUTO_DRIVER
-        model = WireModel if is_auto else plugins.load(kind, name).settings_model or WireModel
+        extension = None if is_auto else plugins.load(kind, name)
+        model = (extension and extension.settings_model) or WireModel
+        config = {**getattr(extension, "settings_defaults", {}), **config}
         settings, of_settings = fit(model, config, context={"base": base})
         if isinstance(settings, ProviderSettings):
             of_settings = list(credentials_faults(settings.model_dump(exclude_unset=True)))

@@ -153,7 +153,7 @@ class CommandConfig(HarnessSettings):
 
 
 class ProviderSettings(HarnessSettings):
-    """The settings of all harnesses with a model provider.
+    """The settings of all declared agents. Some have a default for ``model``.
 
     ``version`` is exact, ``latest``, or ``None`` for the version that this release was tested with. ``base_url``
     replaces the provider's public endpoint. ``credentials`` is ``relay`` (the key stays outside the sandbox) or
@@ -169,13 +169,3 @@ class ProviderSettings(HarnessSettings):
     budget: Budget = Budget()
     prices: Maybe[Prices] = None
     provider_timeouts: ProviderTimeoutSettings = ProviderTimeoutSettings()
-
-
-class CodexConfig(ProviderSettings):
-    """The Codex CLI as an agent."""
-
-
-class ClaudeCodeConfig(ProviderSettings):
-    """Claude Code as an agent."""
-
-    model: Model = "sonnet"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer, ClaudeEventParser
-from securebench.harnesses.provider.harness import HOME, Call
-from securebench.tester_config import ClaudeCodeConfig
+from securebench.harnesses.provider.claude_code import ClaudeEventParser
+from securebench.harnesses.provider.harness import Call, ProviderHarness
+from securebench.tester_config import ProviderSettings
 
 CALL = Call(
     executable="/opt/securebench/programs/claude",
@@ -33,22 +35,26 @@ ARGV = (
 )
 
 
+def claude(model: str = "sonnet", **config: Any) -> ProviderHarness:
+    """Return the harness of Claude Code."""
+    return ProviderHarness("claude_code", ProviderSettings(model=model, **config))
+
+
 def test_the_command_line() -> None:
     """A golden one: each word was seen to do what is wanted in version 2.1.197."""
-    assert ClaudeCodeHarnessProducer(ClaudeCodeConfig()).argv(CALL) == ARGV
+    assert claude().argv(CALL) == ARGV
 
 
 def test_provider_tools_are_the_testers_choice() -> None:
     """Search and fetch are there only where the tester admits what the provider runs."""
-    argv = ClaudeCodeHarnessProducer(ClaudeCodeConfig(provider_tools=True)).argv(CALL)
+    argv = claude(provider_tools=True).argv(CALL)
     assert argv == ARGV[:9] + ARGV[11:]
 
 
 def test_its_variables() -> None:
     """Its endpoint without the version, which it adds; no traffic of its own; as root, too; retries that end."""
-    harness = ClaudeCodeHarnessProducer(ClaudeCodeConfig(model="claude-x"))
+    harness = claude("claude-x")
     assert harness.settings(CALL) == {
-        "HOME": HOME,
         "IS_SANDBOX": "1",
         "ANTHROPIC_BASE_URL": "http://127.0.0.1:8788",
         "CLAUDE_CODE_SUBAGENT_MODEL": "claude-x",
@@ -68,7 +74,7 @@ def test_its_variables() -> None:
 @pytest.mark.parametrize("alias", ["sonnet", "opus[1m]"])
 def test_an_alias_stands_only_where_the_program_resolves_it(alias: str) -> None:
     """In the variables of small requests it would be sent to the provider as it stands, which knows no such model."""
-    settings = ClaudeCodeHarnessProducer(ClaudeCodeConfig(model=alias)).settings(CALL)
+    settings = claude(alias).settings(CALL)
     assert settings["CLAUDE_CODE_SUBAGENT_MODEL"] == alias
     assert "ANTHROPIC_SMALL_FAST_MODEL" not in settings
     assert "ANTHROPIC_DEFAULT_HAIKU_MODEL" not in settings

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
+from typing import Any
 
 import pytest
 
-from securebench.harnesses.provider.codex import CodexEventParser, CodexHarnessProducer
-from securebench.harnesses.provider.harness import HOME, Call
-from securebench.tester_config import CodexConfig
+from securebench.harnesses.provider.codex import CodexEventParser
+from securebench.harnesses.provider.harness import HOME, Call, ProviderHarness
+from securebench.tester_config import ProviderSettings
 
 CALL = Call(
     executable="/opt/securebench/programs/bin/codex",
@@ -20,6 +21,11 @@ CALL = Call(
 )
 
 
+def codex(**config: Any) -> ProviderHarness:
+    """Return the harness of Codex."""
+    return ProviderHarness("codex", ProviderSettings(**config))
+
+
 def settings_of(argv: tuple[str, ...]) -> list[str]:
     """Return the values of ``-c``."""
     return [value for flag, value in itertools.pairwise(argv) if flag == "-c"]
@@ -27,7 +33,7 @@ def settings_of(argv: tuple[str, ...]) -> list[str]:
 
 def test_the_command_line() -> None:
     """A golden one: each word was seen to do what is wanted in version 0.169."""
-    assert CodexHarnessProducer(CodexConfig(model="gpt-x")).argv(CALL) == (
+    assert codex(model="gpt-x").argv(CALL) == (
         "/opt/securebench/programs/bin/codex",
         "exec",
         "--json",
@@ -57,7 +63,7 @@ def test_the_command_line() -> None:
 
 def test_provider_tools_are_the_testers_choice() -> None:
     """The web search that the provider runs is on only where the tester admits it."""
-    argv = CodexHarnessProducer(CodexConfig(model="m", provider_tools=True)).argv(CALL)
+    argv = codex(model="m", provider_tools=True).argv(CALL)
     assert 'web_search="live"' in settings_of(argv)
 
 
@@ -65,21 +71,21 @@ def test_provider_tools_are_the_testers_choice() -> None:
 def test_every_setting_is_toml(url: str) -> None:
     """Codex reads settings as TOML, and takes what is none for plain text: each of ours is some, with what it means."""
     call = Call(executable="codex", base_url=url, key_name="K", prompt="p")
-    read = tomllib.loads("\n".join(settings_of(CodexHarnessProducer(CodexConfig(model="m")).argv(call))))
+    read = tomllib.loads("\n".join(settings_of(codex(model="m").argv(call))))
     assert read["model_providers"]["securebench"]["base_url"] == url
     assert read["features"]["unbounded_connection_retries"] is False
 
 
 def test_its_state_is_kept_at_home() -> None:
     """It needs a directory that is there already, and not below the one for temporary files."""
-    harness = CodexHarnessProducer(CodexConfig(model="m"))
-    assert harness.settings(CALL) == {"HOME": HOME, "CODEX_HOME": HOME}
+    harness = codex(model="m")
+    assert harness.settings(CALL) == {"CODEX_HOME": HOME}
     assert isinstance(harness.parser(), CodexEventParser)
 
 
 def test_a_model_is_an_argument_of_its_own() -> None:
     """A21: no name of a model becomes an option or a part of a shell's line."""
-    unchecked = CodexConfig.model_construct(model='x"; rm -rf /')
-    argv = CodexHarnessProducer(unchecked).argv(CALL)
+    unchecked = ProviderSettings.model_construct(model='x"; rm -rf /')
+    argv = ProviderHarness("codex", unchecked).argv(CALL)
     assert argv[argv.index("--model") + 1] == 'x"; rm -rf /'
     assert json.dumps('x"; rm') not in " ".join(settings_of(argv))

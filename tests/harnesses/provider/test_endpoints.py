@@ -9,33 +9,33 @@ import pytest
 from harnesses.provider_fakes import KEY
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import ConfigError
-from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
-from securebench.harnesses.provider.codex import CodexHarnessProducer
+from securebench.harnesses.provider.command_provider import dialect_facts
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.endpoints import PLACEHOLDER, ProviderEndpoint, ProviderKey, endpoint_of
 from securebench.limits import ProviderTimeouts
-from securebench.tester_config import ClaudeCodeConfig, CodexConfig, Prices, PriceTable
+from securebench.tester_config import PriceTable, Prices, ProviderSettings
 from securebench.tester_config.settings import Budget, ProviderTimeoutSettings
 
-OWN = CodexConfig(model="m")
-PASSED = CodexConfig(model="m", credentials="passthrough", allowed_domains=("example.org",))
+OPENAI = dialect_facts("responses", ("OPENAI_API_KEY", "CODEX_API_KEY"))
+OWN = ProviderSettings(model="m")
+PASSED = ProviderSettings(model="m", credentials="passthrough", allowed_domains=("example.org",))
 
 
-def openai(config: CodexConfig = OWN) -> ProviderEndpoint:
+def openai(config: ProviderSettings = OWN) -> ProviderEndpoint:
     """Return the endpoint of a configuration of Codex."""
-    return endpoint_of(CodexHarnessProducer.facts, config)
+    return endpoint_of(OPENAI, config)
 
 
 def test_the_key_is_found_by_its_usual_names() -> None:
     """The first name that has a value counts, without space around it; an empty one is none."""
     assert openai().key({"OPENAI_API_KEY": "a", "CODEX_API_KEY": "b"}) == ProviderKey("OPENAI_API_KEY", "a")
     assert openai().key({"OPENAI_API_KEY": " ", "CODEX_API_KEY": "b"}) == ProviderKey("CODEX_API_KEY", "b")
-    anthropic = endpoint_of(ClaudeCodeHarnessProducer.facts, ClaudeCodeConfig())
+    anthropic = endpoint_of(dialect_facts("messages"), ProviderSettings(model="sonnet"))
     assert anthropic.key({"ANTHROPIC_API_KEY": "c\n"}) == ProviderKey("ANTHROPIC_API_KEY", "c")
 
 
 @pytest.mark.parametrize("config", [OWN, PASSED])
-def test_a_missing_key_is_a_configuration_error(config: CodexConfig) -> None:
+def test_a_missing_key_is_a_configuration_error(config: ProviderSettings) -> None:
     """K12: it is named before any task runs, with all names that it may have."""
     with pytest.raises(ConfigError, match="OPENAI_API_KEY or CODEX_API_KEY is not set") as raised:
         openai(config).key({"ANTHROPIC_API_KEY": "c"})
@@ -45,7 +45,7 @@ def test_a_missing_key_is_a_configuration_error(config: CodexConfig) -> None:
 
 def test_another_endpoint_needs_no_key() -> None:
     """A model server on this machine is asked without one."""
-    config = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
+    config = ProviderSettings(model="m", base_url="http://127.0.0.1:8000/v1")
     key = openai(config).key({})
     assert key.value == ""
     relay = openai(config).plan(key).relay
@@ -63,7 +63,7 @@ def test_a_key_shows_itself_to_nobody() -> None:
 
 def test_the_relay_is_given_what_bounds_it() -> None:
     """J13, J18: the plan holds key, model and budget; the provider's host is none of the proxy's domains."""
-    config = CodexConfig(
+    config = ProviderSettings(
         model="m", allowed_domains=("example.org",), budget=Budget(requests=1, tokens=2, bytes=3), provider_tools=True
     )
     expected = RelayPlan(
@@ -85,11 +85,11 @@ def test_the_relay_waits_as_long_as_configured() -> None:
     """The plan has each value of ``provider_timeouts``, and the default of each that is not set."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     timeouts = ProviderTimeoutSettings(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
-    config = CodexConfig(model="m", provider_timeouts=timeouts)
+    config = ProviderSettings(model="m", provider_timeouts=timeouts)
     relay = openai(config).plan(key).relay
     assert relay is not None
     assert relay.timeouts == ProviderTimeouts(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
-    config = CodexConfig(model="m", provider_timeouts=ProviderTimeoutSettings(whole_answer=4))
+    config = ProviderSettings(model="m", provider_timeouts=ProviderTimeoutSettings(whole_answer=4))
     assert openai(config).relay_plan(key).timeouts == ProviderTimeouts(whole_answer=4)
 
 
@@ -97,16 +97,16 @@ def test_prices_have_an_order() -> None:
     """Those of the configuration win over the tester's table, and that over our own, which is for public endpoints."""
     table = PriceTable(date="2026-01-02", models={"m": Prices(input=1, output=2)})
     own = Prices(input=3, output=4)
-    assert openai(CodexConfig(model="m", prices=own)).priced(table).identity()["prices"] == {"input": 3, "output": 4}
+    assert openai(ProviderSettings(model="m", prices=own)).priced(table).identity()["prices"] == {"input": 3, "output": 4}
     priced = openai().priced(table)
     assert priced.identity()["prices"] == {"input": 1, "output": 2, "date": "2026-01-02"}
     assert openai().priced(None).prices is None
 
-    claude = ClaudeCodeConfig(model="claude-sonnet-4-5")
-    facts = ClaudeCodeHarnessProducer.facts
+    claude = ProviderSettings(model="claude-sonnet-4-5")
+    facts = dialect_facts("messages")
     assert endpoint_of(facts, claude).priced(None).prices
     assert endpoint_of(facts, claude).priced(table).prices is None
-    elsewhere = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
+    elsewhere = ProviderSettings(model="m", base_url="http://127.0.0.1:8000/v1")
     assert openai(elsewhere).priced(table).prices
     local = claude.model_copy(update={"base_url": "http://127.0.0.1:8000/v1"})
     assert endpoint_of(facts, local).priced(None).prices is None
@@ -122,7 +122,7 @@ def test_prices_have_an_order() -> None:
 )
 def test_a_budget_in_money_needs_to_know_all_costs(changes: dict[str, Any], why: str) -> None:
     """What the relay cannot count is named before anything runs; without a budget it is no error."""
-    config = CodexConfig(model="m", **changes)
+    config = ProviderSettings(model="m", **changes)
     assert why in ProviderConnection(openai(config)).use_prices(None)
     limited = config.model_copy(update={"budget": Budget(usd=1)})
     with pytest.raises(ConfigError, match=why) as raised:
@@ -135,7 +135,7 @@ def test_passthrough_lets_the_provider_through_the_proxy() -> None:
     """Without a relay the provider's host is one more domain, once."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     assert openai(PASSED).plan(key) == EgressPlan(domains=("example.org", "api.openai.com"))
-    other = CodexConfig(
+    other = ProviderSettings(
         model="m", credentials="passthrough", base_url="https://m.example.com/v1", allowed_domains=("m.example.com",)
     )
     assert openai(other).plan(key) == EgressPlan(domains=("m.example.com",))
@@ -150,7 +150,7 @@ def test_a_sandbox_has_a_placeholder_wherever_a_key_was_given() -> None:
 
 def test_without_a_key_nothing_is_taken_for_one() -> None:
     """An endpoint without a key leaves all other variables alone: every text holds the empty one."""
-    config = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
+    config = ProviderSettings(model="m", base_url="http://127.0.0.1:8000/v1")
     variables = openai(config).key_variables({"PLAIN": "plain"}, ProviderKey("OPENAI_API_KEY", ""))
     assert variables == {"OPENAI_API_KEY": PLACEHOLDER}
 
@@ -163,9 +163,9 @@ def test_passthrough_hands_the_key_over() -> None:
 @pytest.mark.parametrize("domain", ["api.openai.com", "openai.com"])
 def test_a_way_past_the_relay_is_told(domain: str) -> None:
     """J13: who lets agents reach the provider by the proxy as well hears what that means."""
-    config = CodexConfig(model="m", allowed_domains=("example.org", domain))
+    config = ProviderSettings(model="m", allowed_domains=("example.org", domain))
     assert domain in openai(config).warning()
     passed = config.model_copy(update={"credentials": "passthrough"})
     assert openai(passed).warning() == ""
-    other = CodexConfig(model="m", allowed_domains=("example.org", "xapi.openai.com", "notopenai.com"))
+    other = ProviderSettings(model="m", allowed_domains=("example.org", "xapi.openai.com", "notopenai.com"))
     assert openai(other).warning() == ""

@@ -16,12 +16,10 @@ from harnesses.provider_fakes import KEY, KEYS, WORKED, FakeGateway, FakeStore, 
 from securebench.egress.model import ProbeReport, RelayReport, Trouble
 from securebench.errors import ConfigError, EgressError, EngineError, FailureReason, ProviderError
 from securebench.harnesses.base import Spent
-from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
-from securebench.harnesses.provider.codex import CodexHarnessProducer
 from securebench.harnesses.provider.endpoints import PLACEHOLDER
-from securebench.harnesses.provider.harness import HOME, PROGRAMS_TARGET
+from securebench.harnesses.provider.harness import HOME, PROGRAMS_TARGET, ProviderHarness
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind, Environment
-from securebench.tester_config import ClaudeCodeConfig, CodexConfig
+from securebench.tester_config import ProviderSettings
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
     from harnesses.conftest import Bench
     from securebench.harnesses.base import AgentResult
-    from securebench.harnesses.provider.harness import ProviderHarness
     from securebench.tasks import AgentView
     from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver, ScriptedProgram
 
@@ -42,9 +39,8 @@ every_program = pytest.mark.parametrize("name", PROGRAMS)
 def make(name: str, directory: Path, **config: Any) -> ProviderHarness:
     """Return a harness with a cache of its own."""
     store = FakeStore(directory / "agents")
-    if name == "codex":
-        return CodexHarnessProducer(CodexConfig(**{"model": "gpt-5.5", **config}), store)
-    return ClaudeCodeHarnessProducer(ClaudeCodeConfig(**{"model": "sonnet", **config}), store)
+    model = {"codex": "gpt-5.5", "claude_code": "sonnet"}[name]
+    return ProviderHarness(name, ProviderSettings(**{"model": model, **config}), store)
 
 
 def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: int = 0) -> ScriptedProgram:

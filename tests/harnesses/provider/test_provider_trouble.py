@@ -65,7 +65,7 @@ class Task:
         self._api = api
         session = gateway.open(TrialId("task"), EgressPlan(relay=relay))
         setup = ProviderSetup(
-            agent=SessionAgent(parser=PARSERS[api]()),
+            agent=SessionAgent(parser=PARSERS[api](), is_trusted=True),
             model="scripted",
             ask=lambda model: gateway.probe(TrialId("task"), relay, model),
             pause=pauses.append,

@@ -1,45 +1,21 @@
-"""Claude Code as an agent: ``claude -p``, with its events on stdout (``--output-format stream-json``)."""
+"""The events of Claude Code, as ``claude -p --output-format stream-json`` prints them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from securebench.egress.model import Provider, Trouble
-from securebench.harnesses.provider.endpoints import ProviderFacts
+from securebench.egress.model import Trouble
 from securebench.harnesses.provider.events import amount_of, number_of, object_of, objects_of, text_of
-from securebench.harnesses.provider.harness import HOME, ProviderHarness, timeout_ms
 from securebench.harnesses.provider.self_report import MAX_MESSAGE, MAX_TEXT, EventParser, trouble_of_status
-from securebench.tester_config import ClaudeCodeConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from securebench.harnesses.provider.events import Event
-    from securebench.harnesses.provider.harness import Call
 
 _SYNTHETIC: Final = "<synthetic>"
 """The model name in messages that the program itself writes, such as errors."""
 
 _SHOWN: Final = ("command", "file_path", "notebook_path", "pattern", "path", "query", "url", "prompt", "description")
 """The input fields that describe a tool call best, in order of preference."""
-
-_RETRIES: Final = "5"
-"""Retries of a request, about half a minute. The program's own default is many minutes."""
-
-_QUIET: Final = (
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-    "CLAUDE_CODE_IDE_SKIP_AUTO_INSTALL",
-    "DISABLE_AUTOUPDATER",
-    "DISABLE_ERROR_REPORTING",
-    "DISABLE_TELEMETRY",
-)
-"""Switches off features that connect to other hosts."""
-
-_ALIASES: Final = frozenset({"best", "default", "fable", "haiku", "opus", "opusplan", "sonnet"})
-"""Aliases that the program resolves to a model, except in the variable for its small requests."""
-
-_PROVIDER_TOOLS: Final = "WebSearch,WebFetch"
-"""Tools that run at the provider or connect to other hosts."""
 
 
 class ClaudeEventParser(EventParser):
@@ -125,58 +101,3 @@ def _output(content: Any) -> str:
     if isinstance(content, str):
         return text_of(content, MAX_TEXT)
     return "\n".join(text_of(part.get("text"), MAX_TEXT) for part in objects_of(content))[:MAX_TEXT]
-
-
-class ClaudeCodeHarnessProducer(ProviderHarness):
-    """Runs Claude Code with all tools allowed. Provider tools need ``provider_tools: true``.
-
-    It reads no settings files and starts no server that a repository configures.
-    """
-
-    name = "claude_code"
-    settings_model = ClaudeCodeConfig
-    facts: ClassVar[ProviderFacts] = ProviderFacts(
-        provider=Provider.ANTHROPIC,
-        base_url="https://api.anthropic.com/v1",
-        key_names=("ANTHROPIC_API_KEY",),
-    )
-
-    def argv(self, call: Call) -> tuple[str, ...]:
-        """See :meth:`ProviderHarness.argv`."""
-        return (
-            call.executable,
-            "--print",
-            "--output-format",
-            "stream-json",
-            "--verbose",
-            "--dangerously-skip-permissions",
-            "--setting-sources",
-            "",
-            "--strict-mcp-config",
-            *(() if self.config.provider_tools else ("--disallowedTools", _PROVIDER_TOOLS)),
-            "--model",
-            self.config.model,
-            "--",
-            call.prompt,
-        )
-
-    def settings(self, call: Call) -> Mapping[str, str]:
-        """See :meth:`ProviderHarness.settings`. Without ``IS_SANDBOX`` it refuses to work as root."""
-        model = self.config.model
-        is_alias = model.removesuffix("[1m]") in _ALIASES
-        small = ("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
-        return {
-            "HOME": HOME,
-            "IS_SANDBOX": "1",
-            "ANTHROPIC_BASE_URL": call.base_url.removesuffix("/v1"),  # the program appends the version
-            "CLAUDE_CODE_SUBAGENT_MODEL": model,
-            **({} if is_alias else dict.fromkeys(small, model)),
-            "CLAUDE_CODE_MAX_RETRIES": _RETRIES,
-            # Longer than the relay's timeout, so that the relay records why there was no answer.
-            "API_TIMEOUT_MS": str(timeout_ms(self.config.provider_timeouts.whole_answer)),
-            **dict.fromkeys(_QUIET, "1"),
-        }
-
-    def parser(self) -> ClaudeEventParser:
-        """See :meth:`ProviderHarness.parser`."""
-        return ClaudeEventParser()

@@ -25,12 +25,19 @@ _FACTS: Final = {
 }
 
 
+def dialect_facts(dialect: str, key_names: tuple[str, ...] = ()) -> ProviderFacts:
+    """Return the public endpoint of a dialect. ``key_names`` replace the usual variables of its key."""
+    usual = _FACTS[dialect]
+    return replace(usual, key_names=key_names) if key_names else usual
+
+
 def command_endpoint(config: CommandConfig, provider: CommandProvider) -> ProviderEndpoint:
     """Return the endpoint of a command's provider. With ``api_key_env``, the key must be set."""
-    usual, named = _FACTS[provider.dialect], provider.api_key_env
+    named = provider.api_key_env
+    facts = dialect_facts(provider.dialect, () if named is None else (named,))
     return ProviderEndpoint(
-        facts=usual if named is None else replace(usual, key_names=(named,)),
-        base_url=provider.base_url or usual.base_url,
+        facts=facts,
+        base_url=provider.base_url or facts.base_url,
         is_own=provider.base_url is None,
         needs_key=provider.base_url is None or named is not None,
         credentials=RELAY,

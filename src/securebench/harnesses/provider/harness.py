@@ -1,38 +1,41 @@
-"""The base of harnesses for agent programs with a model provider: install, check, run, monitor and judge.
-
-A subclass defines only the program, its provider and its command line.
-"""
+"""The harness of declared agents: install the program, check it, run it, monitor it and judge how it ended."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
+from securebench import plugins
 from securebench.agents.catalogue import find
+from securebench.agents.declaration import ConditionalArguments, ConditionalValue, fill
 from securebench.agents.store import AgentStore
 from securebench.harnesses.pipeline import Harness, Invocation
+from securebench.harnesses.provider.command_provider import dialect_facts
 from securebench.harnesses.provider.connection import ProviderConnection
-from securebench.harnesses.provider.endpoints import NO_PROXY, endpoint_of
+from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, endpoint_of
 from securebench.harnesses.provider.installation import install
+from securebench.harnesses.provider.mapped_events import MappedEventParser
 from securebench.harnesses.provider.prompts import ANSWER_FILES, prompt_for
 from securebench.harnesses.provider.session import SessionAgent
+from securebench.plugins import ExtensionKind
 from securebench.sandboxes.base import Mount
 from securebench.tasks import DEFAULT_IMAGE
+from securebench.tester_config import ProviderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from securebench.agents.declaration import Condition
     from securebench.agents.model import AgentProgram
     from securebench.egress.gateway import Gateway
     from securebench.harnesses.agent_session import AgentSession
     from securebench.harnesses.base import ProduceContext, RunContext
-    from securebench.harnesses.provider.endpoints import ProviderFacts
     from securebench.harnesses.provider.installation import Installation
     from securebench.harnesses.provider.self_report import EventParser
+    from securebench.plugins import Identity
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
-    from securebench.tester_config import PriceTable, ProviderSettings
+    from securebench.tester_config import HarnessSettings, PriceTable
 
 PROGRAMS_TARGET: Final = "/opt/securebench/programs"
 """Where the program is mounted in the sandbox, read-only."""
@@ -41,7 +44,7 @@ HOME: Final = "/opt/securebench/home"
 """The program's home: an empty tmpfs, so that no task sees the files of another."""
 
 _EXTRA_SECONDS: Final = 60.0
-"""Seconds that a program's timeout exceeds the relay's."""
+"""Seconds that a program's timeout exceeds the relay's, so that the relay records why there was no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,34 +55,98 @@ class Call:
     base_url: str
     key_name: str
     prompt: str
+    key: str = PLACEHOLDER
+    family: str = ""
+
+
+class AgentType:
+    """The harness type of a declared agent, for :func:`securebench.plugins.load`."""
+
+    settings_model: Final = ProviderSettings
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def settings_defaults(self) -> dict[str, str]:
+        """The settings that a tester YAML may leave out. Raises :class:`ConfigError` for a bad declaration."""
+        model = find(self.name).declared.default_model
+        return {} if model is None else {"model": model}
+
+    def from_settings(self, settings: HarnessSettings) -> ProviderHarness:
+        """Return a harness with these settings."""
+        assert isinstance(settings, ProviderSettings)
+        return ProviderHarness(self.name, settings)
 
 
 class ProviderHarness(Harness):
-    """A harness that runs an agent program with a provider. Call :meth:`prepare` before :meth:`produce`.
+    """A harness that runs a declared agent with a provider. Call :meth:`prepare` before :meth:`produce`.
 
     :meth:`prepare` raises :class:`ConfigError`: ``env-missing``, ``agent-unfit`` and the errors of the
     image store.
     """
 
-    facts: ClassVar[ProviderFacts]
-
-    def __init__(self, config: ProviderSettings, store: AgentStore | None = None) -> None:
+    def __init__(self, name: str, config: ProviderSettings, store: AgentStore | None = None) -> None:
+        self.name = name
         self.config = config
+        self.known = find(name)
+        facts = dialect_facts(self.known.declared.dialect, self.known.declared.api_key_env)
         self._store = store or AgentStore()
-        self._connection = ProviderConnection(endpoint_of(self.facts, config))
+        self._connection = ProviderConnection(endpoint_of(facts, config))
         self._installed: Installation | None = None
 
-    @abstractmethod
     def argv(self, call: Call) -> tuple[str, ...]:
         """Return the command line. Pure."""
+        declared, values = self.known.declared, self._values(call)
+        arguments: list[str] = []
+        for item in declared.family_arguments.get(call.family, declared.arguments):
+            if not isinstance(item, ConditionalArguments):
+                arguments.append(fill(item, values))
+            elif self._holds(item.when):
+                arguments += (fill(argument, values) for argument in item.arguments)
+        return (call.executable, *arguments)
 
-    @abstractmethod
     def settings(self, call: Call) -> Mapping[str, str]:
         """Return the program's own variables. Pure."""
+        values = self._values(call)
+        return {
+            name: fill(item.value if isinstance(item, ConditionalValue) else item, values)
+            for name, item in self.known.declared.environment.items()
+            if not isinstance(item, ConditionalValue) or self._holds(item.when)
+        }
 
-    @abstractmethod
-    def parser(self) -> EventParser:
-        """Return a new event parser for one task."""
+    def parser(self) -> EventParser | None:
+        """Return a new event parser for one task, or ``None`` for a program that reports nothing."""
+        events = self.known.declared.events
+        if isinstance(events, str):
+            parser: EventParser = plugins.load(ExtensionKind.EVENT_PARSER, events)()
+            return parser
+        return MappedEventParser(events) if events else None
+
+    def identity(self) -> Identity | None:
+        """See :meth:`Extension.identity`: the identity of the event parser's code."""
+        return plugins.identity_of(type(self.parser() or self))
+
+    def _holds(self, condition: Condition) -> bool:
+        if condition == "exact_model":
+            return self.config.model.partition("[")[0] not in self.known.declared.aliases
+        return self.config.provider_tools is (condition == "provider_tools")
+
+    def _values(self, call: Call) -> dict[str, str]:
+        """Return the values of the placeholders."""
+        timeouts = self.config.provider_timeouts
+        return {
+            "model": self.config.model,
+            "prompt": call.prompt,
+            "base_url": call.base_url,
+            "root_url": call.base_url.removesuffix("/v1"),
+            "api_key": call.key,
+            "api_key_env": call.key_name,
+            "home": HOME,
+            "program": PROGRAMS_TARGET,
+            "idle_timeout_ms": timeout_ms(max(timeouts.first_byte, timeouts.between_bytes)),
+            "answer_timeout_ms": timeout_ms(timeouts.whole_answer),
+        }
 
     @property
     def needs_gateway(self) -> bool:
@@ -102,7 +169,13 @@ class ProviderHarness(Harness):
         if warning := self._model_warning(installation):
             run.notify(warning)
         self._installed = installation
-        return {"program": self.name, **installation.identity(), **self._connection.endpoint.identity()}
+        declaration = {} if self.known.is_own else {"declaration": self.known.digest}
+        return {
+            "program": self.name,
+            **installation.identity(),
+            **declaration,
+            **self._connection.endpoint.identity(),
+        }
 
     def check_provider(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
@@ -119,6 +192,8 @@ class ProviderHarness(Harness):
             base_url=endpoint.agent_url,
             key_name=self._connection.key.name,
             prompt=prompt_for(view),
+            key=PLACEHOLDER if endpoint.is_relayed else self._connection.key.value,
+            family=view.family,
         )
         return Invocation(
             argv=self.argv(call),
@@ -134,11 +209,17 @@ class ProviderHarness(Harness):
         """Open egress to the provider. Raises :class:`EgressError`."""
         program = self._program(view)
         identity: dict[str, JsonValue] = {"program": program.name, "version": program.version}
-        return self._connection.open_session(view, context, SessionAgent(identity=identity, parser=self.parser()))
+        agent = SessionAgent(
+            identity=identity,
+            parser=self.parser(),
+            is_trusted=self.known.is_own,
+            gave_up_exit_codes=self.known.declared.gave_up_exit_codes,
+        )
+        return self._connection.open_session(view, context, agent)
 
     def _model_warning(self, installation: Installation) -> str:
         """Return a warning about a model that the program does not know. Other endpoints have models of their own."""
-        if not self._connection.endpoint.is_own or find(self.name).knows_model(installation.version, self.config.model):
+        if not self._connection.endpoint.is_own or self.known.knows_model(installation.version, self.config.model):
             return ""
         return (
             f"{self.name} {installation.version} does not list the model {self.config.model} and may use unfit "
@@ -151,6 +232,6 @@ class ProviderHarness(Harness):
         return self._installed.programs[view.environment.image or DEFAULT_IMAGE]
 
 
-def timeout_ms(seconds: float) -> int:
+def timeout_ms(seconds: float) -> str:
     """Return a program's timeout in milliseconds; the relay's timeout is ``seconds``."""
-    return int((seconds + _EXTRA_SECONDS) * 1000)
+    return str(int((seconds + _EXTRA_SECONDS) * 1000))

@@ -6,6 +6,7 @@ Programs are asked for their version in a sandbox, never on the host.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +64,7 @@ def install(store: AgentStore, name: str, version: str | None, run: RunContext, 
         program = _install(store, name, wanted, run, image)
         wanted = program.version
         programs[image.reference] = program
-        if program.platform not in checked:
+        if program.platform not in checked and find(name).declared.version_line:
             _require_start(program, run, image, target)
             checked.add(program.platform)
     return Installation(programs)
@@ -103,7 +104,7 @@ def parse_version(name: str, stdout: bytes | str) -> str:
     Raises :class:`ConfigError` (``agent-unknown``).
     """
     text = os.fsdecode(stdout[:_MAX_LENGTH]).strip()
-    found = find(name).version_line.fullmatch(text)
+    found = re.fullmatch(find(name).declared.version_line or "(.*)", text)
     return found[1] if found else ""
 
 

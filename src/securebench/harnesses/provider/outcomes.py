@@ -44,7 +44,7 @@ class AgentOutcome(StrEnum):
     WORKED = "worked"
     """It finished and left a candidate."""
     GAVE_UP = "gave_up"
-    """It finished and left no candidate that can be judged."""
+    """It finished and left no candidate that can be judged, or its program failed and said that it gave up."""
     DENIED = "denied"
     """It finished without a candidate, and its program denied it tools."""
     REFUSED = "refused"
@@ -156,7 +156,7 @@ def _end(evidence: OutcomeEvidence) -> AgentOutcome:
     if failure is not None and failure.reason in _ENDS:
         return _ENDS[failure.reason]
     if failure is not None:
-        return AgentOutcome.CRASHED
+        return AgentOutcome.GAVE_UP if self_report.gave_up else AgentOutcome.CRASHED
     return AgentOutcome.DENIED if self_report.denials else AgentOutcome.GAVE_UP
 
 

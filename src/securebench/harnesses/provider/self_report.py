@@ -43,7 +43,7 @@ class SelfReport:
     """What a program has reported so far.
 
     ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
-    the model refused the task. ``trouble`` is the last provider error, reset by the next answer. ``tokens`` are counts
+    the model refused the task. ``gave_up``: it ended without solving it. ``trouble`` is the last provider error, reset by the next answer. ``tokens`` are counts
     by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few, without repetition.
     """
 
@@ -51,6 +51,7 @@ class SelfReport:
     finished: bool = False
     failed: bool = False
     refused: bool = False
+    gave_up: bool = False
     error: str = ""
     trouble: Trouble | None = None
     message: str = ""

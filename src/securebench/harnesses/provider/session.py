@@ -47,11 +47,14 @@ _MAX_PAUSE: Final = 60.0
 class SessionAgent:
     """The agent of a session: its identity for the record, and how to read what it reports.
 
-    Without a ``parser`` it reports no events, and is itself under test: its own code is not trusted.
+    Without a ``parser`` it reports no events. Unless ``is_trusted``, it is itself under test: its own code is not
+    trusted. With one of the ``gave_up_exit_codes`` it says that it gave up.
     """
 
     identity: Mapping[str, JsonValue] = field(default_factory=dict)
     parser: EventParser | None = None
+    is_trusted: bool = False
+    gave_up_exit_codes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ class ProviderSession(EgressAgentSession):
         super().__init__(session)
         self.environment = {**session.environment, **setup.environment}
         self._parser = setup.agent.parser
-        self._self_report = self._parser.self_report if self._parser else SelfReport()
+        self._self_report = self._parser.self_report if self._parser else SelfReport(answered=True)
         self._setup = setup
         self._probes: list[ProbeReport] = []
         self._reader = EventReader(self._parser.take) if self._parser else None
@@ -91,15 +94,16 @@ class ProviderSession(EgressAgentSession):
         self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
     ) -> SessionEnd:
         """See :meth:`AgentSession.end`. Uses :func:`judge`."""
-        del result
         self._finish_events()
+        if result.exit_code in self._setup.agent.gave_up_exit_codes:
+            self._self_report.gave_up = True
         try:
             report = self._session.close()
         except EgressError as error:
             return self._ending(error, EgressReport())
         evidence = OutcomeEvidence(
             self_report=self._self_report,
-            is_trusted=self._parser is not None,
+            is_trusted=self._setup.agent.is_trusted,
             relay=report.relay,
             failure=failure,
             has_candidate=candidate is not None,

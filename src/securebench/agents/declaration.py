@@ -1,0 +1,220 @@
+"""The file ``NAME.yaml`` that declares an agent program: where it comes from, how it runs, and what it reports.
+
+A program is an npm package, packages from PyPI, or an archive. One that needs Node or Python runs on a tree of its own,
+so the image of a task needs neither.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from securebench import plugins
+from securebench.families.fields import Argument, Identifier
+from securebench.pack_paths import relative_path_fault
+from securebench.plugins import ExtensionKind
+from securebench.strict_input.faults import Problems, did_you_mean
+from securebench.strict_input.files import read_text
+from securebench.strict_input.models import WireModel, fit, matching, refusal
+from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
+from securebench.tester_config.fields import Maybe, Model, ResolvedPath, Variable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA_VERSION: Final = "0.1"
+
+INTEGRITY: Final = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
+"""The digest of an archive, as npm writes it."""
+
+PLACEHOLDERS: Final = (
+    *("model", "prompt", "base_url", "root_url", "api_key", "api_key_env", "home", "program"),
+    *("idle_timeout_ms", "answer_timeout_ms"),
+)
+"""What may stand in braces in arguments and variables."""
+
+_PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
+_PACKAGE: Final = re.compile(r"(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE)
+_VERSION: Final = re.compile(r"[0-9][0-9A-Za-z.-]{0,39}")
+_SUFFIX: Final = re.compile(r"-[a-z0-9-]{1,40}")
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+_EVENT_PATH: Final = re.compile(r"(?:[\w-]+|\*)(?:\.(?:[\w-]+|\*))*", re.ASCII)
+
+Platform: TypeAlias = Literal["linux-x64", "linux-arm64", "linux-x64-musl", "linux-arm64-musl"]
+Dialect: TypeAlias = Literal["responses", "messages", "chat_completions"]
+Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model"]
+"""A setting of the run: provider tools are allowed or not; the model is none of the ``aliases``."""
+EventKind: TypeAlias = Literal[
+    "message", "thought", "command", "result", "error", "warning", "usage", "gave_up", "refused"
+]
+
+
+def fill(template: str, values: dict[str, str]) -> str:
+    """Return ``template`` with its placeholders replaced. Other braces stay."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def _template(text: str) -> str:
+    for name in _PLACEHOLDER.findall(text):
+        if name not in PLACEHOLDERS:
+            raise refusal("field-value", f"has the unknown placeholder {{{name}}}", did_you_mean(name, PLACEHOLDERS))
+    return text
+
+
+def _relative(path: str) -> str:
+    if fault := relative_path_fault(path):
+        raise refusal("path-unsafe", fault, "use a path inside the package")
+    return path
+
+
+def _regular_expression(text: str) -> str:
+    try:
+        is_usable = re.compile(text).groups == 1
+    except re.error:
+        is_usable = False
+    if not is_usable:
+        raise refusal("field-value", "is not a regular expression with one group", r"for example 'my-agent (\S+)'")
+    return text
+
+
+def _parser(name: str) -> str:
+    if not plugins.is_known(ExtensionKind.EVENT_PARSER, name):
+        known = plugins.names(ExtensionKind.EVENT_PARSER)
+        raise refusal("field-value", "is not the name of an event parser", did_you_mean(name, known))
+    return name
+
+
+def _schema_version(version: object) -> object:
+    if version != SCHEMA_VERSION:
+        hint = f'write schema_version: "{SCHEMA_VERSION}", in quotes'
+        raise refusal("schema-version", "is not a supported version", hint)
+    return version
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+_List: Final = BeforeValidator(_tuple)
+Template: TypeAlias = Annotated[Argument, AfterValidator(_template)]
+Integrity: TypeAlias = Annotated[str, matching(INTEGRITY, "'sha512-' and 64 bytes in base64")]
+RelativePath: TypeAlias = Annotated[str, AfterValidator(_relative)]
+EventPath: TypeAlias = Annotated[str, matching(_EVENT_PATH, "a path such as message.content.*.text")]
+
+
+class PlatformPackage(WireModel):
+    """The npm package of one platform: ``package``, by default the main one, at the version with ``suffix``.
+
+    ``interpreter`` is the loader that an image must have, empty for a static program.
+    """
+
+    package: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
+    suffix: Annotated[str, matching(_SUFFIX, "a suffix such as -linux-x64")] | Literal[""] = ""
+    executable: RelativePath
+    interpreter: str = ""
+    integrity: Integrity
+
+
+class ProgramSource(WireModel):
+    """Where the program comes from: exactly one of ``npm``, ``pypi`` and ``archive``.
+
+    ``executable`` is the file to run, a path in the package. ``platforms`` replace it for programs with a package for
+    each platform. ``requirements`` is a file of pinned and hashed requirements, and ``module`` what is run of them.
+    """
+
+    npm: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
+    pypi: Maybe[Annotated[str, matching(_PACKAGE, "the name of a package on PyPI")]] = None
+    archive: Maybe[ResolvedPath] = None
+    version: Annotated[str, matching(_VERSION, "an exact version such as '1.2.3'")]
+    integrity: Maybe[Integrity] = None
+    executable: Maybe[RelativePath] = None
+    platforms: dict[Platform, PlatformPackage] = {}  # noqa: RUF012 - pydantic copies it
+    requirements: Maybe[ResolvedPath] = None
+    module: Maybe[Annotated[str, matching(_MODULE, "the name of a Python module")]] = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        kinds = [name for name in ("npm", "pypi", "archive") if getattr(self, name) is not None]
+        if len(kinds) != 1:
+            raise refusal("field-value", "must have exactly one of 'npm', 'pypi' and 'archive'")
+        if kinds == ["pypi"]:
+            needed = {"requirements", "module"}
+        elif self.platforms and self.npm:
+            needed = {"platforms"}
+        else:
+            needed = {"integrity", "executable"}
+        given = self.model_fields_set - {*kinds, "version"}
+        if given != needed:
+            wanted = " and ".join(map(repr, sorted(needed)))
+            raise refusal("field-value", f"must have {wanted} beside {kinds[0]!r} and 'version', and nothing else")
+        return self
+
+
+class ConditionalArguments(WireModel):
+    """Arguments that are added only under a condition."""
+
+    when: Condition
+    arguments: Annotated[tuple[Template, ...], _List]
+
+
+class ConditionalValue(WireModel):
+    """The value of a variable that is set only under a condition."""
+
+    when: Condition
+    value: Template
+
+
+class EventRule(WireModel):
+    """How to read the events whose values at the paths in ``match`` are the given ones.
+
+    ``text`` is the path of the text, ``counts`` are the paths of counts such as ``input_tokens``.
+    """
+
+    match: dict[EventPath, str | bool | int]
+    kind: EventKind
+    text: Maybe[EventPath] = None
+    counts: dict[Identifier, EventPath] = {}  # noqa: RUF012 - pydantic copies it
+
+
+Arguments: TypeAlias = Annotated[tuple[Template | ConditionalArguments, ...], _List]
+
+
+class AgentDeclaration(WireModel):
+    """The content of ``NAME.yaml``.
+
+    ``version_line`` matches the whole output of ``--version``, with the version as its group. ``models`` are those that
+    the program lists, ``aliases`` the names that it resolves to a model itself. ``gave_up_exit_codes`` are the exit
+    codes with which the program says that it gave up.
+    """
+
+    schema_version: Annotated[str, BeforeValidator(_schema_version)]
+    summary: str = ""
+    source: ProgramSource
+    runtime: Maybe[Literal["node", "python"]] = None
+    version_line: Maybe[Annotated[str, AfterValidator(_regular_expression)]] = None
+    dialect: Dialect
+    api_key_env: Annotated[tuple[Variable, ...], _List] = ()
+    models: Annotated[tuple[Model, ...], _List] = ()
+    aliases: Annotated[tuple[Model, ...], _List] = ()
+    default_model: Maybe[Model] = None
+    arguments: Arguments
+    family_arguments: dict[Identifier, Arguments] = {}  # noqa: RUF012 - pydantic copies it
+    environment: dict[Variable, Template | ConditionalValue] = {}  # noqa: RUF012 - pydantic copies it
+    events: Annotated[str, AfterValidator(_parser)] | Annotated[tuple[EventRule, ...], _List] = ()
+    gave_up_exit_codes: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], _List] = ()
+
+
+def read_declaration(path: Path) -> tuple[AgentDeclaration, bytes]:
+    """Return a declaration and the bytes of its file. Raises :class:`ConfigError` with line and column."""
+    text, data = read_text(path, "agent declaration", MAX_YAML_BYTES, follow=True)
+    value, source, faults = parse_yaml(text, str(path))
+    problems = Problems()
+    problems.extend(faults, source)
+    problems.raise_if_any()
+    declaration, faults = fit(AgentDeclaration, value, context={"base": path.absolute().parent})
+    problems.extend(faults, source)
+    problems.raise_if_any()
+    assert declaration is not None
+    return declaration, data

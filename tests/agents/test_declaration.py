@@ -1,0 +1,145 @@
+"""The file that declares an agent: SecureBench's own, and those of a user's directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench import plugins
+from securebench.agents.catalogue import PROGRAMS, find
+from securebench.errors import ConfigError
+from securebench.harnesses.provider.harness import Call, ProviderHarness
+from securebench.harnesses.provider.mapped_events import MappedEventParser
+from securebench.plugins import ExtensionKind
+from securebench.tester_config import ProviderSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INTEGRITY = f"sha512-{'A' * 86}=="
+TINY = f"""schema_version: "0.1"
+source:
+  archive: tiny.tgz
+  version: 1.0.0
+  integrity: {INTEGRITY}
+  executable: tiny.py
+runtime: python
+dialect: chat_completions
+default_model: small
+aliases: [small]
+arguments: [--model, "{{model}}", --url, "{{base_url}}", "{{prompt}}"]
+family_arguments:
+  repo_patch: [--repository, "{{prompt}}"]
+environment:
+  KEY: "{{api_key}}"
+  EXACT: {{when: exact_model, value: "{{model}}"}}
+events:
+  - {{match: {{type: say}}, kind: message, text: message.content.*.text}}
+  - {{match: {{type: tool}}, kind: command, text: input.command}}
+  - {{match: {{type: end, ok: false}}, kind: gave_up}}
+  - {{match: {{type: end}}, kind: usage, counts: {{turns: turns, input_tokens: models.*.input}}}}
+gave_up_exit_codes: [3]
+"""
+CALL = Call(executable="tiny", base_url="http://127.0.0.1:8788/v1", key_name="OPENAI_API_KEY", prompt="Do it.")
+
+
+@pytest.fixture
+def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the user's directory of declarations, with ``tiny.yaml``."""
+    monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path))
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return tmp_path
+
+
+def declared(agents: Path, **changes: str) -> ConfigError:
+    """Return the error of ``tiny.yaml`` with texts replaced."""
+    text = TINY
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (agents / "tiny.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        find("tiny")
+    return caught.value
+
+
+def test_every_own_declaration_is_valid() -> None:
+    """Reading one checks all of it, and each has a default version."""
+    assert {"codex", "claude_code"} <= set(PROGRAMS)
+    assert all(known.is_own and known.pinned and known.variants for known in PROGRAMS.values())
+
+
+def test_a_file_in_the_users_directory_is_a_harness(agents: Path) -> None:
+    """It is found by its name, and its default model applies."""
+    assert plugins.is_known(ExtensionKind.HARNESS, "tiny")
+    assert plugins.names(ExtensionKind.HARNESS)[-1] == "tiny"
+    kind = plugins.load(ExtensionKind.HARNESS, "tiny")
+    assert kind.settings_defaults == {"model": "small"}
+    harness = kind.from_settings(ProviderSettings(model="small"))
+    assert harness.argv(CALL) == ("tiny", "--model", "small", "--url", "http://127.0.0.1:8788/v1", "Do it.")
+    assert harness.settings(CALL) == {"KEY": "held-outside-the-sandbox"}
+    assert not harness.known.is_own
+    assert harness.identity() is None
+
+
+def test_arguments_depend_on_the_family_and_the_model(agents: Path) -> None:
+    """A family may have arguments of its own, and a variable a condition."""
+    harness = ProviderHarness("tiny", ProviderSettings(model="big"))
+    call = Call(executable="tiny", base_url="u", key_name="K", prompt="{model}", family="repo_patch")
+    assert harness.argv(call) == ("tiny", "--repository", "{model}")
+    assert harness.settings(call)["EXACT"] == "big"
+
+
+def test_events_are_read_by_rules(agents: Path) -> None:
+    """Texts, commands, counts and the statement that it gave up; whatever has another shape is ignored."""
+    parser = ProviderHarness("tiny", ProviderSettings(model="m")).parser()
+    assert isinstance(parser, MappedEventParser)
+    parser.take({"type": "say", "message": {"content": [{"text": "a"}, {"text": 7}, "x", {"text": "b"}]}})
+    parser.take({"type": "tool", "input": {"command": "ls"}})
+    parser.take({"type": "tool", "input": ["command"]})
+    parser.take({"type": "end", "ok": False, "turns": 3, "models": {"one": {"input": 5}, "two": {"input": 6}}})
+    report = parser.self_report
+    assert (report.message, report.gave_up, report.turns, report.tokens) == ("a\nb", True, 3, {"input_tokens": 11})
+    assert report.answered
+    assert '"command": "ls"' in parser.trajectory.text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("dialect: chat_completions", "dialect: smoke_signals", 8, "dialect must be"),
+        ("{base_url}", "{base_ulr}", 11, "did you mean 'base_url'?"),
+        ("executable: tiny.py", "executable: ../tiny.py", 6, "executable"),
+        ("  archive: tiny.tgz", "  npm: tiny\n  archive: tiny.tgz", 3, "exactly one of"),
+        ("  executable: tiny.py\n", "", 3, "'executable' and 'integrity'"),
+        (INTEGRITY, "sha256-abc", 5, "integrity"),
+        ('"0.1"', '"9"', 1, 'write schema_version: "0.1"'),
+        ("kind: gave_up", "kind: surrendered", 20, "kind must be"),
+        ("gave_up_exit_codes: [3]", "gave_up_exit_codes: [0]", 22, "at least 1"),
+        ("runtime: python", "runtimes: python", 7, "did you mean 'runtime'?"),
+    ],
+)
+def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, line: int, said: str) -> None:
+    """With the file, the line and the column."""
+    (problem, *_) = declared(agents, **{old: new}).problems
+    assert problem.location is not None
+    assert (problem.location.file, problem.location.line) == (str(agents / "tiny.yaml"), line)
+    assert problem.location.column
+    assert said in f"{problem.message} {problem.hint}"
+
+
+def test_an_own_name_is_not_replaced(agents: Path) -> None:
+    """A user's file with such a name is an error, and never another codex."""
+    (agents / "codex.yaml").write_text(TINY)
+    with pytest.raises(ConfigError) as caught:
+        find("codex")
+    assert caught.value.code == "plugin-conflict"
+    (agents / "codex.yaml").unlink()
+    assert find("codex").is_own
+
+
+def test_a_name_is_used_once(agents: Path) -> None:
+    """A program that embeds SecureBench cannot register a harness with the name of a declared agent."""
+    with pytest.raises(ConfigError, match="already used"):
+        plugins.register(ExtensionKind.HARNESS, "tiny", object())
