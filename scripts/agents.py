@@ -12,19 +12,19 @@ from typing import Final
 
 from scripts.engine import say
 
+NAMES: Final = ("codex", "claude_code")
 REASONS: Final = frozenset({"agent-unavailable", "agent-unfit"})
 
 
 def missing() -> str:
     """Install the programs. Return why they are not available, or an empty text. Raises ``SecureBenchError``."""
-    from securebench.agents.catalogue import PROGRAMS
     from securebench.agents.progress import lines
     from securebench.agents.store import AgentStore
     from securebench.errors import SecureBenchError
 
     try:
         with AgentStore() as cache:
-            for name in PROGRAMS:
+            for name in NAMES:
                 cache.install(name, on_progress=lines(say))
     except SecureBenchError as error:
         if error.code not in REASONS:

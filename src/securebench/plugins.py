@@ -7,8 +7,8 @@ A package offers an extension by an entry point in the group ``securebench.KIND`
 
 A program that embeds SecureBench calls :func:`register` instead. Built-in extensions are loaded in the same way and
 cannot be replaced. Agents that are declared in a file ``NAME.yaml`` are harnesses, too: SecureBench's own, those in
-:func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run. Testers express trust by
-installing its package: a pack can only refer to an installed family.
+:func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run.
+Testers express trust by installing its package: a pack can only refer to an installed family.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
 
 _OWN_AGENTS: Final = Path(__file__).parent / "agents/programs"
 _AGENT_HARNESS: Final = "securebench.harnesses.provider.harness"
+_RESERVED: Final = ("command", "node")
+"""Names that no declared agent can have."""
 AGENTS_VARIABLE: Final = "SECUREBENCH_AGENTS"
 """Names the directory with the user's declarations of agents."""
 
@@ -182,16 +184,11 @@ def agent_names() -> tuple[str, ...]:
     return (*own, *sorted(others - set(own)))
 
 
-def is_own_agent(name: str) -> bool:
-    """Whether the declared agent is one of SecureBench's own."""
-    return name in _declarations(_OWN_AGENTS)
-
-
 def agent_file(name: str) -> Path:
     """Return the declaration of an agent. Raises :class:`ConfigError` as :func:`load` does."""
     own, given = (_declarations(place).get(name) for place in (_OWN_AGENTS, agents_directory()))
     is_packaged = any(name in _entry_points(kind) for kind in (ExtensionKind.AGENT, ExtensionKind.HARNESS))
-    if given is not None and (own is not None or is_packaged):
+    if given is not None and (own is not None or is_packaged or name in _RESERVED):
         raise ConfigError(
             f"the name of the agent in {given} is already used", code="plugin-conflict", hint="rename the file"
         )

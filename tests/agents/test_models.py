@@ -44,7 +44,9 @@ def test_pages_name_models_that_a_program_knows() -> None:
         model for page in PAGES for model in re.findall(r"""\bmodel: *["']?([\w.\[\]-]*\w)""", page.read_text("utf-8"))
     }
     assert named >= {"gpt-5.5", *NOT_REAL}
-    unknown = {model for model in named - NOT_REAL if not any(_knows(program, model) for program in ("codex", "claude_code"))}
+    unknown = {
+        model for model in named - NOT_REAL if not any(_knows(program, model) for program in ("codex", "claude_code"))
+    }
     assert not unknown
     assert {"codex.yaml", "claude_code.yaml"} <= {path.name for path in EXAMPLES}
 

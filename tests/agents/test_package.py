@@ -30,7 +30,9 @@ def test_a_package_says_what_it_is(tmp_path: Path) -> None:
     """Its name and version, its executables without their top directory, and the digest of the tar archive in it."""
     data = package("@scope/tool", "1.2.3", "bin/deep/tool", entry("package/README.md", b"x"))
     digest = f"sha256:{hashlib.sha256(gzip.decompress(data)).hexdigest()}"
-    assert inspected(data, tmp_path) == Package("@scope/tool", "1.2.3", frozenset({"bin/deep/tool"}), digest)
+    executables = frozenset({"bin/deep/tool"})
+    files = executables | {"README.md", "package.json"}
+    assert inspected(data, tmp_path) == Package("@scope/tool", "1.2.3", "package", files, executables, digest)
 
 
 @pytest.mark.parametrize(

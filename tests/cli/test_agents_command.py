@@ -102,7 +102,7 @@ def test_a_damaged_program_is_shown_as_one(npm: FakeNpm) -> None:
 
 def test_all_programs_are_meant_unless_one_is_named(npm: FakeNpm) -> None:
     """The pinned ones: this registry has none of them."""
-    with pytest.raises(ConfigError, match="does not have @openai/codex") as caught:
+    with pytest.raises(ConfigError, match="does not have @anthropic-ai/claude-code") as caught:
         invoke("install", "--platform", "linux-x64")
     assert caught.value.code == "agent-unknown-version"
 

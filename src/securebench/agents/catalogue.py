@@ -7,18 +7,26 @@ import platform as host
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Final, get_args
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, get_args
 
 from securebench import plugins
-from securebench.agents.declaration import AgentDeclaration, Platform, read_declaration
+from securebench.agents.declaration import AgentDeclaration, Platform, ProgramDeclaration, Runtime, read_declaration
+from securebench.agents.model import integrity_of
 from securebench.errors import ConfigError
+from securebench.strict_input.files import open_regular
 
-if TYPE_CHECKING:
-    from pathlib import Path
+MAIN: Final = "__main__.py"
+"""The executable of packages from PyPI, which the installation adds."""
 
 LATEST: Final = "latest"
 """Use the version that has this tag in the registry."""
+
+NODE: Final = "node"
+"""The program on which agents with the runtime ``node`` run."""
+
+_NODE: Final = Path(__file__).parent / "runtimes/node.yaml"
 
 MUSL: Final = "-musl"
 """The platform suffix of programs that need musl."""
@@ -53,7 +61,7 @@ class KnownProgram:
     path: Path
     digest: str
     is_own: bool
-    declared: AgentDeclaration
+    declared: ProgramDeclaration
 
     @property
     def package(self) -> str:
@@ -71,16 +79,21 @@ class KnownProgram:
         return self.declared.models
 
     @property
+    def runtime(self) -> Runtime | None:
+        """What it runs on, or ``None`` for an executable."""
+        return self.declared.runtime
+
+    @property
     def variants(self) -> tuple[Variant, ...]:
         """The program for each platform."""
         source = self.declared.source
         if not source.platforms:
-            integrity, executable = source.integrity or "", source.executable or ""
+            integrity, executable = source.integrity or "", source.executable or MAIN
+            if source.requirements is not None:
+                integrity = _integrity_of_file(source.requirements)
             return tuple(Variant(name, self.package, "", executable, "", integrity) for name in _PLATFORMS.values())
         return tuple(
-            Variant(
-                name, one.package or self.package, one.suffix, one.executable, one.interpreter, one.integrity
-            )
+            Variant(name, one.package or self.package, one.suffix, one.executable, one.interpreter, one.integrity)
             for name in get_args(Platform)
             if (one := source.platforms.get(name)) is not None
         )
@@ -107,8 +120,7 @@ class _Programs(Mapping[str, KnownProgram]):
         if name not in plugins.agent_names():
             raise KeyError(name)
         path = plugins.agent_file(name)
-        stat = path.stat() if path.is_file() else None
-        return _read(name, path, stat.st_mtime_ns if stat else 0, stat.st_size if stat else 0)
+        return _read(name, path, AgentDeclaration, _state(path))
 
     def __iter__(self) -> Iterator[str]:
         return iter(plugins.agent_names())
@@ -121,14 +133,34 @@ PROGRAMS: Final[Mapping[str, KnownProgram]] = _Programs()
 """All declared programs by name, SecureBench's own first. A look-up raises :class:`ConfigError` for a bad file."""
 
 
-@cache
-def _read(name: str, path: Path, _changed: int, _size: int) -> KnownProgram:
-    declared, data = read_declaration(path)
-    return KnownProgram(name, path, hashlib.sha256(data).hexdigest(), plugins.is_own_agent(name), declared)
+@lru_cache(maxsize=64)
+def _read(name: str, path: Path, model: type[ProgramDeclaration], _state: tuple[int, int]) -> KnownProgram:
+    declared, data = read_declaration(path, model)
+    is_own = path.is_relative_to(Path(__file__).parent)
+    return KnownProgram(name, path, hashlib.sha256(data).hexdigest(), is_own, declared)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Return what changes with the file's content."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return (0, 0)  # reading it reports the problem
+    return (stat.st_mtime_ns, stat.st_size)
+
+
+def _integrity_of_file(path: Path) -> str:
+    with open_regular(path, "file of requirements", follow=True) as file:
+        return integrity_of(hashlib.file_digest(file, "sha512").digest())
 
 
 def find(name: str) -> KnownProgram:
-    """Return a program. Raises :class:`ConfigError`: ``agent-unknown``, and for an invalid declaration."""
+    """Return an agent program, or Node, on which some run.
+
+    Raises :class:`ConfigError`: ``agent-unknown``, and for an invalid declaration.
+    """
+    if name == NODE:
+        return _read(NODE, _NODE, ProgramDeclaration, _state(_NODE))
     known = PROGRAMS.get(name)
     if known is None:
         raise ConfigError(f"unknown agent program {name!r}", code="agent-unknown", hint=" or ".join(PROGRAMS))

@@ -104,6 +104,8 @@ def require_fit(program: AgentProgram, root: Path, machine: str | None = None, *
     Linux program.
     """
     wanted = machine or os.uname().machine
+    if find(program.name).runtime:
+        return  # its loader and libraries come with the runtime
     with opened(program.directory / program.executable, OPEN_FILE) as descriptor:
         elf = read_elf(descriptor)
     if elf is None:

@@ -7,7 +7,7 @@ so the image of a task needs neither.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -43,6 +43,7 @@ _MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _EVENT_PATH: Final = re.compile(r"(?:[\w-]+|\*)(?:\.(?:[\w-]+|\*))*", re.ASCII)
 
 Platform: TypeAlias = Literal["linux-x64", "linux-arm64", "linux-x64-musl", "linux-arm64-musl"]
+Runtime: TypeAlias = Literal["node", "python"]
 Dialect: TypeAlias = Literal["responses", "messages", "chat_completions"]
 Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model"]
 """A setting of the run: provider tools are allowed or not; the model is none of the ``aliases``."""
@@ -178,25 +179,33 @@ class EventRule(WireModel):
     counts: dict[Identifier, EventPath] = {}  # noqa: RUF012 - pydantic copies it
 
 
+DeclarationT = TypeVar("DeclarationT", bound="ProgramDeclaration")
 Arguments: TypeAlias = Annotated[tuple[Template | ConditionalArguments, ...], _List]
 
 
-class AgentDeclaration(WireModel):
-    """The content of ``NAME.yaml``.
+class ProgramDeclaration(WireModel):
+    """The declaration of a program that is not an agent, such as Node.
 
-    ``version_line`` matches the whole output of ``--version``, with the version as its group. ``models`` are those that
-    the program lists, ``aliases`` the names that it resolves to a model itself. ``gave_up_exit_codes`` are the exit
-    codes with which the program says that it gave up.
+    ``version_line`` matches the whole output of ``--version``, with the version as its group.
     """
 
     schema_version: Annotated[str, BeforeValidator(_schema_version)]
     summary: str = ""
     source: ProgramSource
-    runtime: Maybe[Literal["node", "python"]] = None
+    runtime: Maybe[Runtime] = None
     version_line: Maybe[Annotated[str, AfterValidator(_regular_expression)]] = None
+    models: Annotated[tuple[Model, ...], _List] = ()
+
+
+class AgentDeclaration(ProgramDeclaration):
+    """The content of ``NAME.yaml``.
+
+    ``models`` are those that the program lists, ``aliases`` the names that it resolves to a model itself.
+    ``gave_up_exit_codes`` are the exit codes with which the program says that it gave up.
+    """
+
     dialect: Dialect
     api_key_env: Annotated[tuple[Variable, ...], _List] = ()
-    models: Annotated[tuple[Model, ...], _List] = ()
     aliases: Annotated[tuple[Model, ...], _List] = ()
     default_model: Maybe[Model] = None
     arguments: Arguments
@@ -206,14 +215,14 @@ class AgentDeclaration(WireModel):
     gave_up_exit_codes: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], _List] = ()
 
 
-def read_declaration(path: Path) -> tuple[AgentDeclaration, bytes]:
+def read_declaration(path: Path, model: type[DeclarationT]) -> tuple[DeclarationT, bytes]:
     """Return a declaration and the bytes of its file. Raises :class:`ConfigError` with line and column."""
     text, data = read_text(path, "agent declaration", MAX_YAML_BYTES, follow=True)
     value, source, faults = parse_yaml(text, str(path))
     problems = Problems()
     problems.extend(faults, source)
     problems.raise_if_any()
-    declaration, faults = fit(AgentDeclaration, value, context={"base": path.absolute().parent})
+    declaration, faults = fit(model, value, context={"base": path.absolute().parent})
     problems.extend(faults, source)
     problems.raise_if_any()
     assert declaration is not None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securebench.agents.catalogue import PROGRAMS, check_version
-from securebench.agents.model import ProgramKey, StoredProgram
+from securebench.agents.catalogue import PROGRAMS, check_version, find, machine_platform
+from securebench.agents.model import ProgramKey, StoredProgram, integrity_of
 from securebench.agents.package import inspect, unusable
 from securebench.agents.progress import InstallStage, ProgressReporter
 from securebench.errors import ConfigError, InfrastructureError
@@ -19,7 +18,6 @@ from securebench.images.store.archive_files import layer_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from securebench.agents.catalogue import KnownProgram, Variant
     from securebench.agents.progress import OnProgress
     from securebench.images.layout import Descriptor
     from securebench.images.store.incoming import Incoming
@@ -27,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A complete archive that waits in the store, and its sha512 as npm writes it."""
+    """A complete archive that waits in the store, and its sha512 as npm writes it. ``what`` names it in errors."""
 
     blob: Descriptor
     integrity: str
+    what: str
 
 
 def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress: OnProgress) -> Arrived:
@@ -51,7 +50,7 @@ def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress:
             yield piece
 
     blob = incoming.take(hashed())
-    return Arrived(blob, f"sha512-{base64.b64encode(digest.digest()).decode()}")
+    return Arrived(blob, integrity_of(digest.digest()), what)
 
 
 def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
@@ -64,34 +63,38 @@ def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
         )
 
 
-def add_program(incoming: Incoming, arrived: Arrived, source: str, what: str) -> tuple[str, ProgramKey]:
+def add_program(
+    incoming: Incoming, arrived: Arrived, source: str, name: str = "", *, key: ProgramKey | None = None
+) -> tuple[str, ProgramKey]:
     """Add the image of an archive, still without a name, and return its id and the program's key.
 
+    An npm package says what it is: with ``name`` it must be that program. Other archives need their ``key``.
     Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
     """
-    package = inspect(incoming.path(arrived.blob.digest), what)
-    key, variant = _identify(package.name, package.version)
-    if variant.executable not in package.executables:
-        raise unusable(what, f"it has no executable {variant.executable}")
-    program = StoredProgram(**key._asdict(), integrity=arrived.integrity, executable=variant.executable, source=source)
+    package = inspect(incoming.path(arrived.blob.digest), arrived.what, is_npm=key is None)
+    key = key or _identify(package.name, package.version, name)
+    known = find(key.name)
+    executable = known.variant(key.platform).executable
+    if executable not in (package.files if known.runtime else package.executables):
+        raise unusable(arrived.what, f"it has no executable {executable}")
+    program = StoredProgram(
+        **key._asdict(), integrity=arrived.integrity, executable=executable, source=source, top=package.top
+    )
     config = root_config(RootConfig(labels=program.labels()), package.digest)
     layer = replace(arrived.blob, media_type=layer_type(incoming, arrived.blob))
     return incoming.add(config, [layer]), key
 
 
-def _on_npm() -> list[KnownProgram]:
-    return [known for known in PROGRAMS.values() if known.package]
-
-
-def _identify(package: str, version: str) -> tuple[ProgramKey, Variant]:
+def _identify(package: str, version: str, name: str) -> ProgramKey:
     """Return the program for a package name and version."""
-    for known in _on_npm():
-        for variant in known.variants:
+    wanted = [find(name)] if name else PROGRAMS.values()
+    programs = [known for known in wanted if known.package]
+    for known in programs:
+        for variant in sorted(known.variants, key=lambda variant: variant.platform != machine_platform()):
             if package == variant.package and version.endswith(variant.suffix):
-                exact = check_version(version.removesuffix(variant.suffix))
-                return ProgramKey(known.name, exact, variant.platform), variant
+                return ProgramKey(known.name, check_version(version.removesuffix(variant.suffix)), variant.platform)
     packages = sorted(
-        {f"{variant.package}@VERSION{variant.suffix}" for known in _on_npm() for variant in known.variants}
+        {f"{variant.package}@VERSION{variant.suffix}" for known in programs for variant in known.variants}
     )
     raise ConfigError(
         f"the package {package!r} {version!r} is not an agent program for any platform",

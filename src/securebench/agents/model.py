@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -9,7 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+TOP: Final = "package"
+"""The top directory of every npm package."""
+
 _LABEL: Final = "securebench.agent."
+
+
+def integrity_of(sha512: bytes) -> str:
+    """Return a digest as npm writes it."""
+    return f"sha512-{base64.b64encode(sha512).decode()}"
 
 
 class ProgramKey(NamedTuple):
@@ -32,7 +41,8 @@ class ProgramKey(NamedTuple):
 class StoredProgram:
     """What the labels of a program's image say. ``source`` is ``registry`` or ``file``.
 
-    ``integrity`` is that of its archive (``sha512-...``, base64), ``executable`` a path in it.
+    ``integrity`` is that of its archive (``sha512-...``, base64), or that of the requirements of packages from PyPI.
+    ``executable`` is a path below ``top``, the archive's only directory.
     """
 
     name: str
@@ -41,6 +51,7 @@ class StoredProgram:
     integrity: str
     executable: str
     source: str
+    top: str = TOP
 
     @property
     def key(self) -> ProgramKey:
@@ -54,7 +65,8 @@ class StoredProgram:
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Self | None:
         """Read what :meth:`labels` returned, or return ``None`` for another image's labels."""
-        found = {field.name: labels.get(f"{_LABEL}{field.name}", "") for field in fields(cls)}
+        default = {"top": TOP}  # programs that were installed by earlier versions do not have it
+        found = {field.name: labels.get(f"{_LABEL}{field.name}", default.get(field.name, "")) for field in fields(cls)}
         return cls(**found) if all(found.values()) else None
 
 
@@ -62,7 +74,7 @@ class StoredProgram:
 class AgentProgram:
     """An installed version of an agent program for one platform.
 
-    ``name`` is ``codex`` or ``claude_code``, ``platform`` as in ``linux-x64`` or ``linux-x64-musl``. ``directory`` is
+    ``name`` is that of its declaration, ``platform`` as in ``linux-x64`` or ``linux-x64-musl``. ``directory`` is
     to be mounted read-only; ``executable`` is a path below it. ``integrity`` is that of its archive.
     """
 

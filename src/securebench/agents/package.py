@@ -1,4 +1,4 @@
-"""Inspect the archive of an npm package. It may contain only regular files below one directory."""
+"""Inspect the archive of a program. It may contain only regular files below one directory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from securebench.agents.model import TOP
 from securebench.errors import ImageError, InfrastructureError
 from securebench.fs.archives import ArchiveLimits
 from securebench.fs.safe_open import OPEN_FILE, opened
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
 
     from securebench.fs.tar_reader import Member
 
-LIMITS: Final = ArchiveLimits(bytes=4 * GIB, members=10_000, depth=24, header=64 * 1024)
-TOP: Final = "package"
-"""The top directory of every npm package."""
-
+LIMITS: Final = ArchiveLimits(bytes=4 * GIB, members=50_000, depth=24, header=64 * 1024)
 _DESCRIPTION: Final = "package.json"
 _MAX_PATH: Final = 1024
 _MAX_NAME: Final = 255
@@ -36,21 +34,27 @@ _SET_ID: Final = 0o7000
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The name and the version in ``package.json``, the executable files, and the digest of the tar archive."""
+    """The content of an archive, and the digest of the tar archive.
+
+    ``name`` and ``version`` are those in ``package.json``, empty if they were not asked for. ``top`` is the directory
+    of all files.
+    """
 
     name: str
     version: str
+    top: str
+    files: frozenset[str]
     executables: frozenset[str]
     digest: str
 
 
-def inspect(archive: Path, what: str) -> Package:
-    """Read a whole archive. ``what`` names it in errors.
+def inspect(archive: Path, what: str, *, is_npm: bool = True) -> Package:
+    """Read a whole archive. ``what`` names it in errors. An npm package must have a ``package.json``.
 
     Raises :class:`InfrastructureError` (``agent-unusable``) and ``OSError``.
     """
     digester = Digester()
-    inspection = _Inspection(what)
+    inspection = _Inspection(what, TOP if is_npm else "")
     with opened(archive, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
         try:
             reader = TarReader(digester.through(decompressed(chunks(file), LIMITS, what)), what, LIMITS.header)
@@ -62,7 +66,9 @@ def inspect(archive: Path, what: str) -> Package:
                     inspection.description = b"".join(reader.content())
         except ImageError as error:
             raise unusable(what, error.message) from None
-    return Package(*_describe(inspection.description, what), frozenset(inspection.executables), digester.digest)
+    name, version = _describe(inspection.description, what) if is_npm else ("", "")
+    files, executables = frozenset(inspection.files), frozenset(inspection.executables)
+    return Package(name, version, inspection.top, files, executables, digester.digest)
 
 
 def unusable(what: str, why: str) -> InfrastructureError:
@@ -77,11 +83,12 @@ def unusable(what: str, why: str) -> InfrastructureError:
 class _Inspection:
     """The members so far. Each path appears once, and no file is a directory of another."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, top: str) -> None:
         self.description = b""
         self.executables: set[str] = set()
+        self.files: set[str] = set()
+        self.top = top
         self._what = what
-        self._files: set[str] = set()
         self._directories: set[str] = set()
 
     def add(self, member: Member) -> str:
@@ -95,9 +102,9 @@ class _Inspection:
         path = "/".join(parts)
         above = {"/".join(parts[:depth]) for depth in range(len(parts))}
         is_file = member.kind is MemberKind.FILE
-        if above & self._files or path in self._files or (is_file and path in self._directories | {""}):
+        if above & self.files or path in self.files or (is_file and path in self._directories | {""}):
             raise self._unusable("conflicting entries for one path", member.path)
-        (self._files if is_file else self._directories).add(path)
+        (self.files if is_file else self._directories).add(path)
         self._directories |= above
         if is_file and member.mode & 0o111:
             self.executables.add(path)
@@ -107,7 +114,8 @@ class _Inspection:
         """Return the path below the top directory. Refuses invalid paths."""
         path = member.path
         parts = path.removesuffix(b"/").split(b"/") if member.kind is MemberKind.DIRECTORY else path.split(b"/")
-        odd = parts[0] != TOP.encode() or any(
+        self.top = self.top or parts[0].decode("utf-8", "replace")
+        odd = parts[0] != self.top.encode() or any(
             part in {b"", b".", b".."} or len(part) > _MAX_NAME or part.startswith(_WHITEOUT) for part in parts
         )
         text = path.decode("utf-8", "replace")

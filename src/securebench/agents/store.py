@@ -7,13 +7,15 @@ Only images that :class:`AgentStore` itself brought in count as programs, whatev
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from securebench.agents.catalogue import LATEST, PROGRAMS, check_version, find, machine_platform
 from securebench.agents.incoming import add_program, receive, require_integrity
 from securebench.agents.model import AgentProgram, Installed, ProgramKey, StoredProgram
-from securebench.agents.package import TOP
 from securebench.agents.progress import InstallStage, Progress
+from securebench.agents.pypi import write_archive
 from securebench.agents.registry import NpmRegistry, PackageRelease
 from securebench.errors import ConfigError, ImageError, InfrastructureError
 from securebench.fs.streams import chunks
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from securebench.agents.catalogue import KnownProgram
     from securebench.agents.incoming import Arrived
     from securebench.agents.progress import OnProgress
     from securebench.images.store.image_store import TreeLease
@@ -72,6 +75,12 @@ class AgentStore:
         """
         known = find(name)
         variant = known.variant(platform or machine_platform())
+        if not known.package and version not in {None, known.pinned}:
+            raise ConfigError(
+                f"{name} has only the version {known.pinned}: only npm packages have others",
+                code="agent-unknown-version",
+                hint="remove the version, or change the declaration",
+            )
         if version == LATEST:
             version = self._npm.release(known.package, LATEST).version
         version = check_version(version or known.pinned)
@@ -110,13 +119,16 @@ class AgentStore:
     def install_file(self, path: Path, name: str = "", on_progress: OnProgress | None = None) -> AgentProgram:
         """Install a package from an archive file, and return the program. It must be ``name``, if given.
 
+        An archive that is not an npm package does not name itself, and needs ``name``.
+
         An archive of the pinned version must have the pinned hash. Raises :class:`ConfigError`
         (``file-missing`` and the like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
         """
         on_progress = on_progress or _quiet
         with open_regular(path, "archive", follow=True) as file, self._incoming() as incoming:
             arrived = receive(incoming, chunks(file), path.name, on_progress)
-            image_id, key = add_program(incoming, arrived, "file", path.name)
+            key = ProgramKey(name, find(name).pinned, machine_platform()) if name and not find(name).package else None
+            image_id, key = add_program(incoming, arrived, "file", key=key)
             _check_file(key, arrived, name)
             with self._installing(key, on_progress):
                 program = self._take(key, arrived.integrity)
@@ -209,17 +221,36 @@ class AgentStore:
         return program
 
     def _download(self, key: ProgramKey, release: PackageRelease, on_progress: OnProgress) -> AgentProgram:
-        variant = find(key.name).variant(key.platform)
-        packed = PackageRelease(release.version + variant.suffix, release.integrity)
+        known = find(key.name)
         with self._incoming() as incoming:
-            with self._npm.archive(variant.package, packed) as pieces:
-                arrived = receive(incoming, pieces, str(key), on_progress)
-            image_id, found = add_program(incoming, arrived, "registry", str(key))
+            if not known.package:
+                arrived = self._receive_declared(incoming, known, str(key), on_progress)
+                image_id, found = add_program(incoming, arrived, "declaration", key=key)
+            else:
+                variant = known.variant(key.platform)
+                packed = PackageRelease(release.version + variant.suffix, release.integrity)
+                with self._npm.archive(variant.package, packed) as pieces:
+                    arrived = receive(incoming, pieces, str(key), on_progress)
+                image_id, found = add_program(incoming, arrived, "registry", key.name)
             if found != key:
                 raise InfrastructureError(
                     f"the archive of {key} contains {found}", code="agent-unusable", hint="it was discarded"
                 )
             return self._finish(incoming, image_id, key, arrived.integrity, on_progress)
+
+    def _receive_declared(self, incoming: Incoming, known: KnownProgram, what: str, on_progress: OnProgress) -> Arrived:
+        """Take the archive of a program that is not on npm."""
+        source, wanted = known.declared.source, known.variants[0].integrity
+        if source.archive is not None:
+            with open_regular(source.archive, "archive", follow=True) as file:
+                arrived = receive(incoming, chunks(file), what, on_progress)
+            require_integrity(arrived, wanted, what)
+            return arrived
+        on_progress(Progress(what, InstallStage.DOWNLOADING))
+        with TemporaryFile() as file:
+            write_archive(source, file)
+            file.seek(0)
+            return replace(receive(incoming, chunks(file), what, on_progress), integrity=wanted)
 
     def _finish(
         self, incoming: Incoming, image_id: str, key: ProgramKey, integrity: str, on_progress: OnProgress
@@ -250,7 +281,7 @@ def _program(stored: StoredProgram, tree: Path) -> AgentProgram:
     return AgentProgram(
         **stored.key._asdict(),
         integrity=stored.integrity,
-        directory=(tree / TOP).resolve(),  # mounts pass through no link
+        directory=(tree / stored.top).resolve(),  # mounts pass through no link
         executable=stored.executable,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench import plugins
 from securebench.agents.catalogue import find
-from securebench.agents.declaration import ConditionalArguments, ConditionalValue, fill
+from securebench.agents.declaration import AgentDeclaration, ConditionalArguments, ConditionalValue, fill
 from securebench.agents.store import AgentStore
 from securebench.harnesses.pipeline import Harness, Invocation
 from securebench.harnesses.provider.command_provider import dialect_facts
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.agent_session import AgentSession
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.harnesses.provider.installation import Installation
+    from securebench.harnesses.provider.runtime import AgentRuntime
     from securebench.harnesses.provider.self_report import EventParser
     from securebench.plugins import Identity
     from securebench.resources import JsonValue
@@ -52,6 +53,7 @@ class Call:
     """The parameters of one program call. ``base_url`` includes the API version, as seen from the sandbox."""
 
     executable: str
+    interpreter: tuple[str, ...] = ()
     base_url: str
     key_name: str
     prompt: str
@@ -70,7 +72,8 @@ class AgentType:
     @property
     def settings_defaults(self) -> dict[str, str]:
         """The settings that a tester YAML may leave out. Raises :class:`ConfigError` for a bad declaration."""
-        model = find(self.name).declared.default_model
+        declared = find(self.name).declared
+        model = declared.default_model if isinstance(declared, AgentDeclaration) else None
         return {} if model is None else {"model": model}
 
     def from_settings(self, settings: HarnessSettings) -> ProviderHarness:
@@ -90,34 +93,37 @@ class ProviderHarness(Harness):
         self.name = name
         self.config = config
         self.known = find(name)
-        facts = dialect_facts(self.known.declared.dialect, self.known.declared.api_key_env)
+        declared = self.known.declared
+        assert isinstance(declared, AgentDeclaration)
+        self.declared = declared
+        facts = dialect_facts(declared.dialect, declared.api_key_env)
         self._store = store or AgentStore()
         self._connection = ProviderConnection(endpoint_of(facts, config))
         self._installed: Installation | None = None
 
     def argv(self, call: Call) -> tuple[str, ...]:
         """Return the command line. Pure."""
-        declared, values = self.known.declared, self._values(call)
+        declared, values = self.declared, self._values(call)
         arguments: list[str] = []
         for item in declared.family_arguments.get(call.family, declared.arguments):
             if not isinstance(item, ConditionalArguments):
                 arguments.append(fill(item, values))
             elif self._holds(item.when):
                 arguments += (fill(argument, values) for argument in item.arguments)
-        return (call.executable, *arguments)
+        return (*call.interpreter, call.executable, *arguments)
 
     def settings(self, call: Call) -> Mapping[str, str]:
         """Return the program's own variables. Pure."""
         values = self._values(call)
         return {
             name: fill(item.value if isinstance(item, ConditionalValue) else item, values)
-            for name, item in self.known.declared.environment.items()
+            for name, item in self.declared.environment.items()
             if not isinstance(item, ConditionalValue) or self._holds(item.when)
         }
 
     def parser(self) -> EventParser | None:
         """Return a new event parser for one task, or ``None`` for a program that reports nothing."""
-        events = self.known.declared.events
+        events = self.declared.events
         if isinstance(events, str):
             parser: EventParser = plugins.load(ExtensionKind.EVENT_PARSER, events)()
             return parser
@@ -129,7 +135,7 @@ class ProviderHarness(Harness):
 
     def _holds(self, condition: Condition) -> bool:
         if condition == "exact_model":
-            return self.config.model.partition("[")[0] not in self.known.declared.aliases
+            return self.config.model.partition("[")[0] not in self.declared.aliases
         return self.config.provider_tools is (condition == "provider_tools")
 
     def _values(self, call: Call) -> dict[str, str]:
@@ -186,9 +192,10 @@ class ProviderHarness(Harness):
     def invocation(self, view: AgentView) -> Invocation:
         """Return the program's command line; the shorter of the tester's and the task's time limits applies."""
         config, task_limit = self.config, view.environment.timeout_seconds
-        program, endpoint = self._program(view), self._connection.endpoint
+        program, runtime, endpoint = self._program(view), self._runtime, self._connection.endpoint
         call = Call(
             executable=f"{PROGRAMS_TARGET}/{program.executable}",
+            interpreter=runtime.command if runtime else (),
             base_url=endpoint.agent_url,
             key_name=self._connection.key.name,
             prompt=prompt_for(view),
@@ -201,7 +208,7 @@ class ProviderHarness(Harness):
             artifact_path=ANSWER_FILES.get(view.candidate_kind),
             task_file=config.task_file,
             environment={**self.settings(call), **(NO_PROXY if endpoint.is_relayed else {})},
-            mounts=(Mount(program.directory, PROGRAMS_TARGET),),
+            mounts=(Mount(program.directory, PROGRAMS_TARGET), *(runtime.mounts if runtime else ())),
             home=HOME,
         )
 
@@ -213,7 +220,7 @@ class ProviderHarness(Harness):
             identity=identity,
             parser=self.parser(),
             is_trusted=self.known.is_own,
-            gave_up_exit_codes=self.known.declared.gave_up_exit_codes,
+            gave_up_exit_codes=self.declared.gave_up_exit_codes,
         )
         return self._connection.open_session(view, context, agent)
 
@@ -225,6 +232,10 @@ class ProviderHarness(Harness):
             f"{self.name} {installation.version} does not list the model {self.config.model} and may use unfit "
             "settings for it, which can lower the score; see harness.config.version for a newer program"
         )
+
+    @property
+    def _runtime(self) -> AgentRuntime | None:
+        return self._installed.runtime if self._installed else None
 
     def _program(self, view: AgentView) -> AgentProgram:
         if self._installed is None:

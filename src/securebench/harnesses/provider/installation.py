@@ -14,6 +14,7 @@ from securebench.agents.catalogue import LATEST, find
 from securebench.agents.compatibility import choose_platform, require_fit
 from securebench.agents.progress import lines
 from securebench.errors import ConfigError
+from securebench.harnesses.provider.runtime import prepare_runtime
 from securebench.printable import printable_name
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from securebench.agents.model import AgentProgram
     from securebench.agents.store import AgentStore
     from securebench.harnesses.base import RunContext
+    from securebench.harnesses.provider.runtime import AgentRuntime
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import CommandResult
@@ -35,15 +37,16 @@ _MAX_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The installed program of each image, by image reference. All have the same version."""
+    """The installed program of each image, by image reference, and its runtime. All have the same version."""
 
     programs: Mapping[str, AgentProgram]
+    runtime: AgentRuntime | None = None
 
     def identity(self) -> dict[str, JsonValue]:
         """Return the program's identity: equal values mean the same program."""
         by_platform = {program.platform: program for program in self.programs.values()}
         integrity: dict[str, JsonValue] = {name: by_platform[name].integrity for name in sorted(by_platform)}
-        return {"version": self.version, "integrity": integrity}
+        return {"version": self.version, "integrity": integrity, **(self.runtime.identity if self.runtime else {})}
 
     @property
     def version(self) -> str:
@@ -57,7 +60,8 @@ def install(store: AgentStore, name: str, version: str | None, run: RunContext, 
     ``latest`` is resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the
     image store) and :class:`InfrastructureError`.
     """
-    wanted = _version(name, version, run.agent)
+    wanted, kind = _version(name, version, run.agent), find(name).runtime
+    runtime = None if kind is None else prepare_runtime(kind, store, run)
     programs: dict[str, AgentProgram] = {}
     checked: set[str] = set()
     for image in run.images:
@@ -65,9 +69,9 @@ def install(store: AgentStore, name: str, version: str | None, run: RunContext, 
         wanted = program.version
         programs[image.reference] = program
         if program.platform not in checked and find(name).declared.version_line:
-            _require_start(program, run, image, target)
+            _require_start(program, runtime, run, Mount(program.directory, target), image)
             checked.add(program.platform)
-    return Installation(programs)
+    return Installation(programs, runtime)
 
 
 def _version(name: str, version: str | None, earlier: Mapping[str, JsonValue]) -> str | None:
@@ -86,9 +90,12 @@ def _install(store: AgentStore, name: str, version: str | None, run: RunContext,
     return program
 
 
-def _require_start(program: AgentProgram, run: RunContext, image: ResolvedImage, target: str) -> None:
-    spec = SandboxSpec(image=image, mounts=(Mount(program.directory, target),))
-    command = Command(argv=version_command(program, target), timeout_seconds=VERSION_SECONDS)
+def _require_start(
+    program: AgentProgram, runtime: AgentRuntime | None, run: RunContext, mount: Mount, image: ResolvedImage
+) -> None:
+    spec = SandboxSpec(image=image, mounts=(mount, *(runtime.mounts if runtime else ())))
+    prefix = runtime.command if runtime else ()
+    command = Command(argv=(*prefix, *version_command(program, mount.target)), timeout_seconds=VERSION_SECONDS)
     with run.driver.create(spec) as sandbox:
         require_version(program, sandbox.run(command), f"the image {image.reference}")
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from securebench.agents.declaration import EventRule
     from securebench.harnesses.provider.events import Event
 
+_FIELDS = {"thought": "text", "command": "command", "result": "output"}
+"""The field of a step that has the text."""
+
 _ANSWERS = frozenset({"message", "thought", "command"})
 """The kinds of events that mean that a model answered."""
 
@@ -35,12 +38,8 @@ class MappedEventParser(EventParser):
         match rule.kind:
             case "message":
                 self._say(text)
-            case "thought":
-                self.trajectory.add("thought", text=text)
-            case "command":
-                self.trajectory.add("command", command=text)
-            case "result":
-                self.trajectory.add("result", output=text)
+            case "thought" | "command" | "result":
+                self.trajectory.add(rule.kind, **{_FIELDS[rule.kind]: text})
             case "warning":
                 self.self_report.warn(text)
                 self.trajectory.add("error", text=text)

@@ -43,8 +43,9 @@ class SelfReport:
     """What a program has reported so far.
 
     ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
-    the model refused the task. ``gave_up``: it ended without solving it. ``trouble`` is the last provider error, reset by the next answer. ``tokens`` are counts
-    by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few, without repetition.
+    the model refused the task. ``gave_up``: it ended without solving it. ``trouble`` is the last provider error, reset
+    by the next answer. ``tokens`` are counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the
+    first few, without repetition.
     """
 
     answered: bool = False

@@ -6,6 +6,7 @@ import hashlib
 import re
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
@@ -14,7 +15,6 @@ from securebench.images.registry.model import Platform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _GLIBC: Final = range(17, 37)
 """The minor glibc versions of manylinux tags, up to Debian 12's, which the base image has."""
@@ -23,11 +23,11 @@ _LINES_SHOWN: Final = 5
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 
 
-def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
+def fetch_wheels(requirements: Sequence[str] | Path, python: str, directory: Path) -> tuple[str, ...]:
     """Download the wheels of these pins, ``name==version``, for ``python`` (``3.11``), into ``directory``.
 
-    Dependencies are not resolved: a recipe lists them. Returns each file name with its digest. Raises
-    :class:`ImageError` (``image-tool-missing``, ``image-build-failed``).
+    A path is that of a file of pins with hashes. Dependencies are not resolved: a recipe lists them. Returns each file
+    name with its digest. Raises :class:`ImageError` (``image-tool-missing``, ``image-build-failed``).
     """
     if find_spec("pip") is None:
         raise ImageError(
@@ -46,7 +46,7 @@ def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> t
     return tuple(f"{path.name} sha256:{_sha256(path)}" for path in sorted(directory.glob("*.whl")))
 
 
-def _argv(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
+def _argv(requirements: Sequence[str] | Path, python: str, directory: Path) -> tuple[str, ...]:
     made_for = Platform.of_this_machine().architecture
     machine = _MACHINES.get(made_for, made_for)
     tags = (f"manylinux2014_{machine}", *(f"manylinux_2_{minor}_{machine}" for minor in _GLIBC), f"linux_{machine}")
@@ -55,8 +55,7 @@ def _argv(requirements: Sequence[str], python: str, directory: Path) -> tuple[st
         *("--only-binary=:all:", "--no-deps", f"--dest={directory}"),
         *("--implementation=cp", f"--python-version={python}"),
         *(f"--platform={tag}" for tag in tags),
-        "--",
-        *requirements,
+        *(("--require-hashes", "-r", str(requirements)) if isinstance(requirements, Path) else ("--", *requirements)),
     )
 
 

@@ -1,0 +1,56 @@
+"""Packages from PyPI as the archive of an agent program. No code of a package runs on this machine."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING, Final
+
+from securebench.agents.catalogue import MAIN
+from securebench.agents.model import TOP
+from securebench.images.build.derived.wheels import fetch_wheels
+from securebench.images.build.guest.install_wheels import Wheel
+
+if TYPE_CHECKING:
+    from securebench.agents.declaration import ProgramSource
+
+PYTHON: Final = "3.11"
+"""The version of the Python on which agents run: that of the default image."""
+
+_MAIN: Final = """\
+import runpy
+import sys
+
+sys.argv[0] = {name!r}
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+
+
+def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
+    """Write the pinned packages of ``source`` and their start program to ``file``, as a compressed tar archive.
+
+    Raises :class:`ImageError` as :func:`fetch_wheels` does.
+    """
+    assert source.requirements is not None
+    with TemporaryDirectory(prefix="securebench-") as temporary:
+        wheels, tree = Path(temporary, "wheels"), Path(temporary, TOP)
+        for directory in (wheels, tree):
+            directory.mkdir()
+        fetch_wheels(source.requirements, PYTHON, wheels)
+        places = {"purelib": tree, "platlib": tree, "scripts": tree / "bin", "data": tree}
+        for wheel in sorted(wheels.glob("*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                Wheel(archive, places).install()
+        (tree / MAIN).write_text(_MAIN.format(name=source.pypi, module=source.module), encoding="utf-8")
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
+            tar.add(tree, TOP, filter=_plain)
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member that does not depend on this machine: every user may read it, and root owns it."""
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
