@@ -86,6 +86,8 @@ docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
 
+src/securebench/agents 2
+
 src/securebench/harnesses 1
 """
 """A package or page, and how many findings it may have.
