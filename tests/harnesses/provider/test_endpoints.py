@@ -13,7 +13,7 @@ from securebench.harnesses.provider.command_provider import dialect_facts
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.endpoints import PLACEHOLDER, ProviderEndpoint, ProviderKey, endpoint_of
 from securebench.limits import ProviderTimeouts
-from securebench.tester_config import PriceTable, Prices, ProviderSettings
+from securebench.tester_config import Prices, PriceTable, ProviderSettings
 from securebench.tester_config.settings import Budget, ProviderTimeoutSettings
 
 OPENAI = dialect_facts("responses", ("OPENAI_API_KEY", "CODEX_API_KEY"))
@@ -97,7 +97,10 @@ def test_prices_have_an_order() -> None:
     """Those of the configuration win over the tester's table, and that over our own, which is for public endpoints."""
     table = PriceTable(date="2026-01-02", models={"m": Prices(input=1, output=2)})
     own = Prices(input=3, output=4)
-    assert openai(ProviderSettings(model="m", prices=own)).priced(table).identity()["prices"] == {"input": 3, "output": 4}
+    assert openai(ProviderSettings(model="m", prices=own)).priced(table).identity()["prices"] == {
+        "input": 3,
+        "output": 4,
+    }
     priced = openai().priced(table)
     assert priced.identity()["prices"] == {"input": 1, "output": 2, "date": "2026-01-02"}
     assert openai().priced(None).prices is None
