@@ -13,23 +13,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 KEY: Final = "sk-canary-0123456789"
-APIS: Final = ("openai", "anthropic", "chat_completions")
+APIS: Final = ("openai", "anthropic", "chat_completions", "gemini")
 
 _HEADERS: Final = {
     "openai": {"Authorization": f"Bearer {KEY}"},
     "chat_completions": {"Authorization": f"Bearer {KEY}"},
     "anthropic": {"X-Api-Key": KEY, "Anthropic-Version": "2023-06-01"},
+    "gemini": {"X-Goog-Api-Key": KEY},
 }
 _SCHEMA: Final = {"type": "object", "properties": {"command": {"type": "string"}}}
 TOOLS: Final[dict[str, list[dict[str, Any]]]] = {
     "openai": [{"type": "function", "name": "shell", "parameters": _SCHEMA}],
     "chat_completions": [{"type": "function", "function": {"name": "shell", "parameters": _SCHEMA}}],
     "anthropic": [{"name": "Read"}, {"name": "Bash", "input_schema": _SCHEMA}],
+    "gemini": [{"functionDeclarations": [{"name": "run_shell_command", "parametersJsonSchema": _SCHEMA}]}],
 }
 PATHS: Final = {
     "openai": "/v1/responses",
     "anthropic": "/v1/messages",
     "chat_completions": "/v1/chat/completions",
+    "gemini": "/v1beta/models/m:streamGenerateContent?alt=sse",
 }
 
 
@@ -70,6 +73,8 @@ def request_of(api: str, prompt: str = "Do it.", results: Sequence[str] = (), **
             items.append({"type": "function_call", "call_id": f"c{number}", "name": "shell", "arguments": "{}"})
             items.append({"type": "function_call_output", "call_id": f"c{number}", "output": result})
         return {"model": "m", "input": items, "tools": TOOLS[api], "stream": True, **more}
+    if api == "gemini":
+        return {"contents": _contents(prompt, results), "tools": TOOLS[api], **more}
     messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
     if api == "chat_completions":
         for number, result in enumerate(results):
@@ -84,6 +89,15 @@ def request_of(api: str, prompt: str = "Do it.", results: Sequence[str] = (), **
         given = {"type": "tool_result", "tool_use_id": f"c{number}", "content": result}
         messages.append({"role": "user", "content": [given]})
     return {"model": "m", "max_tokens": 9, "messages": messages, "tools": TOOLS[api], "stream": True, **more}
+
+
+def _contents(prompt: str, results: Sequence[str]) -> list[dict[str, Any]]:
+    contents: list[dict[str, Any]] = [{"role": "user", "parts": [{"text": prompt}]}]
+    for result in results:
+        contents.append({"role": "model", "parts": [{"functionCall": {"name": "run_shell_command", "args": {}}}]})
+        answer = {"name": "run_shell_command", "response": {"output": result}}
+        contents.append({"role": "user", "parts": [{"functionResponse": answer}]})
+    return contents
 
 
 def ask(
@@ -118,6 +132,8 @@ def said(api: str, answer: Answer) -> str:
         return "".join(event["delta"] for event in answer.events if event["type"] == "response.output_text.delta")
     if api == "chat_completions":
         return "".join(delta.get("content") or "" for delta in _deltas(answer))
+    if api == "gemini":
+        return "".join(piece.get("text", "") for piece in _parts(answer))
     return "".join(event["delta"].get("text", "") for event in answer.events if event["type"] == "content_block_delta")
 
 
@@ -125,8 +141,16 @@ def _deltas(answer: Answer) -> list[dict[str, Any]]:
     return [choice["delta"] for event in answer.events for choice in event["choices"]]
 
 
+def _parts(answer: Answer) -> list[dict[str, Any]]:
+    candidates = [candidate for event in answer.events for candidate in event["candidates"]]
+    return [piece for candidate in candidates for piece in candidate.get("content", {}).get("parts", [])]
+
+
 def commanded(api: str, answer: Answer) -> str | None:
     """Return the command that a streamed answer has run, from its pieces."""
+    if api == "gemini":
+        calls = [piece["functionCall"] for piece in _parts(answer) if "functionCall" in piece]
+        return calls[0]["args"]["command"] if calls else None
     if api == "openai":
         kind, key = "response.function_call_arguments.delta", "delta"
         pieces = [event[key] for event in answer.events if event["type"] == kind]

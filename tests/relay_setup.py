@@ -22,6 +22,7 @@ PATHS = {
     Provider.OPENAI: "/responses",
     Provider.ANTHROPIC: "/v1/messages?beta=true",
     Provider.CHAT_COMPLETIONS: "/v1/chat/completions",
+    Provider.GEMINI: "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
 }
 PLAN = RelayPlan(
     provider=Provider.OPENAI,
@@ -33,6 +34,7 @@ PLAN = RelayPlan(
     bytes=10**9,
 )
 CHAT = replace(PLAN, provider=Provider.CHAT_COMPLETIONS)
+GEMINI = replace(PLAN, provider=Provider.GEMINI, model="gemini-3-pro")
 CLAUDE = replace(PLAN, provider=Provider.ANTHROPIC, model="sonnet")
 BODIES: dict[Provider, dict[str, Any]] = {
     Provider.OPENAI: {"model": "gpt-5.5", "input": "hi", "store": False, "stream": True},
@@ -48,6 +50,7 @@ BODIES: dict[Provider, dict[str, Any]] = {
         "stream": True,
         "stream_options": {"include_usage": True},
     },
+    Provider.GEMINI: {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
 }
 STREAM = {
     Provider.OPENAI: (
@@ -67,6 +70,13 @@ STREAM = {
         b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
         b'data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120}}\n\n'
         b"data: [DONE]\n\n"
+    ),
+    Provider.GEMINI: (
+        b'data: {"candidates":[{"content":{"parts":[{"text":"OK"}],"role":"model"},"index":0}],'
+        b'"usageMetadata":{"promptTokenCount":100,"totalTokenCount":100}}\n\n'
+        b'data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"finishReason":"STOP","index":0}],'
+        b'"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":15,"thoughtsTokenCount":5,'
+        b'"totalTokenCount":120},"modelVersion":"gemini-3-pro"}\n\n'
     ),
 }
 QUICK = ProviderTimeouts(connect=2.0, first_byte=0.3, between_bytes=0.3, whole_answer=0.9)

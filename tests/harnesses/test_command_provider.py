@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver
 
 LOCAL = "http://127.0.0.1:8000/v1"
-KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "MY_KEY": KEY}
+KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, "MY_KEY": KEY}
 
 
 class Place:
@@ -68,6 +68,7 @@ class Place:
         ("chat_completions", "OPENAI", "http://127.0.0.1:8788/v1"),
         ("responses", "OPENAI", "http://127.0.0.1:8788/v1"),
         ("messages", "ANTHROPIC", "http://127.0.0.1:8788"),
+        ("gemini", "GEMINI", "http://127.0.0.1:8788"),
     ],
 )
 def test_the_agent_gets_the_usual_variables(
@@ -76,7 +77,8 @@ def test_the_agent_gets_the_usual_variables(
     """J15: the relay's URL, the model, and a placeholder instead of the key, past any proxy of the image."""
     result = Place(bench, scripted, dialect=dialect).produce(environment={"OTHER": f"Bearer {KEY}", "PLAIN": "x"})
     environment = json.loads(result.stdout)
-    expected = {f"{prefix}_BASE_URL": url, f"{prefix}_API_KEY": PLACEHOLDER, f"{prefix}_MODEL": "m"}
+    base_url = "GOOGLE_GEMINI_BASE_URL" if dialect == "gemini" else f"{prefix}_BASE_URL"
+    expected = {base_url: url, f"{prefix}_API_KEY": PLACEHOLDER, f"{prefix}_MODEL": "m"}
     assert {name: environment[name] for name in expected} == expected
     assert environment["NO_PROXY"] == "127.0.0.1,localhost"
     assert (environment["OTHER"], environment["PLAIN"]) == (PLACEHOLDER, "x")

@@ -23,6 +23,8 @@ class Provider(StrEnum):
     """The Messages API."""
     CHAT_COMPLETIONS = "chat_completions"
     """The Chat Completions API, which most servers of other makers support."""
+    GEMINI = "gemini"
+    """Google's Gemini API."""
 
 
 class Trouble(StrEnum):

@@ -105,7 +105,7 @@ class CommandProvider(WireModel):
     ``api_key_env`` is the tester's variable with the key, by default the usual one of the dialect.
     """
 
-    dialect: Literal["responses", "messages", "chat_completions"]
+    dialect: Literal["responses", "messages", "chat_completions", "gemini"]
     model: Model
     base_url: Maybe[BaseUrl] = None
     api_key_env: Maybe[Variable] = None
@@ -118,7 +118,7 @@ class CommandProvider(WireModel):
     @property
     def base_url_variable(self) -> str:
         """The agent's variable with the relay's URL."""
-        return self.variables.base_url or f"{self._prefix}_BASE_URL"
+        return self.variables.base_url or ("GOOGLE_GEMINI" if self.dialect == "gemini" else self._prefix) + "_BASE_URL"
 
     @property
     def api_key_variable(self) -> str:
@@ -132,7 +132,7 @@ class CommandProvider(WireModel):
 
     @property
     def _prefix(self) -> str:
-        return "ANTHROPIC" if self.dialect == "messages" else "OPENAI"
+        return {"messages": "ANTHROPIC", "gemini": "GEMINI"}.get(self.dialect, "OPENAI")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Any
 import h11
 import pytest
 
-from relay_setup import CHAT, CLAUDE, KEY, PLAN, QUICK, STREAM, Setting, answering, relayed, respond, send, streaming
+from relay_setup import (
+    CHAT,
+    CLAUDE,
+    GEMINI,
+    KEY,
+    PLAN,
+    QUICK,
+    STREAM,
+    Setting,
+    answering,
+    relayed,
+    respond,
+    send,
+    streaming,
+)
 from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay import answer as relay_answer
 from securebench.egress.relay.answer import MAX_ERROR_BYTES
@@ -21,7 +35,7 @@ if TYPE_CHECKING:
 
 FAILED = {"type": "response.failed"}
 PATIENT = replace(QUICK, first_byte=5.0, between_bytes=5.0, whole_answer=9.0)
-EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT], ids=["openai", "anthropic", "chat"])
+EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT, GEMINI], ids=["openai", "anthropic", "chat", "gemini"])
 
 
 async def ask_once(script: Script, plan: Any = PLAN, **how: Any) -> tuple[Answered, Setting]:
@@ -75,6 +89,9 @@ def test_errors_pass_and_are_told_apart(plan: Any, status: int, trouble: Trouble
         (CLAUDE, 400, {"message": None}, Trouble.REJECTED),
     ],
 )
+        (GEMINI, 400, {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}, Trouble.REFUSED),
+        (GEMINI, 400, {"code": 400, "status": "FAILED_PRECONDITION"}, Trouble.REFUSED),
+        (GEMINI, 400, {"code": True, "status": "INVALID_ARGUMENT", "details": [5]}, Trouble.REJECTED),
 def test_errors_say_more_than_statuses(plan: Any, status: int, error: Any, trouble: Trouble) -> None:
     """An account without money is the key's trouble, under whatever status the provider says so."""
 
@@ -170,6 +187,9 @@ def test_failed_answer_without_stream() -> None:
         (CLAUDE, {"type": "error", "error": None}, Trouble.FAILED),
     ],
 )
+        (GEMINI, {"error": {"code": 503, "status": "UNAVAILABLE"}}, Trouble.FAILED),
+        (GEMINI, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}, Trouble.RATE_LIMITED),
+        (GEMINI, {"error": "broken"}, Trouble.FAILED),
 def test_errors_in_a_stream(plan: Any, last: Any, trouble: Trouble) -> None:
     """An error that comes in the middle of a stream counts as one that comes as a status."""
     body = b"data: " + json.dumps(last, separators=(",", ":")).encode() + b"\n\n"
@@ -591,3 +611,5 @@ def test_what_earlier_tries_spent_counts() -> None:
             assert (line["decision"], line["reason"], line["provider_status"]) == ("denied", "budget", 0)
 
     asyncio.run(play())
+    (GEMINI, b'data: {"candidates":[{"finishReason":"SAFETY","index":0}]}\n\n'),
+    (GEMINI, b'data: {"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{"totalTokenCount":9}}\n\n'),

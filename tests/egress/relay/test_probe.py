@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 import pytest
 
-from relay_setup import CHAT, CLAUDE, GOOD, KEY, PLAN, STREAM, answering, relayed, streaming
+from relay_setup import CHAT, CLAUDE, GEMINI, GOOD, KEY, PLAN, STREAM, answering, relayed, streaming
 from securebench.egress.model import ProbeReport, Provider, Trouble
 from securebench.egress.relay import probe as module
 from securebench.egress.relay.probe import ask_provider
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from securebench.egress.http_streams import HttpPeer
 
 EVERY = pytest.mark.parametrize(
-    "plan", [PLAN, replace(CLAUDE, model="claude-x"), CHAT], ids=["openai", "anthropic", "chat"]
+    "plan",
+    [PLAN, replace(CLAUDE, model="claude-x"), CHAT, GEMINI],
+    ids=["openai", "anthropic", "chat", "gemini"],
 )
 
 
@@ -41,12 +43,16 @@ def test_a_provider_that_is_well(plan: Any) -> None:
     report, setting = probed(GOOD[plan.provider], plan)
     assert report == ProbeReport(status=200, input_tokens=100, output_tokens=20)
     (seen,) = setting.seen
-    assert seen.json["model"] == plan.model
-    assert seen.json["stream"] is True
-    limits = {"max_output_tokens", "max_tokens", "max_completion_tokens"} & seen.json.keys()
-    assert [seen.json[name] <= 16 for name in limits] == [True]
-    assert KEY in (seen.headers.get("x-api-key"), seen.headers.get("authorization", "").removeprefix("Bearer "))
+    if plan.provider is not Provider.GEMINI:  # there, the path says both
+        assert seen.json["model"] == plan.model
+        assert seen.json["stream"] is True
+    asked = {**seen.json, **seen.json.get("generationConfig", {})}
+    limits = {"max_output_tokens", "max_tokens", "max_completion_tokens", "maxOutputTokens"} & asked.keys()
+    assert [asked[name] <= 16 for name in limits] == [True]
+    keys = [seen.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key", "authorization")]
+    assert KEY in [key.removeprefix("Bearer ") for key in keys]
     paths = {
+        Provider.GEMINI: "models/gemini-3-pro:streamGenerateContent?alt=sse",
         Provider.OPENAI: "responses",
         Provider.ANTHROPIC: "messages",
         Provider.CHAT_COMPLETIONS: "chat/completions",
@@ -90,6 +96,7 @@ def test_errors_mean_what_they_mean_to_the_relay(plan: Any, status: int, trouble
         (PLAN, {"code": "model_not_found", "message": "no"}),
         (PLAN, {"code": 404, "message": "The model `x` does not exist."}),
         (CLAUDE, {"type": "not_found_error", "message": "model: claude-y"}),
+        (GEMINI, {"status": "NOT_FOUND", "message": "models/x is not found for API version v1beta"}),
     ],
 )
 def test_a_model_that_is_not_there(plan: Any, error: Any) -> None:

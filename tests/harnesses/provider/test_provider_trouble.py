@@ -39,6 +39,7 @@ PARSERS: Mapping[str, Callable[[], EventParser | None]] = {
     "openai": CodexEventParser,
     "anthropic": ClaudeEventParser,
     "chat_completions": lambda: None,
+    "gemini": lambda: None,
 }
 every_api = pytest.mark.parametrize("api", APIS)
 
@@ -75,12 +76,15 @@ class Task:
 
     def ask(self, prompt: str, *, seconds: float = 10.0, **more: Any) -> int:
         """Send one request to the relay as a program or its agent does, and return the status."""
-        body = request_of(self._api, prompt, model="scripted", **{"stream": True} | more)
+        body, path = request_of(self._api, prompt, model="scripted", **{"stream": True} | more), PATHS[self._api]
         if self._api == "openai":
             body["store"] = False
+        if self._api == "gemini":  # there, the path says both
+            method = "streamGenerateContent?alt=sse" if body.pop("stream") else "generateContent"
+            path = f"/v1beta/models/{body.pop('model')}:{method}"
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
         with contextlib.closing(connection):
-            connection.request("POST", PATHS[self._api], json.dumps(body), {"Content-Type": "application/json"})
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             answer.read()
             return answer.status

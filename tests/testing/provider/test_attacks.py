@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from provider_client import APIS
+from provider_client import APIS, PATHS
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.testing.provider import Say, ScriptedProvider, attacks
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, LOOT, Targets, attack
@@ -85,7 +85,7 @@ def test_what_the_provider_lets_in_shows_as_allowed(tmp_path: Path, api: str) ->
         found = attacked(tmp_path, "relay", targets=Targets(api=api, relay=address(provider.url)))
         assert provider.keys_seen == {"sk-other-account"}
     assert found["control: an answer of the model"] == ALLOWED
-    assert found["GET /v1/files"] == ALLOWED
+    assert found[f"GET /{PATHS[api].split('/')[1]}/files"] == ALLOWED
     assert found['a request with {"model": "another-model"}'] == ALLOWED
     assert {outcome for name, outcome in found.items() if '{"tools"' in name} == {ALLOWED}
     assert found["a request with X-Api-Key: sk-other-account"] == DONE

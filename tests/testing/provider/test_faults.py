@@ -43,7 +43,8 @@ def test_an_error_has_the_form_of_the_api(api: str, status: int) -> None:
     answer = answered(api, Fail(status))
     assert answer.status == status
     assert str(status) in answer.value["error"]["message"]
-    assert answer.value["error"]["type"].islower()
+    kind = answer.value["error"]["status"].lower() if api == "gemini" else answer.value["error"]["type"]
+    assert kind.islower()
     assert answer.value.get("type") == ("error" if api == "anthropic" else None)
     assert KEY not in answer.body.decode()
     assert "retry-after" not in answer.headers

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from provider_client import APIS, TOOLS, ask, commanded, request_of, said
 from securebench.testing.provider import ModelConversation, Say, ScriptedProvider, Shell
 from securebench.testing.provider.steps import answer_at
-from securebench.testing.provider.wires import ANTHROPIC, CHAT_COMPLETIONS, OPENAI, ApiWire, key_of, wire_of
+from securebench.testing.provider.wires import ANTHROPIC, CHAT_COMPLETIONS, GEMINI, OPENAI, ApiWire, key_of, wire_of
 
-WIRES = {"openai": OPENAI, "anthropic": ANTHROPIC, "chat_completions": CHAT_COMPLETIONS}
+WIRES = {"openai": OPENAI, "anthropic": ANTHROPIC, "chat_completions": CHAT_COMPLETIONS, "gemini": GEMINI}
 COMMAND = 'printf \'%s\\n\' "a long line with \\"quotes\\" and ünïcödé" > candidate.txt && cat candidate.txt'
 SCRIPT = (Say("First I look around a little, as one does."), Shell(COMMAND), Say("Done."))
 
@@ -46,7 +46,11 @@ def test_a_script_is_followed_by_what_the_conversation_holds(api: str) -> None:
 def test_a_conversation_is_read_from_a_request(api: str) -> None:
     """The prompt is what the user said first; results are in order; both are searched for markers."""
     assert WIRES[api].read(request_of(api, "Do this.", ["one", "two"])) == ModelConversation(
-        "m", "Do this.", ("one", "two"), WIRES[api].read(request_of(api)).shell, streams=True
+        "m" if api != "gemini" else "",
+        "Do this.",
+        ("one", "two"),
+        WIRES[api].read(request_of(api)).shell,
+        streams=api != "gemini",  # there, the path says it
     )
     assert WIRES[api].read(request_of(api, "Do this.", ["one"])).text == "Do this.\none"
 
@@ -89,6 +93,8 @@ def test_any_body_is_read(api: str, value: dict[str, object], keys: list[str]) -
         ("/v1/responses", {}, OPENAI),
         ("/v1/messages?beta=true", {}, ANTHROPIC),
         ("/v1/chat/completions", {}, CHAT_COMPLETIONS),
+        ("/v1beta/models/m:generateContent", {}, GEMINI),
+        ("/v1/models/m:generateContent", {"x-goog-api-key": "x"}, GEMINI),
         ("/v1/models", {"authorization": "Bearer x"}, OPENAI),
         ("/v1/models", {"x-api-key": "x"}, ANTHROPIC),
         ("/v1/models", {"authorization": "Bearer x", "anthropic-version": "2023-06-01"}, ANTHROPIC),
@@ -99,8 +105,9 @@ def test_an_api_is_known_by_path_or_headers(path: str, headers: dict[str, str], 
     assert wire_of(path, headers) is wire
 
 
-def test_a_key_is_found_in_either_header() -> None:
-    """Bearer tokens and ``x-api-key`` both count, and none is no key."""
+def test_a_key_is_found_in_each_header() -> None:
+    """Bearer tokens and the headers of each API count; without them, there is no key."""
     assert key_of({"authorization": "Bearer sk-1"}) == "sk-1"
-    assert key_of({"x-api-key": "sk-2"}) == "sk-2"
+    for name in ("x-api-key", "x-goog-api-key", "api-key"):
+        assert key_of({name: "sk-2"}) == "sk-2"
     assert key_of({}) == ""

@@ -15,6 +15,7 @@ from securebench.egress.model import Trouble
 from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, NoAnswerError, Order, Passage, RelayContext
 from securebench.egress.relay.budget import Reservation
 from securebench.egress.relay.providers import dialect_of
+from securebench.egress.relay.providers.base import shown
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.egress.relay.request import Bodies, check_framing, decode, drain, encode
 from securebench.egress.relay.tally import RequestEntry, Tally
@@ -139,6 +140,8 @@ class ProviderRelay:
         route = self._context.dialect.route(entry.method, entry.path, headers)
         entry.is_model = route.is_model
         check_framing(headers)
+        if route.model not in (None, self._context.plan.model):
+            raise RefusedError(RelayRefusal.MODEL, f"the model {shown(route.model)} is not the configured one")
         self._context.dialect.check_headers(headers, self._context.plan)
         async with self._bodies.read(agent) as data:
             body = decode(data)
@@ -148,10 +151,10 @@ class ProviderRelay:
                 route,
                 self._context.dialect.headers(headers),
                 encode(sent),
-                is_stream=body.get("stream") is True,
+                is_stream=body.get("stream") is True if route.streams is None else route.streams,
                 has_added_usage=sent is not body,
             )
-            entry.model = str(body.get("model", ""))
+            entry.model = route.model or str(body.get("model", ""))
             await self._reserve(entry, order, self._context.dialect.most_output(sent))
             await Passage(self._context, agent, order, entry).run()
 

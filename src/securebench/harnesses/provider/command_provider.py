@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _OPENAI: Final = "https://api.openai.com/v1"
 _ANTHROPIC: Final = "https://api.anthropic.com/v1"
+_GEMINI: Final = "https://generativelanguage.googleapis.com/v1beta"
+_APPENDED: Final = frozenset({"gemini", "messages"})
+"""The dialects whose clients append the version to the base URL."""
 
 
 _FACTS: Final = {
@@ -22,6 +25,7 @@ _FACTS: Final = {
         provider=Provider.CHAT_COMPLETIONS, base_url=_OPENAI, key_names=("OPENAI_API_KEY",)
     ),
     "messages": ProviderFacts(provider=Provider.ANTHROPIC, base_url=_ANTHROPIC, key_names=("ANTHROPIC_API_KEY",)),
+    "gemini": ProviderFacts(provider=Provider.GEMINI, base_url=_GEMINI, key_names=("GEMINI_API_KEY", "GOOGLE_API_KEY")),
 }
 
 
@@ -54,8 +58,8 @@ def command_endpoint(config: CommandConfig, provider: CommandProvider) -> Provid
 def command_variables(provider: CommandProvider, endpoint: ProviderEndpoint) -> dict[str, str]:
     """Return the variables with the base URL, the placeholder of the key, and the model."""
     url = endpoint.agent_url
-    if provider.dialect == "messages":
-        url = url.removesuffix("/v1")  # clients of this API append the version
+    if provider.dialect in _APPENDED:
+        url = url.removesuffix("/v1")
     return {
         **NO_PROXY,
         provider.base_url_variable: url,

@@ -1,4 +1,4 @@
-"""A scripted provider: the Responses, Messages and Chat Completions APIs, for real agent programs.
+"""A scripted provider: the Responses, Messages, Chat Completions and Gemini APIs, for real agent programs.
 
 ::
 

@@ -3,7 +3,8 @@
     python -m securebench.testing.provider --script give-up
     python -m securebench.testing.provider --script solve --family short_answer --answer 391 --port 8790
 
-It prints its URL, for the ``base_url`` of a tester configuration. Append ``/v1`` for Codex and for Chat Completions.
+It prints its URL, for the ``base_url`` of a tester configuration. Append ``/v1`` for Codex and for Chat
+Completions, and ``/v1beta`` for Gemini.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.testing.provider.conversation import ModelConversation
 from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, with_fault
+from securebench.testing.provider.gemini_wire import addressed
 from securebench.testing.provider.reply import Reply, whole
 from securebench.testing.provider.steps import AnswerUsage, ModelAnswer, Say, Script, answer_at
-from securebench.testing.provider.wires import CHAT_COMPLETIONS, key_of, wire_of
+from securebench.testing.provider.wires import CHAT_COMPLETIONS, GEMINI, key_of, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,17 @@ BACKGROUND: Final = ModelAnswer((Say("Scripted."),))
 """The model's answer in the background, for a title or summary."""
 
 BESIDE: Final = frozenset(
-    {"files", "uploads", "batches", "containers", "conversations", "vector_stores", "embeddings", "completions"}
+    {
+        "batches",
+        "cachedContents",
+        "completions",
+        "containers",
+        "conversations",
+        "embeddings",
+        "files",
+        "uploads",
+        "vector_stores",
+    }
 )
 """Other endpoints of providers. They are answered with success, so that a test sees any client that reaches them."""
 
@@ -73,9 +84,11 @@ class Answering:
         """Return the response for a client. Names of ``headers`` are in lower case."""
         parsed = _object(body)
         wire, kind = wire_of(path, headers), path.partition("?")[0].rstrip("/").rpartition("/")[2]
-        is_answered = wire is CHAT_COMPLETIONS or kind in {"responses", "messages"}
+        is_answered = wire in (CHAT_COMPLETIONS, GEMINI) or kind in {"responses", "messages"}
         is_asked = method == "POST" and is_answered and parsed is not None
         conversation = wire.read(parsed) if is_asked and parsed is not None else None
+        if wire is GEMINI and conversation is not None:
+            conversation = addressed(conversation, path)
         self._record(Received(method, path, headers, parsed, conversation, len(body)))
         if conversation is not None:
             return self._model_answer(wire, conversation, key_of(headers))
@@ -131,6 +144,8 @@ class Answering:
             return whole(426, wire.error(426, "WebSocket is not supported"))
         if kind == "count_tokens":
             return whole(200, {"input_tokens": AnswerUsage().input})
+        if kind.endswith(":countTokens"):
+            return whole(200, {"totalTokens": AnswerUsage().input})
         if kind == "models" and method == "GET":
             return whole(200, wire.models(list(self._models)))
         if method == "HEAD" or (kind in BESIDE and wire is not CHAT_COMPLETIONS):

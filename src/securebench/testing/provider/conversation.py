@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-SHELL_TOOLS: Final = ("exec_command", "shell_command", "shell", "container.exec", "Bash", "bash")
+SHELL_TOOLS: Final = ("exec_command", "shell_command", "run_shell_command", "shell", "container.exec", "Bash", "bash")
 """The names of shell tools in clients."""
 
 

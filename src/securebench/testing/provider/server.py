@@ -1,4 +1,4 @@
-"""The provider: an HTTP server on loopback that supports all three APIs."""
+"""The provider: an HTTP server on loopback that supports all APIs."""
 
 from __future__ import annotations
 

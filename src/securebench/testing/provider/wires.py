@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.testing.provider import anthropic_wire, chat_wire, openai_wire
+from securebench.testing.provider import anthropic_wire, chat_wire, gemini_wire, openai_wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,13 +42,20 @@ ANTHROPIC: Final = ApiWire(
 CHAT_COMPLETIONS: Final = ApiWire(
     chat_wire.read, chat_wire.render, chat_wire.error, chat_wire.error_event, chat_wire.models
 )
+GEMINI: Final = ApiWire(
+    gemini_wire.read, gemini_wire.render, gemini_wire.error, gemini_wire.error_event, gemini_wire.models
+)
 _CHAT_PATH: Final = "/chat/completions"
+_GEMINI_VERSION: Final = "/v1beta/"
+_KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "api-key")
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> ApiWire:
     """Return the API of a request, from its path or else its headers (names in lower case)."""
     if path.partition("?")[0].rstrip("/").endswith(_CHAT_PATH):
         return CHAT_COMPLETIONS
+    if path.startswith(_GEMINI_VERSION) or "x-goog-api-key" in headers:
+        return GEMINI
     is_anthropic = "/messages" in path or "anthropic-version" in headers or "x-api-key" in headers
     return ANTHROPIC if is_anthropic else OPENAI
 
@@ -56,4 +63,5 @@ def wire_of(path: str, headers: Mapping[str, str]) -> ApiWire:
 def key_of(headers: Mapping[str, str]) -> str:
     """Return the client's API key, or an empty string."""
     bearer = headers.get("authorization", "")
-    return headers.get("x-api-key") or bearer.removeprefix("Bearer ").strip()
+    own = next((key for name in _KEY_HEADERS if (key := headers.get(name))), "")
+    return own or bearer.removeprefix("Bearer ").strip()

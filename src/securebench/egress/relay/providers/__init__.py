@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.egress.model import Provider
 from securebench.egress.relay.providers.anthropic import Anthropic
 from securebench.egress.relay.providers.chat_completions import ChatCompletions
+from securebench.egress.relay.providers.gemini import Gemini
 from securebench.egress.relay.providers.openai import OpenAI
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _DIALECTS: Final[Mapping[Provider, Dialect]] = {
     Provider.OPENAI: OpenAI(),
     Provider.ANTHROPIC: Anthropic(),
     Provider.CHAT_COMPLETIONS: ChatCompletions(),
+    Provider.GEMINI: Gemini(),
 }
 
 

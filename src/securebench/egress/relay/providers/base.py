@@ -40,10 +40,15 @@ _ANSWER_HEADERS: Final = frozenset({b"content-type", b"retry-after", b"request-i
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """An allowed API path, relative to the base URL. ``is_model``: a model answers, and its tokens are counted."""
+    """An allowed API path, relative to the base URL. ``is_model``: a model answers, and its tokens are counted.
+
+    ``model`` and ``streams`` are ``None`` if the body says them, and not the path.
+    """
 
     path: str
     is_model: bool = True
+    model: str | None = None
+    streams: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +96,15 @@ class Dialect(ABC):
         """Return the route of a request. Raises :class:`RefusedError`."""
         if any(name == b"upgrade" for name, _ in headers):
             raise RefusedError(RelayRefusal.UPGRADE, "protocol upgrades are not allowed: use plain HTTP")
-        if (found := self.routes.get(target)) is None:
+        if (found := self.find(target)) is None:
             raise RefusedError(RelayRefusal.PATH, "this path is not allowed")
         if method != "POST":
             raise RefusedError(RelayRefusal.METHOD, "this path accepts only POST")
         return found
+
+    def find(self, target: str) -> Route | None:
+        """Return the POST route of a request target, if it is allowed."""
+        return self.routes.get(target)
 
     def headers(self, given: Collection[Header]) -> list[Header]:
         """Return the agent's headers that are forwarded: only names that are known to be harmless."""
@@ -192,6 +201,15 @@ def only(given: Object, known: Collection[str]) -> None:
     for name, value in given.items():
         if name not in known and value is not None:
             raise RefusedError(RelayRefusal.FIELD, f"the parameter {shown(name)} is not allowed")
+
+
+def within_budget(given: Object, name: str, plan: RelayPlan) -> None:
+    """Raise :class:`RefusedError` if the limit ``name`` of an answer is more than the task's budget."""
+    limit = given.get(name)
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= plan.tokens):
+        raise RefusedError(
+            RelayRefusal.FIELD, f"{name} must be a number from 1 to the task's budget of {plan.tokens} tokens"
+        )
 
 
 def objects(value: JsonValue, what: str) -> Iterator[Object]:

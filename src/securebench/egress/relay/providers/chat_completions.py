@@ -20,6 +20,7 @@ from securebench.egress.relay.providers.base import (
     part,
     shown,
     tool_refused,
+    within_budget,
 )
 from securebench.egress.relay.providers.openai_common import (
     FILTERED,
@@ -184,13 +185,7 @@ def _check_amounts(body: Object, plan: RelayPlan) -> None:
     if (n := body.get("n")) is not None and (n != 1 or not isinstance(n, int) or isinstance(n, bool)):
         raise RefusedError(RelayRefusal.FIELD, "n must be 1: send a request for each answer")
     for name in _LIMITS:
-        limit = body.get(name)
-        if limit is None:
-            continue
-        if not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= plan.tokens:
-            raise RefusedError(
-                RelayRefusal.FIELD, f"{name} must be a number from 1 to the task's budget of {plan.tokens} tokens"
-            )
+        within_budget(body, name, plan)
 
 
 def _check_stream(body: Object) -> None:

@@ -20,8 +20,8 @@ ALLOWED, DENIED, DONE, UNKNOWN = "allowed", "denied", "done", "unknown"
 class Targets(NamedTuple):
     """The targets of attacks.
 
-    ``proxy`` and ``relay`` are the sandbox's egress, ``None`` if it has none. ``api`` is ``openai``, ``anthropic`` or
-    ``chat_completions``, ``model`` the permitted model, ``allowed`` a permitted domain, ``other`` a forbidden one. A
+    ``proxy`` and ``relay`` are the sandbox's egress, ``None`` if it has none. ``api`` is ``openai``, ``anthropic``,
+    ``chat_completions`` or ``gemini``, ``model`` the permitted model, ``allowed`` a permitted domain, ``other`` a forbidden one. A
     server listens on ``port`` of the addresses ``host``, which must be unreachable.
     """
 

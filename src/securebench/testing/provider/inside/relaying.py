@@ -23,6 +23,11 @@ _PATHS = {
     "chat_completions": "files uploads batches vector_stores embeddings responses completions fine_tuning/jobs"
     " images/generations audio/speech chat/completions/chatcmpl_1 moderations",
     "anthropic": "files messages/batches complete skills agents organizations/me messages/count_tokens/files",
+    "gemini": "files cachedContents corpora fileSearchStores batches interactions tunedModels auth_tokens"
+    " models/another-model:generateContent models/scripted-model:embedContent"
+    " models/scripted-model:batchGenerateContent models/scripted-model:predict"
+    " models/scripted-model:streamGenerateContent models/scripted-model:generateContent?alt=json"
+    " models/scripted-model/../another-model:generateContent tunedModels/another:generateContent",
 }
 _TRICKS = (
     "{}/../files",
@@ -57,6 +62,17 @@ _TOOLS: dict[str, tuple[Fields, ...]] = {
         {"type": "code_execution_20250825", "name": "code_execution"},
         {"type": "mcp_toolset", "mcp_server_name": "x"},
     ),
+    "gemini": (
+        {"googleSearch": {}},
+        {"google_search": {}},
+        {"googleSearchRetrieval": {}},
+        {"urlContext": {}},
+        {"codeExecution": {}},
+        {"googleMaps": {}},
+        {"fileSearch": {"fileSearchStoreNames": ["fileSearchStores/another"]}},
+        {"mcpServers": [{"name": "x", "streamableHttpTransport": {"url": _ELSEWHERE}}]},
+        {"functionDeclarations": [], "urlContext": {}},
+    ),
 }
 _PARTS: dict[str, tuple[Fields, ...]] = {
     "openai": (
@@ -76,6 +92,12 @@ _PARTS: dict[str, tuple[Fields, ...]] = {
         {"type": "image", "source": {"type": "url", "url": _ELSEWHERE}},
         {"type": "document", "source": {"type": "file", "file_id": "file_of_another"}},
         {"type": "container_upload", "file_id": "file_of_another"},
+    ),
+    "gemini": (
+        {"fileData": {"fileUri": _ELSEWHERE}},
+        {"file_data": {"file_uri": _ELSEWHERE}},
+        {"text": "x", "fileData": {"fileUri": "files/another"}},
+        {"functionResponse": {"name": "x", "response": {}, "parts": [{"fileData": {"fileUri": _ELSEWHERE}}]}},
     ),
 }
 _FIELDS: dict[str, tuple[Fields, ...]] = {
@@ -99,12 +121,30 @@ _FIELDS: dict[str, tuple[Fields, ...]] = {
         {"mcp_servers": [{"type": "url", "url": _ELSEWHERE, "name": "x"}]},
         {"container": "container_of_another"},
     ),
+    "gemini": (
+        {"cachedContent": "cachedContents/another"},
+        {"cached_content": "cachedContents/another"},
+        {"store": True},
+        {"generationConfig": {"candidateCount": 8}},
+        {"generationConfig": {"responseModalities": ["TEXT", "IMAGE"]}},
+        {"generationConfig": {"modelSelectionConfig": {"x": 1}}},
+        {"serviceTier": "priority"},
+    ),
 }
 _ANSWERS = {
     "openai": "/v1/responses",
     "chat_completions": "/v1/chat/completions",
     "anthropic": "/v1/messages",
+    "gemini": "/v1beta/models/{model}:streamGenerateContent?alt=sse",
 }
+_MESSAGES = {"openai": ("input", "content"), "gemini": ("contents", "parts")}
+_HEADERS = (
+    "Authorization: Bearer sk-other-account",
+    "X-Api-Key: sk-other-account",
+    "X-Goog-Api-Key: sk-other-account",
+    "Api-Key: sk-other-account",
+    "Host: other.example",
+)
 _MODELS: tuple[object, ...] = ("another-model", "", None, 7, ["scripted-model"], "scripted-model ", "SCRIPTED-MODEL")
 
 
@@ -112,26 +152,27 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
     """Yield the attempts; none without a relay."""
     if targets.relay is None:
         return
-    path, body = answers_path(targets.api), request_of(targets)
+    path, body = answers_path(targets), request_of(targets)
     ask = partial(_post, targets)
     yield EgressAttempt("control: an answer of the model", partial(ask, path, body))
     for name in _PATHS[targets.api].split():
+        target = f"/{path.split('/')[1]}/{name}"
         for method in ("GET", "POST", "DELETE"):
-            yield EgressAttempt(f"{method} /v1/{name}", partial(ask, f"/v1/{name}", body, method=method))
+            yield EgressAttempt(f"{method} {target}", partial(ask, target, body, method=method))
     for trick in _TRICKS:
         yield EgressAttempt(f"POST {trick.format(path)}", partial(ask, trick.format(path), body))
     for changed in _changes(targets):
         yield EgressAttempt(f"a request with {json.dumps(changed)[:90]}", partial(ask, path, {**body, **changed}))
     for what, message in _messages(targets, path, body).items():
         yield EgressAttempt(what, partial(_send, targets, message))
-    for header in ("Authorization: Bearer sk-other-account", "X-Api-Key: sk-other-account", "Host: other.example"):
+    for header in _HEADERS:
         function = partial(ask, path, body, headers=(header,))
         yield EgressAttempt(f"a request with {header}", function, is_judged_outside=True)
 
 
-def answers_path(api: str) -> str:
+def answers_path(targets: Targets) -> str:
     """Return the path for requesting a model's answer."""
-    return _ANSWERS[api]
+    return _ANSWERS[targets.api].format(model=targets.model)
 
 
 def request_of(targets: Targets) -> dict[str, Any]:
@@ -139,6 +180,8 @@ def request_of(targets: Targets) -> dict[str, Any]:
     asked = [{"role": "user", "content": "Say a word."}]
     if targets.api == "anthropic":
         return {"model": targets.model, "max_tokens": 16, "messages": asked}
+    if targets.api == "gemini":
+        return {"contents": [{"role": "user", "parts": [{"text": "Say a word."}]}]}
     if targets.api == "chat_completions":
         return {"model": targets.model, "messages": asked, "stream": True}
     return {"model": targets.model, "input": asked, "stream": True, "store": False}
@@ -149,8 +192,8 @@ def _changes(targets: Targets) -> Iterator[Fields]:
     yield from ({"model": model} for model in _MODELS)
     yield from ({"tools": [tool]} for tool in _TOOLS[targets.api])
     yield from _FIELDS[targets.api]
-    key = "input" if targets.api == "openai" else "messages"
-    yield from ({key: [{"role": "user", "content": [part]}]} for part in _PARTS[targets.api])
+    key, content = _MESSAGES.get(targets.api, ("messages", "content"))
+    yield from ({key: [{"role": "user", content: [part]}]} for part in _PARTS[targets.api])
 
 
 def _messages(targets: Targets, path: str, body: Fields) -> dict[str, bytes]:
@@ -198,7 +241,7 @@ def _send(targets: Targets, message: bytes) -> str:
 
 def spend(targets: Targets, most: int) -> str:
     """Request answers until the relay's budget is exhausted. Raises :class:`Denied` with their number."""
-    message = _request("POST", answers_path(targets.api), json.dumps(request_of(targets)).encode())
+    message = _request("POST", answers_path(targets), json.dumps(request_of(targets)).encode())
     for number in range(most):
         try:
             _send(targets, message)
