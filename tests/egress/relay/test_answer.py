@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,11 +89,11 @@ def test_errors_pass_and_are_told_apart(plan: Any, status: int, trouble: Trouble
         (CLAUDE, 400, {"message": "Your credit balance is too low to access the API."}, Trouble.REFUSED),
         (CLAUDE, 400, {"message": "max_tokens: too large"}, Trouble.REJECTED),
         (CLAUDE, 400, {"message": None}, Trouble.REJECTED),
-    ],
-)
         (GEMINI, 400, {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}, Trouble.REFUSED),
         (GEMINI, 400, {"code": 400, "status": "FAILED_PRECONDITION"}, Trouble.REFUSED),
         (GEMINI, 400, {"code": True, "status": "INVALID_ARGUMENT", "details": [5]}, Trouble.REJECTED),
+    ],
+)
 def test_errors_say_more_than_statuses(plan: Any, status: int, error: Any, trouble: Trouble) -> None:
     """An account without money is the key's trouble, under whatever status the provider says so."""
 
@@ -185,11 +187,11 @@ def test_failed_answer_without_stream() -> None:
         (CLAUDE, {"type": "error", "error": {"type": "authentication_error"}}, Trouble.REFUSED),
         (CLAUDE, {"type": "error", "error": {"type": "invalid_request_error"}}, Trouble.REJECTED),
         (CLAUDE, {"type": "error", "error": None}, Trouble.FAILED),
-    ],
-)
         (GEMINI, {"error": {"code": 503, "status": "UNAVAILABLE"}}, Trouble.FAILED),
         (GEMINI, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}, Trouble.RATE_LIMITED),
         (GEMINI, {"error": "broken"}, Trouble.FAILED),
+    ],
+)
 def test_errors_in_a_stream(plan: Any, last: Any, trouble: Trouble) -> None:
     """An error that comes in the middle of a stream counts as one that comes as a status."""
     body = b"data: " + json.dumps(last, separators=(",", ":")).encode() + b"\n\n"
@@ -313,12 +315,93 @@ def test_redirects_are_not_followed(status: int) -> None:
     asyncio.run(play())
 
 
-def test_compressed_answer() -> None:
-    """An answer that is compressed although it was asked for plain cannot be counted, and is not passed on."""
+ENCODERS = {
+    "gzip": gzip.compress,
+    "X-GZip": lambda data: gzip.compress(data[:40]) + gzip.compress(data[40:]),
+    "deflate": zlib.compress,
+    "identity, deflate": lambda data: zlib.compress(data, wbits=-15),
+    "br": lambda data: brotli_of(data),
+}
+
+
+def brotli_of(data: bytes) -> bytes:
+    """Return compressed data, or skip the test without the library."""
+    compressed: bytes = pytest.importorskip("brotli").compress(data)
+    return compressed
+
+
+@pytest.mark.parametrize("encoding", ENCODERS)
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_compressed_answers(encoding: str, size: int) -> None:
+    """The agent gets the plain answer, whatever encoding the provider chose and however it is cut into pieces."""
+    data = ENCODERS[encoding](STREAM[Provider.OPENAI])
+
+    async def script(seen: Seen, peer: HttpPeer) -> None:
+        assert seen.headers["accept-encoding"] == "identity"
+        headers = [("content-type", "text/event-stream"), ("content-encoding", encoding)]
+        await peer.send(h11.Response(status_code=200, headers=headers))
+        for start in range(0, len(data), size):
+            await peer.send(h11.Data(data=data[start : start + size]))
+        await peer.send(h11.EndOfMessage())
 
     async def play() -> None:
-        answered, _ = await ask_once(answering(200, b"\x1f\x8b", content_encoding="gzip"))
+        answered, setting = await ask_once(script)
+        report = setting.relay.report()
+        assert (answered.body, answered.is_whole) == (STREAM[Provider.OPENAI], True)
+        assert "content-encoding" not in answered.headers
+        assert (report.input_tokens, report.output_tokens, report.trouble) == (100, 20, None)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("encoding", [name for name in ENCODERS if "," not in name])
+def test_a_small_answer_that_expands_to_much(encoding: str) -> None:
+    """It is cut off before it fills the memory, also as an error."""
+    bomb = ENCODERS[encoding](bytes(8 * 1024 * 1024))
+
+    async def play() -> None:
+        for status in (200, 500):
+            answered, setting = await ask_once(answering(status, bomb, content_encoding=encoding))
+            assert len(answered.body) <= 2 * 1024 * 1024
+            assert (answered.status, answered.is_whole) == (status, status == 500)
+            assert setting.relay.report().trouble is Trouble.FAILED
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("gzip", b"\x1f\x8b"),
+        ("gzip", gzip.compress(b"{}" * 500)[:-9]),
+        ("gzip", b"not gzip"),
+        ("deflate", zlib.compress(b"{}") + b"more"),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"{}"))),
+        ("compress", b"x"),
+    ],
+)
+def test_compressed_answers_that_cannot_be_read(encoding: str, data: bytes) -> None:
+    """They are the provider's failure, and the agent never gets a whole answer."""
+
+    async def play() -> None:
+        answered, setting = await ask_once(answering(200, data, content_encoding=encoding))
+        assert (answered.status, answered.is_whole) in ((200, False), (502, True))
+        assert setting.relay.report().trouble is Trouble.FAILED
+        answered, setting = await ask_once(answering(401, data, content_encoding=encoding))
         assert answered.status == 502
+        assert setting.relay.report().trouble is Trouble.REFUSED
+
+    asyncio.run(play())
+
+
+def test_a_compressed_error() -> None:
+    """It is classified and forwarded without the key, like any other."""
+    error = json.dumps({"error": {"code": "insufficient_quota", "message": KEY}}).encode()
+
+    async def play() -> None:
+        answered, setting = await ask_once(answering(429, gzip.compress(error), content_encoding="gzip"))
+        assert (answered.status, answered.message) == (429, "<redacted>")
+        assert setting.relay.report().trouble is Trouble.REFUSED
 
     asyncio.run(play())
 
@@ -544,6 +627,8 @@ _POLICY = [
         CLAUDE,
         b'data: {"type":"message_delta","delta":{"stop_reason":"refusal"}}\n\ndata: {"type":"message_stop"}\n\n',
     ),
+    (GEMINI, b'data: {"candidates":[{"finishReason":"SAFETY","index":0}]}\n\n'),
+    (GEMINI, b'data: {"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{"totalTokenCount":9}}\n\n'),
 ]
 
 
@@ -611,5 +696,3 @@ def test_what_earlier_tries_spent_counts() -> None:
             assert (line["decision"], line["reason"], line["provider_status"]) == ("denied", "budget", 0)
 
     asyncio.run(play())
-    (GEMINI, b'data: {"candidates":[{"finishReason":"SAFETY","index":0}]}\n\n'),
-    (GEMINI, b'data: {"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{"totalTokenCount":9}}\n\n'),

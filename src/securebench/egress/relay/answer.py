@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from securebench.egress.model import Trouble
+from securebench.egress.relay.encoding import AnswerDecoder
 from securebench.egress.relay.providers.base import read_object
-from securebench.egress.relay.upstream import drop
+from securebench.egress.relay.upstream import NoAnswerError, drop
 from securebench.egress.relay.usage import AddedEvents, AnswerMeter
 from securebench.resources import REDACTED
 
@@ -106,16 +107,6 @@ class Order:
     """Whether the relay asked for the tokens of the stream, and the agent did not."""
 
 
-class NoAnswerError(Exception):
-    """The answer is missing or incomplete. ``status`` is for the agent, unless it already received a part."""
-
-    def __init__(self, trouble: Trouble, message: str, status: int = 502) -> None:
-        super().__init__(message)
-        self.trouble = trouble
-        self.message = message
-        self.status = status
-
-
 class AgentGoneError(Exception):
     """The agent closed the connection or stopped reading."""
 
@@ -141,7 +132,7 @@ class Passage:
             if response.status_code >= 400:  # noqa: PLR2004 - a status is its own name
                 await self._pass_error(server, response)
             else:
-                check_readable(response)
+                check_final(response)
                 await self._pass_answer(server, response)
         except BaseException:
             drop(server)
@@ -159,7 +150,7 @@ class Passage:
         context, order = self._context, self._order
         own: list[Header] = [
             (b"host", context.upstream.authority),
-            (b"accept-encoding", b"identity"),  # tokens in a compressed answer could not be counted
+            (b"accept-encoding", b"identity"),  # compression would only delay the pieces of a stream
             (b"content-type", b"application/json"),
             (b"content-length", str(len(order.body)).encode()),
         ]
@@ -207,7 +198,7 @@ class Passage:
     async def _pass_error(self, server: HttpPeer, response: h11.Response) -> None:
         """Forward the provider's error to the agent, with the key removed."""
         entry, status = self._entry, response.status_code
-        data = await self._error_body(server, status)
+        data = await self._error_body(server, response)
         entry.status, entry.received = status, len(data)
         self._context.spent.bytes += len(data)
         entry.trouble = self._context.dialect.error_trouble(status, read_object(data))
@@ -222,26 +213,31 @@ class Passage:
         await self._give(h11.Data(data=data))
         await self._give(h11.EndOfMessage())
 
-    async def _error_body(self, server: HttpPeer, status: int) -> bytes:
-        data = b""
+    async def _error_body(self, server: HttpPeer, response: h11.Response) -> bytes:
+        data, status = b"", response.status_code
+        trouble = self._context.dialect.error_trouble(status, {})
+        decoder = AnswerDecoder(response.headers, trouble)
         while isinstance(event := await self._next(server), h11.Data):
-            data += bytes(event.data)
-            if len(data) > MAX_ERROR_BYTES:
-                message = f"the provider answered {status}, with a body of more than {MAX_ERROR_BYTES} bytes"
-                raise NoAnswerError(self._context.dialect.error_trouble(status, {}), message, status)
+            for piece in decoder.feed(bytes(event.data)):
+                data += piece
+                if len(data) > MAX_ERROR_BYTES:
+                    message = f"the provider answered {status}, with a body of more than {MAX_ERROR_BYTES} bytes"
+                    raise NoAnswerError(trouble, message, status)
+        decoder.finish()
         return data
 
     async def _pass_answer(self, server: HttpPeer, response: h11.Response) -> None:
         """Forward an answer while it arrives. Its tokens are counted even if it fails."""
         kind = dict(response.headers).get(b"content-type", b"").lower()
         is_stream = kind.startswith(b"text/event-stream")
+        decoder = AnswerDecoder(response.headers)
         meter = AnswerMeter(self._context.dialect, asked=len(self._order.body), is_stream=is_stream)
         self._entry.status = response.status_code
         is_model = self._order.route.is_model
         try:
             await self._give(h11.Response(status_code=response.status_code, headers=self._shown_headers(response)))
             added = AddedEvents(self._context.dialect) if is_stream and self._order.has_added_usage else None
-            await self._pieces(server, meter, added)
+            await self._pieces(server, decoder, meter, added)
         except AgentGoneError:
             self._entry.is_broken_off = True
             raise
@@ -253,14 +249,17 @@ class Passage:
         if is_model:
             self._judge(meter)
 
-    async def _pieces(self, server: HttpPeer, meter: AnswerMeter, added: AddedEvents | None) -> None:
+    async def _pieces(
+        self, server: HttpPeer, decoder: AnswerDecoder, meter: AnswerMeter, added: AddedEvents | None
+    ) -> None:
         eraser = Eraser(self._context.plan.key)
         while isinstance(event := await self._next(server), h11.Data):
-            piece = bytes(event.data)
-            meter.feed(piece)
-            self._count(len(piece))
-            if shown := eraser.feed(added.feed(piece) if added else piece):
-                await self._give(h11.Data(data=shown))
+            for piece in decoder.feed(bytes(event.data)):
+                meter.feed(piece)
+                self._count(len(piece))
+                if shown := eraser.feed(added.feed(piece) if added else piece):
+                    await self._give(h11.Data(data=shown))
+        decoder.finish()
         meter.finish()
         if shown := eraser.feed(added.finish() if added else b"") + eraser.finish():
             await self._give(h11.Data(data=shown))
@@ -313,11 +312,8 @@ def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
         return None
 
 
-def check_readable(response: h11.Response) -> None:
-    """Raise :class:`NoAnswerError` for a redirect or an unreadable answer."""
+def check_final(response: h11.Response) -> None:
+    """Raise :class:`NoAnswerError` for a redirect."""
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
         message = f"the provider answered {response.status_code}, which the relay does not follow"
         raise NoAnswerError(Trouble.FAILED, message)
-    encodings = [value.lower() for name, value in response.headers if name == b"content-encoding"]
-    if encodings not in ([], [b"identity"]):
-        raise NoAnswerError(Trouble.FAILED, "the provider's answer is compressed although the request forbade it")

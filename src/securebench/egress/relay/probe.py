@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from securebench.egress.model import ProbeReport, Trouble
-from securebench.egress.relay.answer import NoAnswerError, check_readable, retry_after
+from securebench.egress.relay.answer import check_final, retry_after
+from securebench.egress.relay.encoding import AnswerDecoder
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object
 from securebench.egress.relay.server import require_key
-from securebench.egress.relay.upstream import Upstream, drop
+from securebench.egress.relay.upstream import NoAnswerError, Upstream, drop
 from securebench.egress.relay.usage import AnswerMeter
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ PROBE_SECONDS: Final = 30.0
 """Timeout of the whole probe. Its answer has a few tokens: a provider that needs longer is unusable."""
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
+_ERROR: Final = 400
+"""The first status that is an error."""
 
 
 async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECONDS) -> ProbeReport:
@@ -88,12 +91,15 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
     response, status, data = event, event.status_code, b""
     is_stream = dict(response.headers).get(b"content-type", b"").lower().startswith(b"text/event-stream")
     meter = AnswerMeter(dialect, asked=0, is_stream=is_stream)
-    async for piece in server.body():
-        data += piece
-        meter.feed(piece)
-        if len(data) > MAX_ANSWER_BYTES:
-            raise NoAnswerError(Trouble.FAILED, "the provider's answer to the test request is too long")
-    if status >= 400:  # noqa: PLR2004 - a status is its own name
+    decoder = AnswerDecoder(response.headers, dialect.error_trouble(status, {}) if status >= _ERROR else Trouble.FAILED)
+    async for received in server.body():
+        for piece in decoder.feed(received):
+            data += piece
+            meter.feed(piece)
+            if len(data) > MAX_ANSWER_BYTES:
+                raise NoAnswerError(Trouble.FAILED, "the provider's answer to the test request is too long")
+    decoder.finish()
+    if status >= _ERROR:
         body = read_object(data)
         return ProbeReport(
             trouble=dialect.error_trouble(status, body),
@@ -102,7 +108,7 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
             model_unknown=dialect.is_unknown_model(body),
             retry_after=retry_after(response.headers),
         )
-    check_readable(response)
+    check_final(response)
     meter.finish()
     taken, given = meter.tokens() if question.body is not None else (0, 0)
     trouble = meter.trouble or (None if meter.ended else Trouble.FAILED)

@@ -12,14 +12,14 @@ import h11
 
 from securebench.egress.http_streams import HttpPeer
 from securebench.egress.model import Trouble
-from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, NoAnswerError, Order, Passage, RelayContext
+from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, Order, Passage, RelayContext
 from securebench.egress.relay.budget import Reservation
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import shown
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.egress.relay.request import Bodies, check_framing, decode, drain, encode
 from securebench.egress.relay.tally import RequestEntry, Tally
-from securebench.egress.relay.upstream import Upstream
+from securebench.egress.relay.upstream import NoAnswerError, Upstream
 from securebench.errors import EgressError
 
 if TYPE_CHECKING:

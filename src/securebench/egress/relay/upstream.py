@@ -15,6 +15,7 @@ import h11
 
 from securebench.egress.http_streams import PIECE, HttpPeer
 from securebench.errors import EgressError
+from securebench.egress.model import Trouble
 
 IDLE_SECONDS: Final = 10.0
 """How long an idle connection is kept for the next request. Servers close idle connections after a minute or more. A
@@ -28,6 +29,16 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Upstream:
+class NoAnswerError(Exception):
+    """The answer is missing or incomplete. ``status`` is for the agent, unless it already received a part."""
+
+    def __init__(self, trouble: Trouble, message: str, status: int = 502) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+        self.message = message
+        self.status = status
+
+
     """Connects to the host of ``base_url``, and to no other. TLS certificates are verified with the system's CAs.
 
     ``ca_bundle`` is PEM text of additional CA certificates. Raises :class:`EgressError` if it or the URL is invalid.
