@@ -56,7 +56,8 @@ class RelayPlan:
 
     ``base_url`` includes the version if there is one (``https://host/v1``). ``key`` is added to each request, unless it
     is ``None``. ``ca_bundle`` is the PEM text of an additional CA certificate: its text rather than its path, because
-    the gateway process cannot read files. ``micro_usd`` is the limit in money, which needs ``prices``.
+    the gateway process cannot read files. ``proxy`` is the URL of an HTTP proxy, which may contain a password.
+    ``micro_usd`` is the limit in money, which needs ``prices``.
     """
 
     provider: Provider
@@ -70,6 +71,7 @@ class RelayPlan:
     micro_usd: int | None = None
     prices: TokenPrices | None = None
     ca_bundle: str | None = None
+    proxy: str | None = field(default=None, repr=False)
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
     """What earlier attempts at the same task used; likewise the other three."""

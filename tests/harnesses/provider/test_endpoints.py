@@ -11,7 +11,13 @@ from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.provider.command_provider import dialect_facts
 from securebench.harnesses.provider.connection import ProviderConnection
-from securebench.harnesses.provider.endpoints import PLACEHOLDER, ProviderEndpoint, ProviderKey, endpoint_of
+from securebench.harnesses.provider.endpoints import (
+    PLACEHOLDER,
+    HostNetwork,
+    ProviderEndpoint,
+    ProviderKey,
+    endpoint_of,
+)
 from securebench.limits import ProviderTimeouts
 from securebench.tester_config import Prices, PriceTable, ProviderSettings
 from securebench.tester_config.settings import Budget, ProviderTimeoutSettings
@@ -58,7 +64,10 @@ def test_a_key_shows_itself_to_nobody() -> None:
     """J15: no repr of what holds a key has it."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     assert KEY not in repr(key)
-    assert KEY not in repr(openai().plan(key))
+    network = HostNetwork(proxy="http://user:proxy-password@proxy:3128")
+    shown = repr((network, openai().plan(key, network)))
+    assert KEY not in shown
+    assert "proxy-password" not in shown
 
 
 def test_the_relay_is_given_what_bounds_it() -> None:
@@ -76,8 +85,10 @@ def test_the_relay_is_given_what_bounds_it() -> None:
         tokens=2,
         bytes=3,
         ca_bundle="PEM",
+        proxy="http://proxy:3128",
     )
-    plan = openai(config).plan(ProviderKey("OPENAI_API_KEY", KEY), "PEM")
+    network = HostNetwork(ca_bundle="PEM", proxy="http://proxy:3128")
+    plan = openai(config).plan(ProviderKey("OPENAI_API_KEY", KEY), network)
     assert plan == EgressPlan(domains=("example.org",), relay=expected)
 
 

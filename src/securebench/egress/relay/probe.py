@@ -41,7 +41,7 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
     Raises :class:`EgressError` if the base URL, CA certificate or key of the plan is invalid.
     """
     require_key(plan)
-    upstream = Upstream(plan.base_url, plan.ca_bundle, min(plan.timeouts.connect, seconds))
+    upstream = Upstream(plan.base_url, plan.ca_bundle, min(plan.timeouts.connect, seconds), plan.proxy)
     dialect = dialect_of(plan.provider)
     question = dialect.question(upstream.path, model)
     server: HttpPeer | None = None

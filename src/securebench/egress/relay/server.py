@@ -57,7 +57,7 @@ class ProviderRelay:
     ) -> None:
         require_key(plan)
         self._tally = Tally(log, is_priced=plan.prices is not None)
-        upstream = upstream or Upstream(plan.base_url, plan.ca_bundle, plan.timeouts.connect)
+        upstream = upstream or Upstream(plan.base_url, plan.ca_bundle, plan.timeouts.connect, plan.proxy)
         self._context = RelayContext(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
         self._bodies = Bodies(agent_seconds)
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)

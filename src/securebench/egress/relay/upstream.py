@@ -6,16 +6,17 @@ import asyncio
 import encodings.idna  # noqa: F401 - DNS lookups import it, and the hardened process cannot read Python files
 import re
 import ssl
+from base64 import b64encode
 from functools import lru_cache
 from time import monotonic
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import h11
 
 from securebench.egress.http_streams import PIECE, HttpPeer
-from securebench.errors import EgressError
 from securebench.egress.model import Trouble
+from securebench.errors import EgressError
 
 IDLE_SECONDS: Final = 10.0
 """How long an idle connection is kept for the next request. Servers close idle connections after a minute or more. A
@@ -28,7 +29,6 @@ _PATH: Final = re.compile(r"[!-~]*")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Upstream:
 class NoAnswerError(Exception):
     """The answer is missing or incomplete. ``status`` is for the agent, unless it already received a part."""
 
@@ -39,13 +39,18 @@ class NoAnswerError(Exception):
         self.status = status
 
 
+class Upstream:
     """Connects to the host of ``base_url``, and to no other. TLS certificates are verified with the system's CAs.
 
-    ``ca_bundle`` is PEM text of additional CA certificates. Raises :class:`EgressError` if it or the URL is invalid.
+    ``ca_bundle`` is PEM text of additional CA certificates. ``proxy`` is the URL of an HTTP proxy, through which it
+    connects with TLS. Raises :class:`EgressError` if the base URL or a certificate is invalid.
     """
 
-    def __init__(self, base_url: str, ca_bundle: str | None = None, connect_seconds: float = 30.0) -> None:
+    def __init__(
+        self, base_url: str, ca_bundle: str | None = None, connect_seconds: float = 30.0, proxy: str | None = None
+    ) -> None:
         self._connect_seconds = connect_seconds
+        self._proxy = proxy
         try:
             parts = urlsplit(base_url)
             self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
@@ -61,7 +66,10 @@ class NoAnswerError(Exception):
         self._idle: list[tuple[float, HttpPeer]] = []
 
     async def take(self) -> HttpPeer:
-        """Return an idle or a new connection. Raises ``OSError`` (including ``TimeoutError``)."""
+        """Return an idle or a new connection.
+
+        Raises ``OSError`` (including ``TimeoutError``), and :class:`NoAnswerError` if the proxy refuses.
+        """
         while self._idle:
             since, peer = self._idle.pop()
             if monotonic() - since < IDLE_SECONDS and not peer.reader.at_eof():
@@ -85,14 +93,44 @@ class NoAnswerError(Exception):
             drop(self._idle.pop()[1])
 
     async def _connect(self) -> HttpPeer:
-        name = self._host if self._tls else None
         try:
-            reader, writer = await asyncio.open_connection(
-                self._host, self._port, ssl=self._tls, server_hostname=name, limit=PIECE
-            )
+            if self._proxy is None or self._tls is None:
+                return await _open(self._host, self._port, self._tls)
+            return await self._tunnel(self._proxy, self._tls)
         except UnicodeError:
             raise OSError("the provider's host name is not valid") from None
-        return HttpPeer(h11.CLIENT, reader, writer)
+
+    async def _tunnel(self, proxy: str, tls: ssl.SSLContext) -> HttpPeer:
+        """Connect through a proxy. Only the proxy sees its credentials, and it sees only the provider's name."""
+        url = urlsplit(proxy)
+        peer = await _open(url.hostname or "", url.port or _PORTS[url.scheme], tls if url.scheme == "https" else None)
+        try:
+            target = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+            headers = [("host", target)]
+            if url.username is not None:
+                login = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
+                headers.append(("proxy-authorization", f"Basic {b64encode(login).decode()}"))
+            await peer.send(h11.Request(method="CONNECT", target=target, headers=headers))
+            await peer.send(h11.EndOfMessage())
+            while isinstance(event := await peer.next_event(), h11.InformationalResponse):
+                continue
+            status = event.status_code if isinstance(event, h11.Response) else 0
+            if not 200 <= status < 300:  # noqa: PLR2004 - a status is its own name
+                raise NoAnswerError(Trouble.UNREACHABLE, f"the proxy in HTTPS_PROXY answered {status or 'nothing'}")
+            await peer.writer.start_tls(tls, server_hostname=self._host)
+        except h11.RemoteProtocolError:
+            drop(peer)
+            raise NoAnswerError(Trouble.UNREACHABLE, "the proxy in HTTPS_PROXY did not answer with HTTP") from None
+        except BaseException:
+            drop(peer)
+            raise
+        return HttpPeer(h11.CLIENT, peer.reader, peer.writer)
+
+
+async def _open(host: str, port: int, tls: ssl.SSLContext | None) -> HttpPeer:
+    name = host if tls else None
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=name, limit=PIECE)
+    return HttpPeer(h11.CLIENT, reader, writer)
 
 
 def drop(peer: HttpPeer) -> None:

@@ -15,6 +15,8 @@ from securebench.errors import ConfigError
 from securebench.harnesses.agent_session import open_egress
 from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.provider.ca_bundle import read_ca_bundle
+from securebench.harnesses.provider.endpoints import HostNetwork
+from securebench.harnesses.provider.proxy import proxy_of
 from securebench.harnesses.provider.session import ProviderSession, ProviderSetup, probes_of
 from securebench.trials import TrialId
 
@@ -36,7 +38,7 @@ class _Secrets:
     """What :meth:`ProviderConnection.prepare` read from the tester's variables."""
 
     key: ProviderKey
-    ca_bundle: str | None
+    network: HostNetwork
 
 
 class ProviderConnection:
@@ -66,16 +68,23 @@ class ProviderConnection:
         return fault
 
     def prepare(self, run: RunContext) -> None:
-        """Read the key, and warn about the configuration. Raises :class:`ConfigError` (``env-missing``)."""
+        """Read the key, and warn about the configuration.
+
+        Raises :class:`ConfigError` (``env-missing``, ``proxy-invalid``).
+        """
         key = self.endpoint.key(run.variables)
-        self._secrets = _Secrets(key=key, ca_bundle=read_ca_bundle(run.variables, run.notify))
+        network = HostNetwork(
+            ca_bundle=read_ca_bundle(run.variables, run.notify),
+            proxy=proxy_of(run.variables, self.endpoint.base_url) if self.endpoint.is_relayed else None,
+        )
+        self._secrets = _Secrets(key=key, network=network)
         if warning := self.endpoint.warning():
             run.notify(warning)
 
     def check(self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
         endpoint, secrets = self.endpoint, self._prepared
-        plan = endpoint.relay_plan(secrets.key, secrets.ca_bundle)
+        plan = endpoint.relay_plan(secrets.key, secrets.network)
         with closing(open_gateway()) as gateway:
             report = gateway.probe(None, plan, endpoint.model)
         if report.trouble is Trouble.REFUSED:
@@ -97,8 +106,8 @@ class ProviderConnection:
     def open_session(self, view: AgentView, context: ProduceContext, agent: SessionAgent) -> ProviderSession:
         """Open egress to the provider for one try of a task. Raises :class:`EgressError`."""
         endpoint, secrets = self.endpoint, self._prepared
-        asking = endpoint.relay_plan(secrets.key, secrets.ca_bundle)
-        session = open_egress(view, endpoint.plan(secrets.key, secrets.ca_bundle, context.spent), context)
+        asking = endpoint.relay_plan(secrets.key, secrets.network)
+        session = open_egress(view, endpoint.plan(secrets.key, secrets.network, context.spent), context)
         assert context.gateway is not None
         setup = ProviderSetup(
             agent=agent,

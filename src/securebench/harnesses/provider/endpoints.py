@@ -49,6 +49,14 @@ class ProviderKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostNetwork:
+    """How the gateway reaches a provider from this machine: an additional CA bundle in PEM, and the URL of a proxy."""
+
+    ca_bundle: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEndpoint:
     """The provider endpoint of one configuration, and what an agent may use of it.
 
@@ -103,17 +111,15 @@ class ProviderEndpoint:
             )
         return found or ProviderKey(names[0], "")
 
-    def plan(self, key: ProviderKey, ca_bundle: str | None = None, spent: Spent | None = None) -> EgressPlan:
-        """Return the egress plan of one try of a task. ``ca_bundle`` is an extra one for the relay, in PEM.
-
-        ``spent`` is what earlier tries used of the task's budget.
+    def plan(self, key: ProviderKey, network: HostNetwork | None = None, spent: Spent | None = None) -> EgressPlan:
+        """Return the egress plan of one try of a task. ``spent`` is what earlier tries used of the task's budget.
 
         The proxy does not allow the relayed provider's host: an agent with its own key could otherwise use it to
         exfiltrate what it read.
         """
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys((*self.allowed_domains, self.host))))
-        relay, before = self.relay_plan(key, ca_bundle), spent or Spent()
+        relay, before = self.relay_plan(key, network), spent or Spent()
         relay = replace(
             relay,
             spent_requests=before.requests,
@@ -123,8 +129,9 @@ class ProviderEndpoint:
         )
         return EgressPlan(domains=self.allowed_domains, relay=relay)
 
-    def relay_plan(self, key: ProviderKey, ca_bundle: str | None = None) -> RelayPlan:
+    def relay_plan(self, key: ProviderKey, network: HostNetwork | None = None) -> RelayPlan:
         """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
+        network = network or HostNetwork()
         return RelayPlan(
             provider=self.facts.provider,
             base_url=self.base_url,
@@ -136,7 +143,8 @@ class ProviderEndpoint:
             bytes=self.budget.bytes,
             micro_usd=None if self.budget.usd is None else micro_usd(self.budget.usd),
             prices=self.token_prices,
-            ca_bundle=ca_bundle,
+            ca_bundle=network.ca_bundle,
+            proxy=network.proxy,
             timeouts=self.timeouts,
         )
 
