@@ -13,7 +13,7 @@ compile() {
   $tool/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-header --no-annotate "$@"
 }
-compile pyproject.toml --extra view --extra sigstore --group dev --output-file requirements/dev.txt
+compile pyproject.toml --extra view --extra sigstore --extra brotli --group dev --output-file requirements/dev.txt
 # With the extra for reports, which the demo ends with, and with the versions of dev, so that an environment for the
 # tests also works for the demo.
 compile pyproject.toml --extra view --group build --constraints requirements/dev.txt --output-file requirements/runtime.txt

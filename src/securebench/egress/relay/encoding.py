@@ -11,7 +11,7 @@ from securebench.egress.model import Trouble
 from securebench.egress.relay.upstream import NoAnswerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MAX_EXPANSION: Final = 200
 """How many times larger than its compressed form an answer may be. A stream of events reaches about 50."""
@@ -87,7 +87,11 @@ class _Brotli:
         self.is_complete = self._stream.is_finished()
 
 
-_CODECS: Final = {"gzip": _Inflate, "x-gzip": _Inflate, "deflate": _Inflate, **({"br": _Brotli} if _BROTLI else {})}
+_CODECS: Final[dict[str, Callable[[str], _Codec]]] = {
+    "gzip": _Inflate,
+    "deflate": _Inflate,
+    **({"br": _Brotli} if _BROTLI else {}),
+}
 _ERRORS: Final = (zlib.error, *((_BROTLI.error,) if _BROTLI else ()))
 
 
@@ -99,7 +103,8 @@ class AnswerDecoder:
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]], trouble: Trouble = Trouble.FAILED) -> None:
         values = [bytes(value).decode("latin-1") for name, value in headers if name == b"content-encoding"]
-        names = [name for value in values for one in value.split(",") if (name := one.strip().lower()) != "identity"]
+        listed = [one.strip().lower().removeprefix("x-") for value in values for one in value.split(",")]
+        names = [name for name in listed if name != "identity"]
         self._trouble = trouble
         self._taken = self._given = 0
         self._codec: _Codec | None = None
