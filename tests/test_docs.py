@@ -69,6 +69,7 @@ NOT_CODES = {
     "securebench-remove",
     "securebench-victim",
     "securebench-watch",
+    "sk-ant-oat",
     "step-after",
     "swe-bench",
     "terminal-bench",

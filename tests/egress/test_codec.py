@@ -16,7 +16,7 @@ from securebench.egress.codec import (
     settings_from_json,
     settings_to_json,
 )
-from securebench.egress.model import EgressPlan, EgressReport, Provider, RelayPlan, RelayReport, Trouble
+from securebench.egress.model import EgressPlan, EgressReport, KeyForm, Provider, RelayPlan, RelayReport, Trouble
 from securebench.egress.rules import Caps, ProxyRules
 from securebench.ipc.frames import FrameError, pack
 from securebench.money import TokenPrices
@@ -36,6 +36,9 @@ PLAN = EgressPlan(
         micro_usd=10**15,
         prices=TokenPrices(input=1, cached_input=2, cache_write=3, cache_write_1h=4, output=5),
         spent_micro_usd=6,
+        proxy="http://user:word@proxy:3128",
+        key_form=KeyForm.AZURE,
+        api_version="2024-10-21",
     ),
 )
 REPORT = EgressReport(

@@ -230,7 +230,7 @@ def test_passthrough_needs_what_the_proxy_admits(pack_dir: Path, url: str) -> No
     load(pack_dir, harness=codex("base_url: 'https://a.example.com/v1', credentials: passthrough"))
 
 
-@pytest.mark.parametrize("setting", ["budget: {requests: 1}", "provider_tools: false"])
+@pytest.mark.parametrize("setting", ["budget: {requests: 1}", "provider_tools: false", "auth: bearer"])
 def test_passthrough_promises_nothing_that_the_relay_holds(pack_dir: Path, setting: str) -> None:
     """J18: a bound that nobody would hold agents to is refused, rather than passed over."""
     (problem,) = problems(pack_dir, harness=codex(f"credentials: passthrough, {setting}"))
@@ -572,6 +572,14 @@ def test_the_provider_of_a_command_is_read(pack_dir: Path) -> None:
     assert least.provider == CommandProvider(dialect="responses", model="m")
 
 
+def test_how_a_key_is_sent(pack_dir: Path) -> None:
+    """Azure needs a version or a URL that has one."""
+    azure = "auth: azure, base_url: 'https://r.openai.azure.com/openai"
+    for setting in (f"{azure}', api_version: preview", f"{azure}/v1'", "auth: bearer"):
+        load(pack_dir, harness=codex(setting))
+        load(pack_dir, harness=command(f"provider: {{dialect: chat_completions, model: m, {setting}}}"))
+
+
 @pytest.mark.parametrize(
     ("changes", "pointer", "code"),
     [
@@ -580,6 +588,11 @@ def test_the_provider_of_a_command_is_read(pack_dir: Path) -> None:
         ("api_key_env: sk-1234", "/api_key_env", "env-name"),
         ("base_url: 'http://api.example.com/v1'", "/base_url", "base-url-unsafe"),
         ("credentials: passthrough", "/credentials", "field-unknown"),
+        ("auth: basic", "/auth", "field-value"),
+        ("auth: azure", "", "auth-unfit"),
+        ("api_version: '2024-10-21'", "", "auth-unfit"),
+        ("api_version: '2024-10-21&x=1'", "/api_version", "field-value"),
+        ("auth: azure, base_url: 'https://a.example.com/openai'", "", "auth-unfit"),
         ("provider_timeouts: {connect: 1}", "/provider_timeouts", "field-unknown"),
         ("budget: {requests: 0}", "/budget/requests", "field-value"),
         ("timeouts: {connect: 0}", "/timeouts/connect", "timeout-invalid"),

@@ -44,7 +44,7 @@ _EVENT_PATH: Final = re.compile(r"(?:[\w-]+|\*)(?:\.(?:[\w-]+|\*))*", re.ASCII)
 
 Platform: TypeAlias = Literal["linux-x64", "linux-arm64", "linux-x64-musl", "linux-arm64-musl"]
 Runtime: TypeAlias = Literal["node", "python"]
-Dialect: TypeAlias = Literal["responses", "messages", "chat_completions"]
+Dialect: TypeAlias = Literal["responses", "messages", "chat_completions", "gemini"]
 Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model"]
 """A setting of the run: provider tools are allowed or not; the model is none of the ``aliases``."""
 EventKind: TypeAlias = Literal[

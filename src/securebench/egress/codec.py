@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.egress.model import (
     EgressPlan,
     EgressReport,
+    KeyForm,
     ProbeReport,
     Provider,
     RelayPlan,
@@ -42,9 +43,10 @@ def relay_to_json(plan: RelayPlan) -> dict[str, Any]:
 
 def relay_from_json(found: Mapping[str, Any]) -> RelayPlan:
     """Return the relay plan in a frame."""
+    named = {"provider": Provider(found["provider"]), "key_form": KeyForm(found["key_form"])}
     timeouts = ProviderTimeouts(**found["timeouts"])
     prices = TokenPrices(**found["prices"]) if found["prices"] else None
-    return RelayPlan(**{**found, "provider": Provider(found["provider"]), "timeouts": timeouts, "prices": prices})
+    return RelayPlan(**{**found, **named, "timeouts": timeouts, "prices": prices})
 
 
 def settings_to_json(rules: ProxyRules, caps: Caps) -> dict[str, Any]:

@@ -27,6 +27,17 @@ class Provider(StrEnum):
     """Google's Gemini API."""
 
 
+class KeyForm(StrEnum):
+    """How a request carries the key."""
+
+    USUAL = "usual"
+    """In the header of the API's own provider."""
+    BEARER = "bearer"
+    """As a bearer token: for gateways, and for access tokens of a cloud."""
+    AZURE = "azure"
+    """In the header ``api-key`` of Azure OpenAI, with the API version in the query."""
+
+
 class Trouble(StrEnum):
     """Why a provider did not answer. Observed by the relay, so an agent cannot forge it."""
 
@@ -57,7 +68,7 @@ class RelayPlan:
     ``base_url`` includes the version if there is one (``https://host/v1``). ``key`` is added to each request, unless it
     is ``None``. ``ca_bundle`` is the PEM text of an additional CA certificate: its text rather than its path, because
     the gateway process cannot read files. ``proxy`` is the URL of an HTTP proxy, which may contain a password.
-    ``micro_usd`` is the limit in money, which needs ``prices``.
+    ``micro_usd`` is the limit in money, which needs ``prices``. ``api_version`` is the query of each request to Azure.
     """
 
     provider: Provider
@@ -72,6 +83,8 @@ class RelayPlan:
     prices: TokenPrices | None = None
     ca_bundle: str | None = None
     proxy: str | None = field(default=None, repr=False)
+    key_form: KeyForm = KeyForm.USUAL
+    api_version: str = ""
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
     """What earlier attempts at the same task used; likewise the other three."""

@@ -28,8 +28,8 @@ _LOCAL_SUFFIXES: Final = (".local", ".localhost", ".internal", ".lan", ".home.ar
 """Suffixes that are never used for public Internet hosts."""
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _EXAMPLE: Final = "use a URL such as 'https://models.example.com/v1' or 'http://127.0.0.1:8000/v1'"
-_RELAY_ONLY: Final = ("budget", "prices", "provider_timeouts", "provider_tools")
-"""Settings that only the relay can enforce."""
+_RELAY_ONLY: Final = ("api_version", "auth", "budget", "prices", "provider_timeouts", "provider_tools")
+"""Settings that only the relay can follow."""
 
 
 def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
@@ -44,7 +44,7 @@ def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("passthrough-endpoint", f"base_url {fault}", ("base_url",), hint)
     for name in _RELAY_ONLY:
         if name in config:
-            message = f"{name} is enforced by the relay and cannot be combined with credentials: passthrough"
+            message = f"{name} needs the relay and cannot be combined with credentials: passthrough"
             yield Fault("passthrough-unbounded", message, (name,), "remove one of the two", at_key=True)
 
 

@@ -33,6 +33,7 @@ _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _MAX_DOMAIN_LENGTH = 253
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}", re.ASCII)
 _VERSION = re.compile(r"latest|[0-9]{1,9}(?:\.[0-9]{1,9}){2}(?:-[0-9A-Za-z.-]{1,60})?", re.ASCII)
+_API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:-preview)?|preview|latest", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.ASCII | re.IGNORECASE)
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -177,6 +178,7 @@ Label: TypeAlias = Annotated[str, AfterValidator(_label)]
 """A short text for people."""
 Model: TypeAlias = Annotated[str, matching(_MODEL, "the name of a model")]
 Version: TypeAlias = Annotated[str, matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
+ApiVersion: TypeAlias = Annotated[str, matching(_API_VERSION, "an API version such as '2024-10-21'")]
 Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 Trials: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TRIALS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]

@@ -16,6 +16,7 @@ from securebench.strict_input.models import WireModel, refusal
 from securebench.tester_config.endpoints import BaseUrl
 from securebench.tester_config.fields import (
     TIB,
+    ApiVersion,
     Command,
     Domains,
     Maybe,
@@ -30,11 +31,28 @@ from securebench.tester_config.fields import (
 DEFAULT_TIMEOUT_SECONDS: Final = 900.0
 """The default time limit of an agent on one task."""
 
+KeyFormName: TypeAlias = Literal["bearer", "azure"]
+"""How the key is sent, if not as the API's own provider expects it."""
+
 Price: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000)]
 Usd: TypeAlias = Annotated[float, Field(ge=0.000001, le=1_000_000_000)]
 """An amount of US dollars. It is rounded to micro-dollars."""
 
 _TIMEOUTS: Final = ProviderTimeouts()
+
+
+def _check_auth(auth: str | None, api_version: str | None, base_url: str | None) -> None:
+    """Check ``auth`` together with the other settings of an endpoint."""
+    if auth != "azure":
+        if api_version is not None:
+            raise refusal("auth-unfit", "has an api_version without auth: azure", "remove api_version")
+        return
+    if base_url is None:
+        hint = "use a URL such as 'https://RESOURCE.openai.azure.com/openai/v1'"
+        raise refusal("auth-unfit", "has auth: azure without the resource's base_url", hint)
+    if api_version is None and not base_url.endswith("/v1"):
+        hint = "set api_version, such as '2024-10-21', or use a base_url that ends in /openai/v1"
+        raise refusal("auth-unfit", "has auth: azure without an api_version", hint)
 
 
 class HarnessSettings(WireModel):
@@ -102,13 +120,16 @@ class AgentVariables(WireModel):
 class CommandProvider(WireModel):
     """The model provider of a command. A relay holds the key and enforces the rest, as for :class:`ProviderSettings`.
 
-    ``api_key_env`` is the tester's variable with the key, by default the usual one of the dialect.
+    ``api_key_env`` is the tester's variable with the key, by default the usual one of the dialect. ``auth`` is how the
+    key is sent, and ``api_version`` is Azure's.
     """
 
     dialect: Literal["responses", "messages", "chat_completions", "gemini"]
     model: Model
     base_url: Maybe[BaseUrl] = None
     api_key_env: Maybe[Variable] = None
+    auth: Maybe[KeyFormName] = None
+    api_version: Maybe[ApiVersion] = None
     provider_tools: bool = False
     budget: Budget = Budget()
     timeouts: ProviderTimeoutSettings = ProviderTimeoutSettings()
@@ -136,6 +157,7 @@ class CommandProvider(WireModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
+        _check_auth(self.auth, self.api_version, self.base_url)
         keys = {self.api_key_variable, self.api_key_env}
         if self.base_url_variable == self.model_variable or keys & {self.base_url_variable, self.model_variable}:
             raise refusal("field-duplicate", "uses one variable for two values", "choose other names in variables")
@@ -156,16 +178,23 @@ class ProviderSettings(HarnessSettings):
     """The settings of all declared agents. Some have a default for ``model``.
 
     ``version`` is exact, ``latest``, or ``None`` for the version that this release was tested with. ``base_url``
-    replaces the provider's public endpoint. ``credentials`` is ``relay`` (the key stays outside the sandbox) or
-    ``passthrough``. ``provider_tools`` allows tools that the provider runs: web search, file fetch, code execution.
-    ``prices`` replaces those of the price table.
+    replaces the provider's public endpoint. ``auth`` is how its key is sent, and ``api_version`` is Azure's.
+    ``credentials`` is ``relay`` (the key stays outside the sandbox) or ``passthrough``. ``provider_tools`` allows tools
+    that the provider runs: web search, file fetch, code execution. ``prices`` replaces those of the price table.
     """
 
     model: Model
     version: Maybe[Version] = None
     base_url: Maybe[BaseUrl] = None
     credentials: Literal["relay", "passthrough"] = "relay"
+    auth: Maybe[KeyFormName] = None
+    api_version: Maybe[ApiVersion] = None
     provider_tools: bool = False
     budget: Budget = Budget()
     prices: Maybe[Prices] = None
     provider_timeouts: ProviderTimeoutSettings = ProviderTimeoutSettings()
+
+    @model_validator(mode="after")
+    def _auth(self) -> Self:
+        _check_auth(self.auth, self.api_version, self.base_url)
+        return self

@@ -315,19 +315,19 @@ def test_redirects_are_not_followed(status: int) -> None:
     asyncio.run(play())
 
 
-ENCODERS = {
-    "gzip": gzip.compress,
-    "X-GZip": lambda data: gzip.compress(data[:40]) + gzip.compress(data[40:]),
-    "deflate": zlib.compress,
-    "identity, deflate": lambda data: zlib.compress(data, wbits=-15),
-    "br": lambda data: brotli_of(data),
-}
-
-
 def brotli_of(data: bytes) -> bytes:
     """Return compressed data, or skip the test without the library."""
     compressed: bytes = pytest.importorskip("brotli").compress(data)
     return compressed
+
+
+ENCODERS: dict[str, Any] = {
+    "gzip": gzip.compress,
+    "X-GZip": lambda data: gzip.compress(data[:40]) + gzip.compress(data[40:]),
+    "deflate": zlib.compress,
+    "identity, deflate": lambda data: zlib.compress(data, wbits=-15),
+    "br": brotli_of,
+}
 
 
 @pytest.mark.parametrize("encoding", ENCODERS)
@@ -628,7 +628,10 @@ _POLICY = [
         b'data: {"type":"message_delta","delta":{"stop_reason":"refusal"}}\n\ndata: {"type":"message_stop"}\n\n',
     ),
     (GEMINI, b'data: {"candidates":[{"finishReason":"SAFETY","index":0}]}\n\n'),
-    (GEMINI, b'data: {"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{"totalTokenCount":9}}\n\n'),
+    (
+        GEMINI,
+        b'data: {"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{"totalTokenCount":9}}\n\n',
+    ),
 ]
 
 

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from relay_setup import GOOD, PLAN, STREAM, relayed, streaming
+from relay_setup import GOOD, KEY, PLAN, STREAM, relayed, streaming
 from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay.probe import ask_provider
 from securebench.limits import ProviderTimeouts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from relay_setup import Seen
+    from securebench.egress.http_streams import HttpPeer
 
 WORD = "p@ss:word"
 LOGIN = "Basic " + b64encode(f"user:{WORD}".encode()).decode()
@@ -91,7 +94,9 @@ def test_a_provider_behind_a_proxy(authority: trustme.CA, server_tls: ssl.SSLCon
     """The relay and the probe ask for a tunnel, and use TLS with the provider inside it, also if the proxy has TLS."""
     bundle = authority.cert_pem.bytes().decode()
     large = b": " + b"x" * 3_000_000 + b"\n\n"
-    script = streaming(large + STREAM[Provider.OPENAI])
+
+    async def script(seen: Seen, peer: HttpPeer) -> None:
+        await streaming((b"" if seen.json["model"] == "m" else large) + STREAM[Provider.OPENAI])(seen, peer)
 
     async def play() -> None:
         async with (
@@ -109,8 +114,8 @@ def test_a_provider_behind_a_proxy(authority: trustme.CA, server_tls: ssl.SSLCon
         assert [head.split("\r\n")[0] for head in proxy.heads] == [f"CONNECT {target} HTTP/1.1"] * 2
         for head in proxy.heads:  # the connection is kept for the second request
             assert f"proxy-authorization: {LOGIN}" in head.lower().replace(LOGIN.lower(), LOGIN)
-            assert PLAN.key not in head
-        assert str(PLAN.key).encode() not in proxy.sent
+            assert KEY not in head
+        assert KEY.encode() not in proxy.sent
         assert all("proxy-authorization" not in seen.headers for seen in setting.seen)
         assert WORD not in str(setting.lines) + str(setting.relay.report())
 

@@ -18,6 +18,7 @@ from relay_setup import (
     BODIES,
     CHAT,
     CLAUDE,
+    GEMINI,
     GOOD,
     KEY,
     PATHS,
@@ -30,8 +31,9 @@ from relay_setup import (
     send,
     streaming,
 )
-from securebench.egress.model import Provider, Trouble
+from securebench.egress.model import KeyForm, Provider, RelayPlan, Trouble
 from securebench.egress.relay import server as module
+from securebench.egress.relay.probe import ask_provider
 from securebench.egress.relay.server import ProviderRelay
 from securebench.errors import EgressError
 from securebench.limits import ProviderTimeouts
@@ -572,6 +574,44 @@ def test_log_has_counts_alone() -> None:
         )
         assert (denied["decision"], denied["reason"], denied["status"]) == ("denied", "path", 404)
         assert not any(word in str(setting.lines) for word in ("secret-prompt", "the-program", KEY))
+
+    asyncio.run(play())
+
+
+AZURE: Any = {"key_form": KeyForm.AZURE, "api_version": "2024-10-21"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "base", "header", "target"),
+    [
+        (PLAN, "/v1", f"authorization: Bearer {KEY}", "/v1/responses"),
+        (CLAUDE, "/v1", f"x-api-key: {KEY}", "/v1/messages?beta=true"),
+        (GEMINI, "/v1beta", f"x-goog-api-key: {KEY}", "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"),
+        (replace(CLAUDE, key_form=KeyForm.BEARER), "/v1", f"authorization: Bearer {KEY}", "/v1/messages?beta=true"),
+        (
+            replace(CHAT, **AZURE),
+            "/openai/deployments/d",
+            f"api-key: {KEY}",
+            "/openai/deployments/d/chat/completions?api-version=2024-10-21",
+        ),
+        (replace(PLAN, **AZURE), "/openai", f"api-key: {KEY}", "/openai/responses?api-version=2024-10-21"),
+        (replace(PLAN, key_form=KeyForm.AZURE), "/openai/v1", f"api-key: {KEY}", "/openai/v1/responses"),
+        (replace(PLAN, key=None), "/v1", "", "/v1/responses"),
+    ],
+)
+def test_how_the_key_is_sent(plan: RelayPlan, base: str, header: str, target: str) -> None:
+    """One header with the key, and the API version in the query; the agent's own headers are replaced."""
+    agents = {"authorization": "Bearer other", "x_api_key": "other", "api_key": "other", "x_goog_api_key": "other"}
+
+    async def play() -> None:
+        async with relayed(plan=plan, base=base) as setting:
+            assert (await setting.ask(**agents)).status == 200
+            if plan.model != "sonnet":  # an alias is not probed with a question
+                assert (await ask_provider(setting.plan, plan.model, 5.0)).trouble is None
+        assert {seen.target for seen in setting.seen} == {target}
+        for seen in setting.seen:
+            credentials = {"authorization", "x-api-key", "api-key", "x-goog-api-key"} & seen.headers.keys()
+            assert [f"{name}: {seen.headers[name]}" for name in credentials] == ([header] if header else [])
 
     asyncio.run(play())
 

@@ -15,6 +15,7 @@ from securebench.harnesses.provider.endpoints import (
     PLACEHOLDER,
     HostNetwork,
     ProviderEndpoint,
+    ProviderFacts,
     ProviderKey,
     endpoint_of,
 )
@@ -58,6 +59,58 @@ def test_another_endpoint_needs_no_key() -> None:
     assert relay is not None
     assert relay.key is None
     assert relay.base_url == "http://127.0.0.1:8000/v1"
+
+
+AZURE = ProviderSettings(model="m", auth="azure", base_url="https://a.example.com/v1")
+BEARER = ProviderSettings(model="m", auth="bearer")
+
+
+@pytest.mark.parametrize(
+    ("facts", "config", "names"),
+    [
+        (dialect_facts("messages"), BEARER, ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY")),
+        (OPENAI, BEARER, ("OPENAI_API_KEY", "CODEX_API_KEY")),
+        (OPENAI, AZURE, ("AZURE_OPENAI_API_KEY", "OPENAI_API_KEY", "CODEX_API_KEY")),
+    ],
+)
+def test_another_form_of_the_key_has_its_own_variable(
+    facts: ProviderFacts, config: ProviderSettings, names: tuple[str, ...]
+) -> None:
+    """The first one wins; a key is required, and the record names the form."""
+    endpoint = endpoint_of(facts, config)
+    assert endpoint.key(dict.fromkeys(names, KEY)).name == names[0]
+    assert endpoint.key({names[-1]: KEY}).name == names[-1]
+    assert endpoint.relay_plan(endpoint.key({names[0]: KEY})).key_form == config.auth
+    assert endpoint.identity()["auth"] == config.auth
+    with pytest.raises(ConfigError, match="is not set"):
+        endpoint.key({})
+
+
+@pytest.mark.parametrize("dialect", ["messages", "gemini"])
+def test_azure_has_no_other_apis(dialect: str) -> None:
+    """It is refused before any task."""
+    with pytest.raises(ConfigError) as raised:
+        endpoint_of(dialect_facts(dialect), AZURE)
+    assert raised.value.code == "auth-unfit"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-x"},
+        {"ANTHROPIC_API_KEY": "sk-ant-oat01-x"},
+        {"ANTHROPIC_AUTH_TOKEN": "sk-ant-oat01-x"},
+    ],
+)
+def test_a_subscription_is_refused(variables: dict[str, str]) -> None:
+    """Its terms do not allow the relay; the error says what to set instead, and not the token."""
+    endpoint = endpoint_of(dialect_facts("messages"), BEARER)
+    with pytest.raises(ConfigError) as raised:
+        endpoint.key(variables)
+    assert raised.value.code == "subscription-token"
+    assert "ANTHROPIC_API_KEY" in str(raised.value.hint)
+    assert "sk-ant" not in f"{raised.value} {raised.value.hint}"
+    assert endpoint.key({"CLAUDE_CODE_OAUTH_TOKEN": "x", "ANTHROPIC_API_KEY": KEY}).value == KEY
 
 
 def test_a_key_shows_itself_to_nobody() -> None:

@@ -14,7 +14,7 @@ import h11
 
 from securebench.egress.model import Trouble
 from securebench.egress.relay.encoding import AnswerDecoder
-from securebench.egress.relay.providers.base import read_object
+from securebench.egress.relay.providers.base import read_object, versioned
 from securebench.egress.relay.upstream import NoAnswerError, drop
 from securebench.egress.relay.usage import AddedEvents, AnswerMeter
 from securebench.resources import REDACTED
@@ -153,10 +153,9 @@ class Passage:
             (b"accept-encoding", b"identity"),  # compression would only delay the pieces of a stream
             (b"content-type", b"application/json"),
             (b"content-length", str(len(order.body)).encode()),
+            *context.dialect.credentials(context.plan),
         ]
-        if context.plan.key is not None:
-            own.append(context.dialect.authorise(context.plan.key))
-        target = context.dialect.upstream_path(context.upstream.path, order.route)
+        target = versioned(context.dialect.upstream_path(context.upstream.path, order.route), context.plan)
         try:
             async with asyncio.timeout(self._timeouts.between_bytes):
                 await server.send(h11.Request(method=b"POST", target=target.encode(), headers=own + order.headers))

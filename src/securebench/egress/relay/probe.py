@@ -17,7 +17,7 @@ from securebench.egress.model import ProbeReport, Trouble
 from securebench.egress.relay.answer import check_final, retry_after
 from securebench.egress.relay.encoding import AnswerDecoder
 from securebench.egress.relay.providers import dialect_of
-from securebench.egress.relay.providers.base import read_object
+from securebench.egress.relay.providers.base import read_object, versioned
 from securebench.egress.relay.server import require_key
 from securebench.egress.relay.upstream import NoAnswerError, Upstream, drop
 from securebench.egress.relay.usage import AnswerMeter
@@ -48,7 +48,7 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
     try:
         async with asyncio.timeout(seconds):
             server = await upstream.take()
-            await _ask(server, question, upstream, dialect.authorise(plan.key) if plan.key is not None else None)
+            await _ask(server, question, upstream, plan)
             return await _answer(server, dialect, question)
     except TimeoutError:
         message = f"the provider did not answer within {seconds:g} seconds"
@@ -66,19 +66,19 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
         upstream.close()
 
 
-async def _ask(server: HttpPeer, question: ProbeRequest, upstream: Upstream, key: Header | None) -> None:
+async def _ask(server: HttpPeer, question: ProbeRequest, upstream: Upstream, plan: RelayPlan) -> None:
     body = b"" if question.body is None else json.dumps(question.body).encode()
     headers: list[Header] = [
         (b"host", upstream.authority),
         (b"accept-encoding", b"identity"),
         (b"user-agent", b"securebench"),
         *question.headers,
-        *([key] if key is not None else []),
+        *dialect_of(plan.provider).credentials(plan),
     ]
     if question.body is not None:
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     method = b"GET" if question.body is None else b"POST"
-    await server.send(h11.Request(method=method, target=question.path.encode(), headers=headers))
+    await server.send(h11.Request(method=method, target=versioned(question.path, plan).encode(), headers=headers))
     if body:
         await server.send(h11.Data(data=body))
     await server.send(h11.EndOfMessage())

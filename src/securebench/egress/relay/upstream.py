@@ -10,7 +10,7 @@ from base64 import b64encode
 from functools import lru_cache
 from time import monotonic
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 
@@ -101,30 +101,35 @@ class Upstream:
             raise OSError("the provider's host name is not valid") from None
 
     async def _tunnel(self, proxy: str, tls: ssl.SSLContext) -> HttpPeer:
-        """Connect through a proxy. Only the proxy sees its credentials, and it sees only the provider's name."""
+        """Connect through a proxy. It sees the provider's name and no part of the requests."""
         url = urlsplit(proxy)
         peer = await _open(url.hostname or "", url.port or _PORTS[url.scheme], tls if url.scheme == "https" else None)
         try:
-            target = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
-            headers = [("host", target)]
-            if url.username is not None:
-                login = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
-                headers.append(("proxy-authorization", f"Basic {b64encode(login).decode()}"))
-            await peer.send(h11.Request(method="CONNECT", target=target, headers=headers))
-            await peer.send(h11.EndOfMessage())
-            while isinstance(event := await peer.next_event(), h11.InformationalResponse):
-                continue
-            status = event.status_code if isinstance(event, h11.Response) else 0
-            if not 200 <= status < 300:  # noqa: PLR2004 - a status is its own name
-                raise NoAnswerError(Trouble.UNREACHABLE, f"the proxy in HTTPS_PROXY answered {status or 'nothing'}")
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            await _request_tunnel(peer, f"{host}:{self._port}", url)
             await peer.writer.start_tls(tls, server_hostname=self._host)
-        except h11.RemoteProtocolError:
-            drop(peer)
-            raise NoAnswerError(Trouble.UNREACHABLE, "the proxy in HTTPS_PROXY did not answer with HTTP") from None
         except BaseException:
             drop(peer)
             raise
         return HttpPeer(h11.CLIENT, peer.reader, peer.writer)
+
+
+async def _request_tunnel(peer: HttpPeer, target: str, proxy: SplitResult) -> None:
+    """Ask a proxy for a connection to ``target``. Raises :class:`NoAnswerError` and ``OSError``."""
+    headers = [(b"host", target.encode())]
+    if proxy.username is not None:
+        login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+        headers.append((b"proxy-authorization", b"Basic " + b64encode(login)))
+    await peer.send(h11.Request(method="CONNECT", target=target, headers=headers))
+    await peer.send(h11.EndOfMessage())
+    try:
+        while isinstance(event := await peer.next_event(), h11.InformationalResponse):
+            continue
+    except h11.RemoteProtocolError:
+        raise NoAnswerError(Trouble.UNREACHABLE, "the proxy in HTTPS_PROXY did not answer with HTTP") from None
+    status = event.status_code if isinstance(event, h11.Response) else 0
+    if not 200 <= status < 300:  # noqa: PLR2004 - a status is its own name
+        raise NoAnswerError(Trouble.UNREACHABLE, f"the proxy in HTTPS_PROXY answered {status or 'nothing'}")
 
 
 async def _open(host: str, port: int, tls: ssl.SSLContext | None) -> HttpPeer:

@@ -38,13 +38,16 @@ def dialect_facts(dialect: str, key_names: tuple[str, ...] = ()) -> ProviderFact
 def command_endpoint(config: CommandConfig, provider: CommandProvider) -> ProviderEndpoint:
     """Return the endpoint of a command's provider. With ``api_key_env``, the key must be set."""
     named = provider.api_key_env
-    facts = dialect_facts(provider.dialect, () if named is None else (named,))
+    facts = dialect_facts(provider.dialect).with_auth(provider.auth)
+    facts = facts if named is None else replace(facts, key_names=(named,))
     return ProviderEndpoint(
         facts=facts,
         base_url=provider.base_url or facts.base_url,
         is_own=provider.base_url is None,
-        needs_key=provider.base_url is None or named is not None,
+        needs_key=provider.base_url is None or named is not None or provider.auth is not None,
         credentials=RELAY,
+        auth=provider.auth,
+        api_version=provider.api_version,
         place="harness.config.provider",
         model=provider.model,
         provider_tools=provider.provider_tools,

@@ -70,7 +70,7 @@ class ProviderConnection:
     def prepare(self, run: RunContext) -> None:
         """Read the key, and warn about the configuration.
 
-        Raises :class:`ConfigError` (``env-missing``, ``proxy-invalid``).
+        Raises :class:`ConfigError` (``env-missing``, ``proxy-invalid``, ``subscription-token``).
         """
         key = self.endpoint.key(run.variables)
         network = HostNetwork(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from securebench.egress.gateway import RELAY_PORT
-from securebench.egress.model import EgressPlan, Provider, RelayPlan
+from securebench.egress.model import EgressPlan, KeyForm, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.base import Spent
 from securebench.limits import ProviderTimeouts
@@ -27,6 +27,15 @@ PLACEHOLDER: Final = "held-outside-the-sandbox"
 NO_PROXY: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
 """Makes programs connect to the relay directly, even if the image configures a proxy."""
 
+_AZURE_APIS: Final = frozenset({Provider.OPENAI, Provider.CHAT_COMPLETIONS})
+_AZURE_NAMES: Final = ("AZURE_OPENAI_API_KEY",)
+_BEARER_NAMES: Final = {Provider.ANTHROPIC: ("ANTHROPIC_AUTH_TOKEN",)}
+
+_SUBSCRIPTION: Final = "sk-ant-oat"
+_SUBSCRIPTION_NAME: Final = "CLAUDE_CODE_OAUTH_TOKEN"
+"""The form and the variable of a token of a Claude subscription. Anthropic permits such tokens only in its own
+programs, and not in a relay or for probes."""
+
 RELAY: Final = "relay"
 PASSTHROUGH: Final = "passthrough"
 
@@ -38,6 +47,20 @@ class ProviderFacts:
     provider: Provider
     base_url: str
     key_names: tuple[str, ...]
+
+    def with_auth(self, auth: str | None) -> ProviderFacts:
+        """Return the facts for another form of the key, whose own variables are read first.
+
+        Raises :class:`ConfigError` (``auth-unfit``) if Azure does not have the API.
+        """
+        if auth == KeyForm.AZURE and self.provider not in _AZURE_APIS:
+            raise ConfigError(
+                "auth: azure is for the dialects responses and chat_completions only",
+                code="auth-unfit",
+                hint="remove auth from the settings of the endpoint",
+            )
+        own = {KeyForm.AZURE: _AZURE_NAMES, KeyForm.BEARER: _BEARER_NAMES.get(self.provider, ())}
+        return replace(self, key_names=(*own.get(KeyForm(auth or KeyForm.USUAL), ()), *self.key_names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +92,8 @@ class ProviderEndpoint:
     is_own: bool
     needs_key: bool
     credentials: str
+    auth: str | None = None
+    api_version: str | None = None
     place: str
     model: str
     provider_tools: bool
@@ -95,12 +120,22 @@ class ProviderEndpoint:
         return f"http://127.0.0.1:{RELAY_PORT}/v1" if self.is_relayed else self.base_url
 
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
-        """Return the key among the tester's variables. Raises :class:`ConfigError` (``env-missing``).
+        """Return the key among the tester's variables.
+
+        Raises :class:`ConfigError` (``env-missing``, ``subscription-token``).
 
         An endpoint other than the provider's public one may work without a key.
         """
         names = self.facts.key_names
         found = next((ProviderKey(name, value) for name in names if (value := variables.get(name, "").strip())), None)
+        is_wanted = found is None and self.needs_key and self.facts.provider is Provider.ANTHROPIC
+        if (found and found.value.startswith(_SUBSCRIPTION)) or (is_wanted and variables.get(_SUBSCRIPTION_NAME)):
+            raise ConfigError(
+                f"{found.name if found else _SUBSCRIPTION_NAME} is the token of a Claude subscription, "
+                "which may only be used by Anthropic's own programs",
+                code="subscription-token",
+                hint=f"set {names[-1]} to an API key instead",
+            )
         if found is None and self.needs_key:
             raise ConfigError(
                 f"the provider key is missing: {' or '.join(names)} is not set",
@@ -146,6 +181,8 @@ class ProviderEndpoint:
             ca_bundle=network.ca_bundle,
             proxy=network.proxy,
             timeouts=self.timeouts,
+            key_form=KeyForm(self.auth or KeyForm.USUAL),
+            api_version=self.api_version or "",
         )
 
     @property
@@ -190,6 +227,7 @@ class ProviderEndpoint:
             "endpoint": self.host,
             "model": self.model,
             "credentials": self.credentials,
+            **({"auth": self.auth} if self.auth else {}),
             "provider_tools": self.provider_tools if self.is_relayed else True,
             **self._price_identity(),
             "assurance": "the key is outside the sandbox; a relay bounds and sees all requests"
@@ -217,11 +255,13 @@ class ProviderEndpoint:
 def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> ProviderEndpoint:
     """Return the endpoint of a built-in agent's configuration."""
     return ProviderEndpoint(
-        facts=facts,
+        facts=facts.with_auth(config.auth),
         base_url=(config.base_url or facts.base_url).rstrip("/"),
         is_own=config.base_url is None,
-        needs_key=config.base_url is None,
+        needs_key=config.base_url is None or config.auth is not None,
         credentials=config.credentials,
+        auth=config.auth,
+        api_version=config.api_version,
         place="harness.config",
         model=config.model,
         provider_tools=config.provider_tools,

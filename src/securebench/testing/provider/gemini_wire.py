@@ -80,7 +80,9 @@ def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
     events = [{"candidates": [_candidate([piece])]} for whole_piece in pieces for piece in _split(whole_piece)]
     ended = {"candidates": [_candidate([] if refused else [{"text": ""}], reason)]}
     begun = {name: usage[name] for name in ("promptTokenCount", "totalTokenCount")}
-    return stream([*({**event, "usageMetadata": begun, **said} for event in events), {**ended, "usageMetadata": usage, **said}])
+    return stream(
+        [*({**event, "usageMetadata": begun, **said} for event in events), {**ended, "usageMetadata": usage, **said}]
+    )
 
 
 def _candidate(pieces: list[Event], reason: str | None = None) -> Event:

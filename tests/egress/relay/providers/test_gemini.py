@@ -143,7 +143,14 @@ def test_tools_of_the_provider(tool: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "tool",
-    [{"googleMaps": {}}, {"fileSearch": {}}, {"retrieval": {}}, {"mcpServers": [{}]}, {"enterpriseWebSearch": {}}, {"x": 1}],
+    [
+        {"googleMaps": {}},
+        {"fileSearch": {}},
+        {"retrieval": {}},
+        {"mcpServers": [{}]},
+        {"enterpriseWebSearch": {}},
+        {"x": 1},
+    ],
 )
 def test_tools_that_are_always_refused(tool: dict[str, Any]) -> None:
     """Stored data, other servers, and what is unknown."""
@@ -250,7 +257,18 @@ def test_the_relays_own_errors() -> None:
     assert Gemini().error(426, "x") == {"error": {"code": 426, "message": "x", "status": "INVALID_ARGUMENT"}}
 
 
-NAMES = ["contents", "parts", "tools", "role", "text", "functionResponse", "candidates", "finishReason", "error", "details"]
+NAMES = [
+    "contents",
+    "parts",
+    "tools",
+    "role",
+    "text",
+    "functionResponse",
+    "candidates",
+    "finishReason",
+    "error",
+    "details",
+]
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-from securebench.egress.model import Trouble
+from securebench.egress.model import KeyForm, Trouble
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 if TYPE_CHECKING:
@@ -137,9 +137,21 @@ class Dialect(ABC):
         found = [value for name in _MOST_OUTPUT if (value := count(body.get(name)))]
         return min(found) if found else None
 
+    def credentials(self, plan: RelayPlan) -> list[Header]:
+        """Return the header that carries the key, if there is a key."""
+        if plan.key is None:
+            return []
+        match plan.key_form:
+            case KeyForm.BEARER:
+                return [(b"authorization", b"Bearer " + plan.key.encode())]
+            case KeyForm.AZURE:
+                return [(b"api-key", plan.key.encode())]
+            case KeyForm.USUAL:
+                return [self.authorise(plan.key)]
+
     @abstractmethod
     def authorise(self, key: str) -> Header:
-        """Return the header that carries the key."""
+        """Return the header that carries the key at the API's own provider."""
 
     @abstractmethod
     def upstream_path(self, base: str, route: Route) -> str:
@@ -180,6 +192,11 @@ class Dialect(ABC):
     @abstractmethod
     def error_trouble(self, status: int, body: Object) -> Trouble:
         """Classify an error response of the provider. Never raises, whatever the body contains."""
+
+
+def versioned(target: str, plan: RelayPlan) -> str:
+    """Return the request target with the API version of Azure, if the plan has one."""
+    return f"{target}?api-version={plan.api_version}" if plan.api_version else target
 
 
 def trouble_of(status: int) -> Trouble:

@@ -34,7 +34,16 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 _FIELDS: Final = frozenset(
-    {"contents", "generationConfig", "model", "safetySettings", "serviceTier", "systemInstruction", "toolConfig", "tools"}
+    {
+        "contents",
+        "generationConfig",
+        "model",
+        "safetySettings",
+        "serviceTier",
+        "systemInstruction",
+        "toolConfig",
+        "tools",
+    }
 )
 """Excluded: ``cachedContent``, which the provider stores; ``store``; ``labels``, which are for bills."""
 
@@ -87,7 +96,7 @@ _PARTS: Final = frozenset(
 _PROVIDER_PARTS: Final = frozenset({"codeExecutionResult", "executableCode", "toolCall", "toolResponse"})
 _FUNCTION_RESPONSE: Final = frozenset({"id", "name", "parts", "response", "scheduling", "willContinue"})
 
-_TEXT_ONLY: Final = (None, [], ["TEXT"])
+_TEXT_ONLY: Final[tuple[JsonValue, ...]] = (None, [], ["TEXT"])
 _SERVICE_TIERS: Final = frozenset({"flex", "standard", "unspecified"})
 
 _TARGET: Final = re.compile(
@@ -157,9 +166,15 @@ class Gemini(Dialect):
 
     def local_answer(self, method: str, target: str, model: str) -> bytes | None:
         """See :meth:`Dialect.local_answer`. The list of models has the configured one."""
-        described = {"name": f"models/{model}", "displayName": model, "supportedGenerationMethods": ["generateContent"]}
+        described: Object = {
+            "name": f"models/{model}",
+            "displayName": model,
+            "supportedGenerationMethods": ["generateContent"],
+        }
         known: dict[str, Object] = {"": {"models": [described]}, f"/{model}": {**described}}
-        path = next((target.removeprefix(f"{version}/models") for version in _VERSIONS if target.startswith(version)), "?")
+        path = next(
+            (target.removeprefix(f"{version}/models") for version in _VERSIONS if target.startswith(version)), "?"
+        )
         return json.dumps(known[path]).encode() if method == "GET" and path in known else None
 
     def authorise(self, key: str) -> Header:
@@ -283,9 +298,7 @@ def _named(given: Object, what: str) -> Object:
     return found
 
 
-def _fields(
-    given: JsonValue, what: str, known: frozenset[str], reason: RelayRefusal = RelayRefusal.FIELD
-) -> Object:
+def _fields(given: JsonValue, what: str, known: frozenset[str], reason: RelayRefusal = RelayRefusal.FIELD) -> Object:
     """Return the fields of an object that may have only ``known`` ones. Raises :class:`RefusedError`."""
     if given is None:
         return {}

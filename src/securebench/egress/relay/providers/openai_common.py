@@ -41,6 +41,8 @@ _TROUBLES: Final = {
     "invalid_prompt": Trouble.REJECTED,
 }
 _FIRST_ERROR: Final = 400
+_UNKNOWN_MODEL: Final = ("model_not_found", "DeploymentNotFound")
+"""Error codes of OpenAI and Azure."""
 
 
 class OpenAIDialect(Dialect, ABC):
@@ -65,7 +67,7 @@ class OpenAIDialect(Dialect, ABC):
         error = part(body, "error")
         message = str(error.get("message"))
         # The second form is that of self-hosted servers such as vLLM.
-        return error.get("code") == "model_not_found" or ("model" in message and "does not exist" in message)
+        return error.get("code") in _UNKNOWN_MODEL or ("model" in message and "does not exist" in message)
 
     def error(self, status: int, message: str) -> Object:
         """Return an error in the API's format. For 429 it is a quota error, which clients do not retry."""

@@ -21,8 +21,8 @@ class Targets(NamedTuple):
     """The targets of attacks.
 
     ``proxy`` and ``relay`` are the sandbox's egress, ``None`` if it has none. ``api`` is ``openai``, ``anthropic``,
-    ``chat_completions`` or ``gemini``, ``model`` the permitted model, ``allowed`` a permitted domain, ``other`` a forbidden one. A
-    server listens on ``port`` of the addresses ``host``, which must be unreachable.
+    ``chat_completions`` or ``gemini``, ``model`` the permitted model, ``allowed`` a permitted domain, ``other`` a
+    forbidden one. A server listens on ``port`` of the addresses ``host``, which must be unreachable.
     """
 
     proxy: tuple[str, int] | None = ("127.0.0.1", 3128)
