@@ -123,6 +123,8 @@ _VERSION: Final = (b"anthropic-version", b"2023-06-01")
 _REFUSAL: Final = "refusal"
 _FILTERED: Final = "content filtering policy"
 """Part of the message of a policy refusal, whose error type is that of a malformed request."""
+_SPENT: Final = "spend_limit_reached"
+"""The end of the error codes for an account that may spend no more: a 429 like a rate limit."""
 _NO_CREDIT: Final = "credit balance is too low"
 """Part of the message for an empty account: a 400 like a malformed request; only the message differs."""
 
@@ -230,11 +232,12 @@ class Anthropic(Dialect):
         return replace(usage, ended=True, trouble=_refusal(answer), model=_model(answer))
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error. Only its message distinguishes an empty account from a malformed request."""
+        """Classify an error. Only its text distinguishes an empty account from a malformed or a too early request."""
         message = str(part(body, "error").get("message"))
         if _FILTERED in message:
             return Trouble.DECLINED
-        return Trouble.REFUSED if _NO_CREDIT in message else trouble_of(status)
+        is_spent = str(part(part(body, "error"), "details").get("error_code")).endswith(_SPENT)
+        return Trouble.REFUSED if is_spent or _NO_CREDIT in message else trouble_of(status)
 
 
 def _refusal(answer: Object) -> Trouble | None:

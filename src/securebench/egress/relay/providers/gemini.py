@@ -113,9 +113,11 @@ _MOST_TOKENS: Final = 16
 _BLOCKED: Final = frozenset(
     {
         "BLOCKLIST",
+        "ESCALATION",
         "IMAGE_PROHIBITED_CONTENT",
         "IMAGE_RECITATION",
         "IMAGE_SAFETY",
+        "MODEL_ARMOR",
         "PROHIBITED_CONTENT",
         "RECITATION",
         "SAFETY",
@@ -123,6 +125,8 @@ _BLOCKED: Final = frozenset(
     }
 )
 """The reasons of an answer that a policy stopped."""
+_DISABLED: Final = "PUP_LIMITED_DISABLED"
+"""The reason of an answer that stopped because the account was limited or disabled."""
 _UNFINISHED: Final = "FINISH_REASON_UNSPECIFIED"
 
 _STATUSES: Final = {
@@ -237,6 +241,8 @@ class Gemini(Dialect):
         reasons = {reason for one in candidates if isinstance(reason := one.get("finishReason"), str)} - {_UNFINISHED}
         is_blocked = part(event, "promptFeedback").get("blockReason") is not None
         trouble = Trouble.DECLINED if is_blocked or reasons & _BLOCKED else None
+        if _DISABLED in reasons:
+            trouble = Trouble.REFUSED
         if event.get("error") is not None:
             trouble = _trouble(part(event, "error"), Trouble.FAILED)
         model = event.get("modelVersion")

@@ -38,8 +38,11 @@ _TROUBLES: Final = {
     "invalid_api_key": Trouble.REFUSED,
     "rate_limit_exceeded": Trouble.RATE_LIMITED,
     "context_length_exceeded": Trouble.REJECTED,
+    "data_residency_mismatch": Trouble.REFUSED,
     "invalid_prompt": Trouble.REJECTED,
 }
+_IMAGE: Final = "image"
+"""Part of the error codes for images that the provider cannot use."""
 _FIRST_ERROR: Final = 400
 _UNKNOWN_MODEL: Final = ("model_not_found", "DeploymentNotFound")
 """Error codes of OpenAI and Azure."""
@@ -91,7 +94,7 @@ def trouble_of_error(error: Object, otherwise: Trouble = Trouble.FAILED) -> Trou
     # A prompt rejected by policy has the same code as a malformed one; only the message differs.
     if code == "invalid_prompt" and "usage policy" in str(error.get("message")):
         return Trouble.DECLINED
-    return _TROUBLES.get(code, otherwise)
+    return Trouble.REJECTED if _IMAGE in code else _TROUBLES.get(code, otherwise)
 
 
 def name_of_model(answer: JsonValue) -> str:
