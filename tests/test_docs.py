@@ -42,6 +42,7 @@ PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 NOT_CODES = {
     *(name for name in ENFORCEABLE if "-" in name),
     *DriverFeature,
+    "2023-06-01",
     "apt-config",
     "apt-get",
     "ca-certificates",

@@ -57,6 +57,7 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
         ExtensionKind.HARNESS: {
             "command": "securebench.harnesses.command:CommandHarnessProducer",
+            "model": "securebench.harnesses.model.harness:ModelHarnessProducer",
         },
         ExtensionKind.VERIFIER: {
             "multiple_choice": "securebench.verifiers.text.multiple_choice:MultipleChoiceVerifier",
@@ -96,7 +97,7 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
 
 _OWN_AGENTS: Final = Path(__file__).parent / "agents/programs"
 _AGENT_HARNESS: Final = "securebench.harnesses.provider.harness"
-_RESERVED: Final = ("command", "node")
+_RESERVED: Final = ("command", "model", "node")
 """Names that no declared agent can have."""
 AGENTS_VARIABLE: Final = "SECUREBENCH_AGENTS"
 """Names the directory with the user's declarations of agents."""

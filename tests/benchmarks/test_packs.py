@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.packs import BENCHMARKS, tasks_of
 from securebench.families.normalization import normalize_text
-from securebench.importers import humaneval, mmlu
+from securebench.importers import gsm8k, humaneval, mmlu
 from securebench.importers.lock import load_lock
 from securebench.importers.swe_bench import rows as swe_bench
 from securebench.importers.terminal import harbor
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 OWN = ["text-smoke", "code-completion-smoke", "terminal-task-smoke", "terminal-tasks"]
-RECIPES = {"humaneval-mini": humaneval.BENCHMARK, "mmlu-abstract-algebra-mini": mmlu.BENCHMARK}
+RECIPES = {
+    "humaneval-mini": humaneval.BENCHMARK,
+    "mmlu-abstract-algebra-mini": mmlu.BENCHMARK,
+    "gsm8k-first100": gsm8k.BENCHMARK,
+}
 WITH_IMAGES = {
     "swe-bench-verified-codex-smoke": (swe_bench.BENCHMARK, 5, "MIT", "/tasks.jsonl\n/images/\n"),
     "terminal-bench-first10": (harbor.BENCHMARK, 10, "Apache-2.0", "/tasks.jsonl\n/hidden/\n/images/\n"),
@@ -69,9 +73,9 @@ def test_our_own_packs_load(pack: str, count: int) -> None:
 
 @pytest.mark.parametrize(("pack", "benchmark"), RECIPES.items())
 def test_a_recipe_holds_a_lock_and_no_data(pack: str, benchmark: str) -> None:
-    """A recipe locks ten rows, says source and licence, and keeps its data out of version control."""
+    """A recipe locks ten rows or a hundred, says source and licence, and keeps its data out of version control."""
     directory = BENCHMARKS / pack
-    assert len(load_lock(directory / "lock.json", benchmark).rows) == 10
+    assert len(load_lock(directory / "lock.json", benchmark).rows) == (100 if pack.endswith("100") else 10)
     assert (directory / ".gitignore").read_text() == "/tasks.jsonl\n"
     readme = (directory / "README.md").read_text()
     assert "| Source |" in readme

@@ -7,14 +7,16 @@ import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.packs import BENCHMARKS
-from real_agents.solutions import CODE, REPOSITORY, TERMINAL, TEXT, rows_of, scripts_of
+from real_agents.runs import PLAIN_MODEL, short_answers
+from real_agents.solutions import CODE, REPOSITORY, TERMINAL, TEXT, replies_of, rows_of, scripts_of
+from securebench.testing.provider import Say
 from securebench.testing.provider.scripts import by_marker, give_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from securebench.testing.provider import ScriptBook
+    from securebench.testing.provider import ScriptBook, TextBook
 
 FAMILIES: Final = (
     "multiple_choice",
@@ -45,6 +47,17 @@ def solving_all() -> ScriptBook:
     """Return a book in which every task is solved."""
     known = {marker: script for pack, row in _rows().values() for marker, script in scripts_of(pack, [row])}
     return by_marker(known, give_up())
+
+
+def one_task(root: Path, program: str) -> tuple[Path, Path]:
+    """Write a pack with one task in which the program has a shell."""
+    return mixed_pack(root, ("terminal_task",)) if program == PLAIN_MODEL else short_answers(root)
+
+
+def answering_all() -> TextBook:
+    """Return a book in which a model without a shell answers every task right."""
+    known = {question: reply for pack, row in _rows().values() for question, reply in replies_of(pack, [row])}
+    return lambda talk: next((Say(reply) for asked, reply in known.items() if asked in talk.question), Say("I pass."))
 
 
 def _rows() -> dict[str, tuple[str, dict[str, Any]]]:

@@ -32,12 +32,29 @@ if TYPE_CHECKING:
 PROGRAMS: Final = ("codex", "claude_code")
 COMMAND: Final = "command"
 """The agent of thirty lines in the documentation, run by the command harness with a provider."""
+PLAIN_MODEL: Final = "model"
+"""The model harness, without an agent program."""
 every_agent = pytest.mark.parametrize(
-    "program", [*(pytest.param(name, marks=pytest.mark.agents) for name in PROGRAMS), COMMAND]
+    "program",
+    [
+        *(pytest.param(name, marks=pytest.mark.agents) for name in PROGRAMS),
+        COMMAND,
+        pytest.param(PLAIN_MODEL, marks=pytest.mark.long),
+    ],
 )
 MODEL: Final = "scripted-model"
-APIS: Final = {"codex": "openai", "claude_code": "anthropic", COMMAND: "chat_completions"}
-KEYS: Final = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY", COMMAND: "OPENAI_API_KEY"}
+APIS: Final = {
+    "codex": "openai",
+    "claude_code": "anthropic",
+    COMMAND: "chat_completions",
+    PLAIN_MODEL: "chat_completions",
+}
+KEYS: Final = {
+    "codex": "OPENAI_API_KEY",
+    "claude_code": "ANTHROPIC_API_KEY",
+    COMMAND: "OPENAI_API_KEY",
+    PLAIN_MODEL: "OPENAI_API_KEY",
+}
 _OF_ALL_HARNESSES: Final = {"allowed_domains", "timeout_seconds", "artifact_path"}
 CANARY: Final = "sk-canary-7d1f0c5b9a3e4826"
 """The key of every run here. It must be found nowhere but at the provider."""
@@ -62,7 +79,8 @@ class Agent:
         """Return the part of a tester configuration that asks for it. Files of the agent are written below ``root``."""
         if self.program == COMMAND:
             return {"type": COMMAND, "env": self.env, "config": self._command(root)}
-        config = {"model": MODEL, "base_url": f"{self.provider.url}/v1", "timeout_seconds": 90, **self.config}
+        given = {"dialect": APIS[PLAIN_MODEL]} if self.program == PLAIN_MODEL else {}
+        config = {**given, "model": MODEL, "base_url": f"{self.provider.url}/v1", "timeout_seconds": 90, **self.config}
         return {"type": self.program, "env": self.env, "config": config}
 
     def _command(self, root: Path) -> dict[str, Any]:

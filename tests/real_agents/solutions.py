@@ -37,9 +37,19 @@ def solving(pack: str, tasks: Path | None = None) -> ScriptBook:
 def scripts_of(pack: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, Script]]:
     """Yield what stands in the task file of each row, with what solves it."""
     for row in rows:
-        public = row["input"]
-        said = next(public[name] for name in ("starter_code", "question", "instructions", "prompt") if name in public)
-        yield json.dumps(said)[1:-1], _script(pack, row, said)
+        yield json.dumps(_said(row))[1:-1], _script(pack, row, _said(row))
+
+
+def replies_of(pack: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what a model without a shell is asked for each row that is answered in one turn, with a right reply."""
+    for row in rows if pack in (TEXT, CODE) else []:
+        is_code = "starter_code" in row["input"]
+        yield _said(row).rstrip(), f"```python\n{_module(_said(row))}```" if is_code else f"Answer: {_right(row)}"
+
+
+def _said(row: dict[str, Any]) -> str:
+    public: dict[str, str] = row["input"]
+    return next(public[name] for name in ("starter_code", "question", "instructions", "prompt") if name in public)
 
 
 def _script(pack: str, row: dict[str, Any], said: str) -> Script:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
-from real_agents.runs import APIS, CANARY, COMMAND, MODEL, Agent, every_agent, in_world, run_here, short_answers
+from real_agents.mixed import one_task
+from real_agents.runs import APIS, CANARY, COMMAND, MODEL, Agent, every_agent, in_world, run_here
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.egress.rules import ProxyRules
 from securebench.testing.egress_world import LoopbackServer, echo, hello_world
@@ -34,6 +35,7 @@ PATHS: Final = {
     "codex": {"/v1/responses", "/v1/models"},
     "claude_code": {"/v1/messages", "/v1/messages/count_tokens"},
     "command": {"/v1/chat/completions"},
+    "model": {"/v1/chat/completions"},
 }
 
 
@@ -111,7 +113,7 @@ def test_every_escape_is_denied_and_logged(
     )
     with ScriptedProvider(attack_everything(targets)) as provider:
         agent = Agent(program=program, provider=provider, config={"allowed_domains": [ALLOWED_HOST]})
-        done = run_here(tmp_path, short_answers(tmp_path), agent, driver, parts=in_world(outside.rules))
+        done = run_here(tmp_path, one_task(tmp_path, program), agent, driver, parts=in_world(outside.rules))
         asked = [request for request in provider.requests if request.method != "HEAD"]
         assert provider.keys_seen == {CANARY}
     attempts = attempts_of(done.directory)
@@ -143,7 +145,7 @@ def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside
         money = {"budget": {"usd": 0.00068}, "prices": {"input": 0, "output": 1}}
         limit = money if program == COMMAND else {"budget": {"requests": 20}}
         agent = Agent(program=program, provider=provider, config=limit)
-        done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
+        done = run_here(tmp_path, one_task(tmp_path, program), agent, oci_driver)
         asked = [request.conversation.prompt for request in provider.requests if request.conversation]
         assert len([prompt for prompt in asked if QUESTION not in prompt]) <= 20  # without the run's own question
     (record,) = done.records

@@ -48,6 +48,22 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
     _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
 
 
+@command.command(short_help="Import GSM8K.")
+@click.argument("source")
+@click.option("--split", type=click.Choice(["test", "train"]), help="Default: from the file's name, else test.")
+@choosing_rows
+def gsm8k(source: str, split: str | None, **options: Any) -> None:
+    """Import GSM8K from SOURCE: the authors' test.jsonl or train.jsonl, as a path or URL."""
+    from securebench.importers import gsm8k as importer
+    from securebench.importers.sources import opened, read_document
+
+    with opened(source) as stream:
+        data = read_document(stream, source)
+    skipped = left_out(options)
+    rows = importer.gsm8k_rows(data, source, split or importer.split_of(source), skipped)
+    _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
+
+
 @command.command(short_help="Import MMLU.")
 @click.argument("source")
 @click.option("--subject", help="The subject, such as abstract_algebra, or all. Default: from the CSV file's name.")

@@ -7,6 +7,7 @@ from securebench.lazy_names import lazy_names
 if TYPE_CHECKING:
     from securebench.harnesses.base import AgentResult, HarnessProducer, ProduceContext
     from securebench.harnesses.command import CommandHarnessProducer
+    from securebench.harnesses.model.harness import ModelHarnessProducer
     from securebench.harnesses.provider.harness import ProviderHarness
     from securebench.harnesses.registry import build_harness_producer
 
@@ -14,6 +15,7 @@ __all__ = [
     "AgentResult",
     "CommandHarnessProducer",
     "HarnessProducer",
+    "ModelHarnessProducer",
     "ProduceContext",
     "ProviderHarness",
     "build_harness_producer",
@@ -24,6 +26,7 @@ __getattr__ = lazy_names(
     {
         "CommandHarnessProducer": "command",
         "HarnessProducer": "base",
+        "ModelHarnessProducer": "model.harness",
         "ProduceContext": "base",
         "ProviderHarness": "provider.harness",
         "AgentResult": "base",

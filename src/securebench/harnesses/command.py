@@ -10,7 +10,7 @@ from securebench.egress.model import EgressPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.agent_session import AgentSession, EgressAgentSession, open_egress
 from securebench.harnesses.pipeline import Harness, Invocation
-from securebench.harnesses.provider.command_provider import command_endpoint, command_variables
+from securebench.harnesses.provider.command_provider import command_variables, model_endpoint
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.session import SessionAgent
 from securebench.sandboxes.base import Mount
@@ -48,8 +48,9 @@ class CommandHarnessProducer(Harness):
     def __init__(self, config: CommandConfig) -> None:
         self._config = config
         self._mounts = (Mount(_agent_directory(config.agent_dir), AGENT_TARGET),) if config.agent_dir else ()
-        provider = config.provider
-        self._connection = ProviderConnection(command_endpoint(config, provider)) if provider else None
+        provider, domains = config.provider, config.allowed_domains
+        endpoint = model_endpoint(provider, "harness.config.provider", domains) if provider else None
+        self._connection = ProviderConnection(endpoint) if endpoint else None
 
     @property
     def needs_gateway(self) -> bool:

@@ -11,11 +11,9 @@ import ast
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import ConfigError, Problem, SourceLocation
+from securebench.errors import SourceLocation
 from securebench.importers.package import PinnedWheel
-from securebench.importers.row import ImportedRow, bad_record, rows_of
-from securebench.strict_input.files import decode
-from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
+from securebench.importers.row import ImportedRow, bad_record, json_record, rows_of
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def humaneval_rows(data: bytes, name: str, left_out: LeftOut | None = None) -> l
 
 def _row(name: str, number: int, line: bytes) -> ImportedRow:
     location = SourceLocation(name, number, 1)
-    record = _record(name, number, line)
+    record = json_record(name, number, line)
     if not isinstance(record, dict):
         raise bad_record(location, "expected an object")
     wrong = [field for field in _FIELDS if not isinstance(record.get(field), str) or not record[field]]
@@ -68,18 +66,6 @@ def _row(name: str, number: int, line: bytes) -> ImportedRow:
         message = f"{wrong[0]!r} must be a non-empty string"
         raise bad_record(location, message, f"a record has the fields {', '.join(_FIELDS)}")
     return ImportedRow(_task(record, location), record, location)
-
-
-def _record(name: str, number: int, line: bytes) -> Any:
-    text, fault = decode(line, number)
-    source = JsonSource(name, text, number)
-    faults = [fault] if fault else []
-    if not faults:
-        try:
-            return decode_json(text)[0]
-        except UnfitJsonError:
-            faults = json_faults(text, number)
-    raise ConfigError(problems=[Problem(each.code, each.message, source.locate(each), each.hint) for each in faults])
 
 
 def _task(record: dict[str, Any], location: SourceLocation) -> dict[str, Any]:

@@ -8,13 +8,15 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, Problem
 from securebench.plurals import counted
+from securebench.strict_input.files import decode
+from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from securebench.errors import Problem, SourceLocation
+    from securebench.errors import SourceLocation
     from securebench.resources import JsonValue
 
 _Record = TypeVar("_Record")
@@ -103,6 +105,19 @@ def rows_of(
     if left_out is None and (problems := [*map(skippable, noted)]):
         raise ConfigError(problems=problems)
     return list(rows.values())
+
+
+def json_record(name: str, number: int, line: bytes) -> Any:
+    """Return the JSON value in line ``number`` of the file ``name``. Raises :class:`ConfigError` with its problems."""
+    text, fault = decode(line, number)
+    faults = [fault] if fault else []
+    if not faults:
+        try:
+            return decode_json(text)[0]
+        except UnfitJsonError:
+            faults = json_faults(text, number)
+    source = JsonSource(name, text, number)
+    raise ConfigError(problems=[Problem(each.code, each.message, source.locate(each), each.hint) for each in faults])
 
 
 def skippable(problem: Problem) -> Problem:

@@ -18,6 +18,8 @@ from securebench.tester_config.settings import (
     CommandConfig,
     CommandProvider,
     HarnessSettings,
+    ModelConfig,
+    ModelProvider,
     Prices,
     ProviderSettings,
 )
@@ -29,6 +31,8 @@ __all__ = [
     "CommandProvider",
     "HarnessConfig",
     "HarnessSettings",
+    "ModelConfig",
+    "ModelProvider",
     "PriceTable",
     "Prices",
     "ProviderSettings",

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from securebench.families.fields import Seconds
+from securebench.families.fields import Seconds, Text
 from securebench.limits import MIB, ProviderTimeouts
 from securebench.money import TokenPrices, micro_usd
 from securebench.strict_input.models import WireModel, refusal
@@ -33,6 +33,9 @@ DEFAULT_TIMEOUT_SECONDS: Final = 900.0
 
 KeyFormName: TypeAlias = Literal["bearer", "azure"]
 """How the key is sent, if not as the API's own provider expects it."""
+
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model reasons. Which values a model has is up to the provider."""
 
 Price: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000)]
 Usd: TypeAlias = Annotated[float, Field(ge=0.000001, le=1_000_000_000)]
@@ -117,8 +120,8 @@ class AgentVariables(WireModel):
     model: Maybe[Variable] = None
 
 
-class CommandProvider(WireModel):
-    """The model provider of a command. A relay holds the key and enforces the rest, as for :class:`ProviderSettings`.
+class ModelProvider(WireModel):
+    """A model and its provider. A relay holds the key and enforces the rest, as for :class:`ProviderSettings`.
 
     ``api_key_env`` is the tester's variable with the key, by default the usual one of the dialect. ``auth`` is how the
     key is sent, and ``api_version`` is Azure's.
@@ -134,6 +137,16 @@ class CommandProvider(WireModel):
     budget: Budget = Budget()
     timeouts: ProviderTimeoutSettings = ProviderTimeoutSettings()
     prices: Maybe[Prices] = None
+
+    @model_validator(mode="after")
+    def _auth(self) -> Self:
+        _check_auth(self.auth, self.api_version, self.base_url)
+        return self
+
+
+class CommandProvider(ModelProvider):
+    """The model provider of a command, and the agent's variables for it."""
+
     variables: AgentVariables = AgentVariables()
 
     @property
@@ -157,7 +170,6 @@ class CommandProvider(WireModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        _check_auth(self.auth, self.api_version, self.base_url)
         keys = {self.api_key_variable, self.api_key_env}
         if self.base_url_variable == self.model_variable or keys & {self.base_url_variable, self.model_variable}:
             raise refusal("field-duplicate", "uses one variable for two values", "choose other names in variables")
@@ -197,4 +209,37 @@ class ProviderSettings(HarnessSettings):
     @model_validator(mode="after")
     def _auth(self) -> Self:
         _check_auth(self.auth, self.api_version, self.base_url)
+        return self
+
+
+class ModelConfig(HarnessSettings, ModelProvider):
+    """A model without an agent program: one turn for texts and code, else a loop with a shell.
+
+    What is ``None`` is not sent, so that the provider's default applies.
+    """
+
+    system_prompt: Maybe[Text] = None
+    system_prompt_file: Maybe[ResolvedPath] = None
+    examples: Maybe[ResolvedPath] = None
+    """A JSON Lines file of few-shot examples, for families that are answered in one turn."""
+    temperature: Maybe[Annotated[float, Field(ge=0, le=2)]] = None
+    max_tokens: Maybe[Annotated[int, Field(ge=1, le=10_000_000)]] = None
+    """The most output tokens of one answer."""
+    seed: Maybe[Annotated[int, Field(ge=0, lt=2**31)]] = None
+    effort: Maybe[Effort] = None
+    retries: Annotated[int, Field(ge=0, le=10)] = 1
+    """How often to ask again in a row after an answer that has not the required form."""
+    max_turns: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Answers of the model in one loop."""
+    command_timeout_seconds: Seconds = 120.0
+    """The time limit of one command in a loop."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.system_prompt is not None and self.system_prompt_file is not None:
+            raise refusal("field-value", "has system_prompt and system_prompt_file", "remove one of the two")
+        if self.seed is not None and self.dialect not in ("chat_completions", "gemini"):
+            raise refusal("field-value", f"has a seed, which the API {self.dialect} does not support", "remove seed")
+        if self.max_tokens is not None and self.max_tokens > self.budget.tokens:
+            raise refusal("field-value", "has max_tokens above budget.tokens", "lower max_tokens, or raise the budget")
         return self

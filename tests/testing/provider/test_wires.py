@@ -51,6 +51,7 @@ def test_a_conversation_is_read_from_a_request(api: str) -> None:
         ("one", "two"),
         WIRES[api].read(request_of(api)).shell,
         streams=api != "gemini",  # there, the path says it
+        questions=("Do this.",),
     )
     assert WIRES[api].read(request_of(api, "Do this.", ["one"])).text == "Do this.\none"
 

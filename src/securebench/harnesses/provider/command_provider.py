@@ -1,4 +1,4 @@
-"""The model provider of a command: its API, its endpoint, and the variables that tell the agent about them."""
+"""The provider of a model that a tester configures: its API and endpoint, and the variables of a command for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, RELA
 from securebench.limits import ProviderTimeouts
 
 if TYPE_CHECKING:
-    from securebench.tester_config import CommandConfig, CommandProvider
+    from securebench.tester_config import CommandProvider, ModelProvider
 
 _OPENAI: Final = "https://api.openai.com/v1"
 _ANTHROPIC: Final = "https://api.anthropic.com/v1"
@@ -35,8 +35,8 @@ def dialect_facts(dialect: str, key_names: tuple[str, ...] = ()) -> ProviderFact
     return replace(usual, key_names=key_names) if key_names else usual
 
 
-def command_endpoint(config: CommandConfig, provider: CommandProvider) -> ProviderEndpoint:
-    """Return the endpoint of a command's provider. With ``api_key_env``, the key must be set."""
+def model_endpoint(provider: ModelProvider, place: str, allowed_domains: tuple[str, ...]) -> ProviderEndpoint:
+    """Return the endpoint of a provider configured at ``place``. With ``api_key_env``, the key must be set."""
     named = provider.api_key_env
     facts = dialect_facts(provider.dialect).with_auth(provider.auth)
     facts = facts if named is None else replace(facts, key_names=(named,))
@@ -48,13 +48,13 @@ def command_endpoint(config: CommandConfig, provider: CommandProvider) -> Provid
         credentials=RELAY,
         auth=provider.auth,
         api_version=provider.api_version,
-        place="harness.config.provider",
+        place=place,
         model=provider.model,
         provider_tools=provider.provider_tools,
         budget=provider.budget,
         prices=provider.prices,
         timeouts=ProviderTimeouts(**provider.timeouts.model_dump()),
-        allowed_domains=config.allowed_domains,
+        allowed_domains=allowed_domains,
     )
 
 

@@ -58,6 +58,10 @@ class AgentOutcome(StrEnum):
     NETWORK_GONE = "network_gone"
     """The provider could not be reached."""
     OUT_OF_BUDGET = "out_of_budget"
+    TRUNCATED = "truncated"
+    """Its last answer reached the limit of tokens for one answer. What it left is judged."""
+    OUT_OF_TURNS = "out_of_turns"
+    """It used up its turns. What it left is judged."""
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MUCH_OUTPUT = "too_much_output"
@@ -103,6 +107,7 @@ _ENDS: Final = {
     FailureReason.AGENT_OUT_OF_MEMORY: AgentOutcome.OUT_OF_MEMORY,
     FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
 }
+_STOPS: Final = {outcome.value: outcome for outcome in (AgentOutcome.TRUNCATED, AgentOutcome.OUT_OF_TURNS)}
 _CODES: Final = {
     Trouble.REJECTED: ("provider-rejected", "check that the configured model name exists at the provider"),
     Trouble.REFUSED: ("provider-refused", "check that the key is valid and that its account may use the model"),
@@ -144,7 +149,7 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
     if not answered:
         raise _not_started(evidence)
     if failure is None and evidence.has_candidate:
-        return JudgedOutcome(AgentOutcome.WORKED)
+        return JudgedOutcome(_STOPS.get(evidence.self_report.stopped, AgentOutcome.WORKED))
     if evidence.self_report.refused and (failure is None or failure.reason not in _ENDS):
         return _refused()
     return JudgedOutcome(_end(evidence), failure)
@@ -157,7 +162,7 @@ def _end(evidence: OutcomeEvidence) -> AgentOutcome:
         return _ENDS[failure.reason]
     if failure is not None:
         return AgentOutcome.GAVE_UP if self_report.gave_up else AgentOutcome.CRASHED
-    return AgentOutcome.DENIED if self_report.denials else AgentOutcome.GAVE_UP
+    return _STOPS.get(self_report.stopped) or (AgentOutcome.DENIED if self_report.denials else AgentOutcome.GAVE_UP)
 
 
 def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:

@@ -66,4 +66,9 @@ _KINDS: Final[Mapping[CandidateKind, str]] = {
 
 def prompt_for(view: AgentView) -> str:
     """Return the prompt for this task. It depends only on the family and the candidate kind."""
-    return f"{_COMMON}\n\n{_FAMILIES.get(view.family, _KINDS[view.candidate_kind])}"
+    return f"{_COMMON}\n\n{instruction_for(view)}"
+
+
+def instruction_for(view: AgentView) -> str:
+    """Return what an answer is in the family of this task."""
+    return _FAMILIES.get(view.family, _KINDS[view.candidate_kind])

@@ -43,9 +43,9 @@ class SelfReport:
     """What a program has reported so far.
 
     ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
-    the model refused the task. ``gave_up``: it ended without solving it. ``trouble`` is the last provider error, reset
-    by the next answer. ``tokens`` are counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the
-    first few, without repetition.
+    the model refused the task. ``gave_up``: it ended without solving it. ``stopped`` is why it ended early
+    (``truncated``, ``out_of_turns``). ``trouble`` is the last provider error, reset by the next answer. ``tokens`` are
+    counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few, without repetition.
     """
 
     answered: bool = False
@@ -53,6 +53,7 @@ class SelfReport:
     failed: bool = False
     refused: bool = False
     gave_up: bool = False
+    stopped: str = ""
     error: str = ""
     trouble: Trouble | None = None
     message: str = ""

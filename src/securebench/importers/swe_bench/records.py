@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import ConfigError, Problem, SourceLocation
-from securebench.importers.row import bad_record
-from securebench.strict_input.files import decode
-from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
+from securebench.errors import ConfigError, SourceLocation
+from securebench.importers.row import bad_record, json_record
+from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from securebench.errors import Problem
     from securebench.resources import JsonValue
 
 TEXTS: Final = ("instance_id", "repo", "base_commit", "problem_statement", "patch", "test_patch", "version")
@@ -69,7 +69,7 @@ def json_lines(
         place = SourceLocation(name, number, 1)
         try:
             if line.strip():
-                yield place, _value(name, number, line)
+                yield place, json_record(name, number, line)
         except ConfigError as error:
             refuse(str(place), error.problems)
 
@@ -115,18 +115,6 @@ def instance(location: SourceLocation, record: Any) -> Instance:
         pass_to_pass=pass_to_pass,
         location=location,
     )
-
-
-def _value(name: str, number: int, line: bytes) -> Any:
-    text, fault = decode(line, number)
-    faults = [fault] if fault else []
-    if not faults:
-        try:
-            return decode_json(text)[0]
-        except UnfitJsonError:
-            faults = json_faults(text, number)
-    source = JsonSource(name, text, number)
-    raise ConfigError(problems=[Problem(each.code, each.message, source.locate(each), each.hint) for each in faults])
 
 
 def _text(location: SourceLocation, record: dict[str, Any], name: str) -> str:

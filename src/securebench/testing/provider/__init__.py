@@ -12,7 +12,7 @@ It keeps no state: each request shows how far its conversation is. Any number of
 
 from __future__ import annotations
 
-from securebench.testing.provider.answering import Received, ScriptBook
+from securebench.testing.provider.answering import Received, ScriptBook, TextBook
 from securebench.testing.provider.conversation import ModelConversation
 from securebench.testing.provider.faults import Asked, FaultPlan, always, at_first, numbered
 from securebench.testing.provider.server import ScriptedProvider, Tls
@@ -50,6 +50,7 @@ __all__ = [
     "Shell",
     "Slow",
     "Step",
+    "TextBook",
     "Tls",
     "always",
     "at_first",

@@ -31,7 +31,9 @@ def main() -> int:
     arguments = _parser().parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # in all threads; the main thread waits for the signals
     tls = None if arguments.certificate is None else Tls(arguments.certificate, arguments.key)
-    with ScriptedProvider(_script(arguments), tls=tls, fault=_fault(arguments.fault), port=arguments.port) as provider:
+    texts = (lambda _conversation: Say(arguments.answer)) if arguments.script == "solve" else None
+    script, fault = _script(arguments), _fault(arguments.fault)
+    with ScriptedProvider(script, texts=texts, tls=tls, fault=fault, port=arguments.port) as provider:
         sys.stdout.write(provider.url + "\n")
         sys.stdout.flush()
         signal.sigwait(_ENDS)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ScriptBook = Callable[[ModelConversation], Script]
 """Chooses the script for a conversation. Called from the threads of the server."""
 
+TextBook = Callable[[ModelConversation], Say]
+"""Chooses the answer to a client without a shell. Called from the threads of the server."""
+
 MAX_REQUESTS: Final = 4096
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 """How many requests are kept, and the total size of their bodies. The oldest are dropped first."""
@@ -69,11 +72,12 @@ class Received:
 class Answering:
     """A model that follows scripts. Thread safe."""
 
-    def __init__(self, book: ScriptBook, plan: FaultPlan, models: tuple[str, ...]) -> None:
+    def __init__(self, book: ScriptBook, texts: TextBook | None, plan: FaultPlan, models: tuple[str, ...]) -> None:
         self._received: deque[Received] = deque()
         self._kept = 0
         self._keys: set[str] = set()
         self._book = book
+        self._texts = texts
         self._plan = plan
         self._models = models
         self._numbers = 0
@@ -119,11 +123,15 @@ class Answering:
             return Asked(self._numbers, 1, conversation)
 
     def _model_answer(self, wire: ApiWire, conversation: ModelConversation, key: str) -> Delivery:
-        if conversation.is_background:
+        is_probe = conversation.is_background and QUESTION in conversation.prompt
+        if conversation.is_background and (is_probe or self._texts is None):
             delivery = Delivery(wire.render(BACKGROUND, conversation))
-            planned = self._plan(self._asked_by_gateway(conversation)) if QUESTION in conversation.prompt else None
+            planned = self._plan(self._asked_by_gateway(conversation)) if is_probe else None
             return delivery if planned is None else with_fault(delivery, planned, wire, key)
-        answer = answer_at(self._book(conversation), len(conversation.results))
+        if conversation.is_background and self._texts is not None:
+            answer = ModelAnswer((self._texts(conversation),))
+        else:
+            answer = answer_at(self._book(conversation), len(conversation.results))
         delivery = Delivery(wire.render(answer, conversation))
         planned = self._plan(self._asked(conversation))
         for fault in (*answer.faults, *(() if planned is None else (planned,))):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.testing.provider.conversation import ModelConversation, Tool, objects, shell_function, text_of
+from securebench.testing.provider.conversation import (
+    ModelConversation,
+    Tool,
+    objects,
+    shell_function,
+    text_of,
+    user_texts,
+)
 from securebench.testing.provider.reply import Reply, new_id, parts, stream, whole
 from securebench.testing.provider.steps import Say, Shell
 
@@ -35,10 +42,11 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
     blocks = [block for message in messages for block in objects(message.get("content"))]
     return ModelConversation(
         model=str(body.get("model", "")),
-        prompt="\n".join(text_of(message.get("content")) for message in asked if message.get("role") == "user"),
+        prompt="\n".join(user_texts(asked)),
         results=tuple(text_of(block.get("content")) for block in blocks if block.get("type") == "tool_result"),
         shell=shell_function([Tool("tool_use", str(tool.get("name")), _properties(tool)) for tool in _tools(body)]),
         streams=body.get("stream") is True,
+        questions=user_texts(messages),
     )
 
 

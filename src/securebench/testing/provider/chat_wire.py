@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.testing.provider import openai_wire
-from securebench.testing.provider.conversation import ModelConversation, Tool, objects, shell_function, text_of
+from securebench.testing.provider.conversation import (
+    ModelConversation,
+    Tool,
+    objects,
+    shell_function,
+    text_of,
+    user_texts,
+)
 from securebench.testing.provider.reply import Reply, new_id, parts, stream, whole
 from securebench.testing.provider.steps import Say
 
@@ -34,10 +41,11 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
     options = body.get("stream_options")
     return ModelConversation(
         model=str(body.get("model", "")),
-        prompt="\n".join(text_of(message.get("content")) for message in asked if message.get("role") == "user"),
+        prompt="\n".join(user_texts(asked)),
         results=tuple(text_of(message.get("content")) for message in messages if message.get("role") == "tool"),
         shell=shell_function([_tool(tool.get("function")) for tool in objects(body.get("tools"))]),
         streams=body.get("stream") is True,
+        questions=user_texts(messages),
         streams_usage=isinstance(options, dict) and options.get("include_usage") is True,
     )
 

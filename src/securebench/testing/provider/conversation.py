@@ -45,6 +45,8 @@ class ModelConversation:
     streams: bool
     streams_usage: bool = True
     """Whether a streamed answer has its usage. Clients of Chat Completions must ask for it."""
+    questions: tuple[str, ...] = ()
+    """The user's messages, in order."""
 
     @property
     def is_background(self) -> bool:
@@ -56,6 +58,11 @@ class ModelConversation:
         """The prompt and all results, to search for a marker."""
         return "\n".join((self.prompt, *self.results))
 
+    @property
+    def question(self) -> str:
+        """The user's last message."""
+        return self.questions[-1] if self.questions else ""
+
 
 def shell_function(tools: list[Tool]) -> Tool | None:
     """Return the first of ``tools`` with the name of a shell tool."""
@@ -65,6 +72,11 @@ def shell_function(tools: list[Tool]) -> Tool | None:
 def objects(value: object) -> list[dict[str, Any]]:
     """Return the objects of a list; nothing if ``value`` is not a list."""
     return [member for member in value if isinstance(member, dict)] if isinstance(value, list) else []
+
+
+def user_texts(messages: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the texts of the user's messages. Messages with results alone have none."""
+    return tuple(filter(None, (text_of(one.get("content")) for one in messages if one.get("role") == "user")))
 
 
 def text_of(content: object) -> str:

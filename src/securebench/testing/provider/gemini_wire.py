@@ -42,6 +42,7 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
         results=tuple(_result(result) for result in results if isinstance(result, dict)),
         shell=shell_function([_tool(one) for tool in objects(body.get("tools")) for one in _declared(tool)]),
         streams=False,
+        questions=tuple(filter(None, (text_of(one.get("parts")) for one in contents if one.get("role") == "user"))),
     )
 
 

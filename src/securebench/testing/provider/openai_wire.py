@@ -6,7 +6,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.testing.provider.conversation import ModelConversation, Tool, objects, shell_function, text_of
+from securebench.testing.provider.conversation import (
+    ModelConversation,
+    Tool,
+    objects,
+    shell_function,
+    text_of,
+    user_texts,
+)
 from securebench.testing.provider.reply import Reply, new_id, parts, stream, whole
 from securebench.testing.provider.steps import Say
 
@@ -45,10 +52,11 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
     asked = items[: answered[0]] if answered else items
     return ModelConversation(
         model=str(body.get("model", "")),
-        prompt="\n".join(text_of(item.get("content")) for item in asked if item.get("role") == "user"),
+        prompt="\n".join(user_texts(asked)),
         results=tuple(text_of(item.get("output")) for item in items if str(item.get("type")) in _RESULTS),
         shell=_shell(objects(body.get("tools"))),
         streams=body.get("stream") is True,
+        questions=user_texts(items),
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from securebench.testing.provider.answering import Received, ScriptBook
+    from securebench.testing.provider.answering import Received, ScriptBook, TextBook
     from securebench.testing.provider.faults import Delivery, FaultPlan
     from securebench.testing.provider.steps import Fault, Script
 
@@ -36,14 +36,16 @@ class ScriptedProvider:
     """A provider whose model follows a script, or the script that a book chooses. A context manager.
 
     It serves at ``url``, which has no version and no final slash, until it is closed. ``fault`` applies to all answers;
-    a plan chooses the answers. Background requests, which offer no shell, get a harmless answer without faults. Raises
-    ``OSError`` if the port is unavailable.
+    a plan chooses the answers. Requests without a shell get the answer that ``texts`` chooses; without it they
+    count as background requests, which get a harmless answer without faults. Raises ``OSError`` if the port is
+    unavailable.
     """
 
     def __init__(
         self,
         script: Script | ScriptBook,
         *,
+        texts: TextBook | None = None,
         tls: Tls | None = None,
         fault: Fault | FaultPlan | None = None,
         models: tuple[str, ...] = ("scripted-model",),
@@ -51,7 +53,7 @@ class ScriptedProvider:
     ) -> None:
         book = script if callable(script) else lambda _conversation: script
         plan = fault if callable(fault) else (lambda _asked: None) if fault is None else always(fault)
-        self._answering = Answering(book, plan, models)
+        self._answering = Answering(book, texts, plan, models)
         self._server = _Server(port, self._answering, tls)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="provider")
         self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self._server.server_port}"

@@ -1,0 +1,94 @@
+"""What the model is asked, from the task file, and which form its answer must have."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import string
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CUE: Final = "End with a line of the form 'Answer: {}', where {}."
+_QUESTIONS: Final = {
+    "multiple_choice": "Answer the multiple-choice question. "
+    + _CUE.format("X", "X is the label of the one right choice"),
+    "short_answer": "Answer the question. "
+    + _CUE.format("X", "X is the answer alone, in the form that is asked for, without an explanation"),
+    "code_completion": "Write the Python module that is asked for: the starter code completed, if there is some, with "
+    "its imports and signatures. Reply with the whole module in one Markdown code block, and no other code block.",
+}
+"""How to answer in each family. Others are asked their prompt alone."""
+
+_NO_ANSWER: Final = "Your reply does not end with a line of the form 'Answer: X'. Reply again, and end with that line."
+_NO_CODE: Final = "Your reply is not one module. Reply with the whole module in one Markdown code block, and no other."
+_EMPTY: Final = "Your reply is empty. Reply again."
+
+_ANSWER: Final = re.compile(r"(?i)\banswer\b|\\boxed|####")
+_LAST_LINES: Final = 3
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+_WORK: Final = (
+    "You work in a sandbox without a user: nobody answers questions, so decide for yourself. Run commands with the "
+    "tool `shell`. Each command runs in a new shell that starts in the current directory, has no standard input, and "
+    "is killed after {seconds:g} seconds; long output is shortened in the middle. When the work is finished, reply "
+    "without a tool call."
+)
+_PROMPTS: Final = ("prompt", "question", "instructions")
+
+
+def question(family: str, task: Mapping[str, Any]) -> str:
+    """Return the message for a task that is answered in one turn."""
+    choices = [f"{_label(place)}. {text}" for place, text in enumerate(task.get("choices", ()))]
+    parts = [
+        _QUESTIONS.get(family, ""),
+        *_texts(task),
+        "\n".join(choices),
+        f"```python\n{code.rstrip()}\n```" if (code := task.get("starter_code")) else "",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def assignment(instruction: str, task: Mapping[str, Any], seconds: float) -> str:
+    """Return the message for a task that the model works on with a shell. ``instruction`` is that of its family."""
+    return "\n\n".join((_WORK.format(seconds=seconds), instruction, *_texts(task)))
+
+
+def fault_of(family: str, text: str) -> str:
+    """Return what to tell the model about an answer without the required form, or an empty string."""
+    if not text:
+        return _EMPTY
+    lines = text.splitlines()
+    if family in {"multiple_choice", "short_answer"}:
+        return "" if len(lines) == 1 or _ANSWER.search("\n".join(lines[-_LAST_LINES:])) else _NO_ANSWER
+    if family == "code_completion":
+        fences = sum(bool(_FENCE.match(line)) for line in lines)
+        return "" if fences == 2 or (not fences and _is_python(text)) else _NO_CODE  # noqa: PLR2004 - both ends
+    return ""
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _texts(task: Mapping[str, Any]) -> list[str]:
+    """Return the prompt of a task, and then its other texts under their names."""
+    first = [task[name] for name in _PROMPTS if isinstance(task.get(name), str)]
+    rest = {
+        name: value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        for name, value in sorted(task.items())
+        if name not in {*_PROMPTS, "choices", "starter_code", "language", "assets"}
+    }
+    return [*first, *(f"{name}:\n{value}" for name, value in rest.items())]
+
+
+def _label(place: int) -> str:
+    """Return the label of a choice: A to Z, then AA, AB and so on."""
+    rest, letter = divmod(place, len(string.ascii_uppercase))
+    return (_label(rest - 1) if rest else "") + string.ascii_uppercase[letter]

@@ -1,0 +1,212 @@
+"""The model harness on the host: what it runs in the sandbox, records and judges."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harnesses.conftest import VIEW, WORKSPACE_VIEW
+from harnesses.provider_fakes import KEY, KEYS, FakeGateway, run_context
+from securebench.egress.model import RelayReport, Trouble
+from securebench.errors import ConfigError, FailureReason, ProviderError
+from securebench.harnesses.model.harness import ModelHarnessProducer
+from securebench.harnesses.provider.endpoints import PLACEHOLDER
+from securebench.harnesses.provider.runtime import RUNTIME_TARGET
+from securebench.tester_config import ModelConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harnesses.conftest import Bench
+    from securebench.harnesses.base import AgentResult
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver
+
+ANSWERED = RelayReport(
+    requests=1, answered=1, statuses={"200": 1}, input_tokens=90, output_tokens=10, models={"m-1": 1}
+)
+ANSWER = {"type": "answer", "text": "Answer: 4", "thought": "2 + 2", "input_tokens": 90, "output_tokens": 10}
+END = {"type": "end", "reason": "finished", "turns": 1}
+MACHINE = os.uname().machine
+LOADER = f"lib/{MACHINE}-linux-gnu/ld-linux-{MACHINE.replace('_', '-')}.so.{2 if MACHINE == 'x86_64' else 1}"
+
+
+class Place:
+    """A bench on which a model is ready to work."""
+
+    def __init__(self, bench: Bench, scripted: ScriptedDriver, **config: Any) -> None:
+        self.harness = ModelHarnessProducer(ModelConfig(**{"dialect": "chat_completions", "model": "m", **config}))
+        self.gateway = FakeGateway()
+        self._bench, self._scripted = bench, scripted
+        self.environment: dict[str, str] = {}
+
+    def prepare(self, *images: str) -> Any:
+        """Prepare the run, and return the agent's identity."""
+        return self.harness.prepare(run_context(self._scripted, *images))
+
+    def produce(
+        self, *events: Any, view: Any = VIEW, relay: RelayReport = ANSWERED, answer: str = "Answer: 4", code: int = 0
+    ) -> AgentResult:
+        """Run a program that prints ``events`` and leaves ``answer``, while the relay saw ``relay``."""
+        self.prepare()
+        self.gateway.relay = relay
+
+        @self._scripted.program("python3")
+        def program(context: ProgramContext) -> int:
+            self.environment |= context.environment
+            for event in events:
+                context.stdout.write(json.dumps(event) + "\n")
+            if answer:
+                context.path("candidate.txt").write_text(answer)
+            return code
+
+        made = replace(self._bench.context(), gateway=self.gateway, pause=lambda _seconds: None)
+        return self.harness.produce(view, made)
+
+
+def test_an_answer_is_the_candidate(bench: Bench, scripted: ScriptedDriver) -> None:
+    """The key is not in the sandbox; tokens and the model that answered are those of the relay."""
+    place = Place(bench, scripted)
+    result = place.produce({"type": "prompt", "text": "user: What?"}, ANSWER, END)
+    assert result.failure is None
+    assert result.candidate is not None
+    assert result.stdout == "Answer: 4"
+    assert result.metadata["outcome"] == "worked"
+    usage: Any = result.metadata["usage"]
+    assert (usage["input_tokens"], usage["turns"]) == (90, 1)
+    assert usage["relay"]["models"] == {"m-1": 1}
+    steps = [json.loads(line) for line in result.trajectory.splitlines()]
+    assert [step["kind"] for step in steps] == ["prompt", "thought", "message", "usage"]
+    assert KEY not in json.dumps(place.environment)
+    assert place.environment["OPENAI_API_KEY"] == PLACEHOLDER
+
+
+def test_a_run_states_everything_that_counts(bench: Bench, scripted: ScriptedDriver, tmp_path: Path) -> None:
+    """Settings, prompt and examples are part of the identity, wherever their files are."""
+    line = {"family": "short_answer", "input": {"question": "?"}, "answer": "!"}
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(json.dumps(line) + "\n")
+    places = [
+        Place(bench, scripted, temperature=0.0, effort="low", examples=tmp_path / name, system_prompt="Be brief.")
+        for name in ("one", "two")
+    ]
+    identity, other = (place.prepare() for place in places)
+    assert identity == other
+    assert identity["program"] == "model"
+    assert (identity["provider"], identity["model"], identity["endpoint"]) == (
+        "chat_completions",
+        "m",
+        "api.openai.com",
+    )
+    settings = identity["settings"]
+    assert settings.pop("examples")["number"] == 1
+    assert settings.pop("system_prompt")["characters"] == 9
+    assert settings == {
+        "temperature": 0.0,
+        "effort": "low",
+        "retries": 1,
+        "max_turns": 100,
+        "command_timeout_seconds": 120.0,
+    }
+    assert Place(bench, scripted, temperature=0.1).prepare() != Place(bench, scripted).prepare()
+
+
+@pytest.mark.parametrize(
+    ("reason", "answer", "outcome"),
+    [
+        ("truncated", "Answer:", "truncated"),
+        ("truncated", "", "truncated"),
+        ("malformed", "hm", "worked"),
+        ("malformed", "", "gave_up"),
+    ],
+)
+def test_how_an_answer_ended(bench: Bench, scripted: ScriptedDriver, reason: str, answer: str, outcome: str) -> None:
+    """What a model left is judged; the outcome says that it was cut off."""
+    result = Place(bench, scripted).produce(ANSWER, {**END, "reason": reason}, answer=answer)
+    assert result.metadata["outcome"] == outcome
+    assert (result.candidate is None) == (not answer)
+
+
+def test_a_refusal_is_a_failure(bench: Bench, scripted: ScriptedDriver) -> None:
+    """Also where there is a workspace that could be judged."""
+    declined = replace(ANSWERED, answered=0, trouble=Trouble.DECLINED)
+    place = Place(bench, scripted)
+    result = place.produce(ANSWER, {**END, "reason": "refused"}, view=WORKSPACE_VIEW, relay=declined, answer="")
+    assert result.failure is not None
+    assert result.failure.reason is FailureReason.AGENT_REFUSED
+
+
+def test_the_budget_and_the_provider(bench: Bench, scripted: ScriptedDriver) -> None:
+    """A used-up budget is a failure; a provider that fails before any answer is not."""
+    error = {"type": "error", "status": 429, "text": "SecureBench: the budget"}
+    spent = RelayReport(requests=0, trouble=Trouble.OUT_OF_BUDGET, refused={"budget": 1})
+    result = Place(bench, scripted).produce(error, relay=spent, answer="", code=1)
+    assert result.failure is not None
+    assert result.failure.reason is FailureReason.AGENT_OUT_OF_BUDGET
+    failed = RelayReport(requests=6, statuses={"500": 6}, trouble=Trouble.FAILED, message="the provider answered 500")
+    result = Place(bench, scripted).produce({**error, "status": 500}, relay=failed, answer="", code=1)
+    assert isinstance(result.fault, ProviderError)
+
+
+def test_a_setup_of_any_size(bench: Bench, scripted: ScriptedDriver) -> None:
+    """A long system prompt is split into variables that Linux accepts."""
+    place = Place(bench, scripted, system_prompt="ü" * 100_000)
+    place.produce(ANSWER, END)
+    assert max(len(f"{name}={value}".encode()) for name, value in place.environment.items()) < 128 * 1024
+
+
+def test_an_image_without_python(bench: Bench, scripted: ScriptedDriver) -> None:
+    """The base image's Python is mounted, and started by its own loader; a run states which image that is."""
+    scripted.add_image("securebench/python:3.11", files={"/usr/bin/python3.11": b"python", f"/{LOADER}": b"loader"})
+    scripted.add_image("plain:1")
+    place = Place(bench, scripted)
+    assert place.prepare("plain:1", "securebench/python:3.11")["runtime"] == "python"
+    invocation = place.harness.invocation(replace(VIEW, environment=replace(VIEW.environment, image="plain:1")))
+    assert invocation.argv[0] == f"{RUNTIME_TARGET}/{LOADER}"
+    assert f"{RUNTIME_TARGET}/usr/bin/python3.11" in invocation.argv
+    assert [mount.target for mount in invocation.mounts] == [RUNTIME_TARGET]
+    assert (place.harness.invocation(VIEW).argv[0], place.harness.invocation(VIEW).mounts) == ("python3", ())
+
+
+def test_a_base_image_without_python(bench: Bench, scripted: ScriptedDriver) -> None:
+    """It is refused before any task, with what to do."""
+    scripted.add_image("plain:1")
+    with pytest.raises(ConfigError, match="which the agent needs") as caught:
+        Place(bench, scripted).prepare("plain:1")
+    assert (caught.value.code, caught.value.hint) == ("agent-unfit", "securebench images build")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"system_prompt": "x", "system_prompt_file": "y"}, "remove one of the two"),
+        ({"dialect": "messages", "seed": 1}, "does not support"),
+        ({"max_tokens": 200, "budget": {"tokens": 100}}, "raise the budget"),
+        ({"temperature": 2.5}, "2"),
+        ({"effort": "huge"}, "effort"),
+        ({"system_prompt": " "}, "visible"),
+        ({"retries": -1}, "0"),
+    ],
+)
+def test_settings_are_checked(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """A setting that cannot have an effect is refused, as everywhere in a tester YAML."""
+    from securebench.strict_input.models import fit
+
+    value = {"dialect": "chat_completions", "model": "m", **config}
+    settings, faults = fit(ModelConfig, value, context={"base": tmp_path})
+    assert settings is None
+    assert message in " ".join(f"{fault.message} {fault.hint}" for fault in faults)
+
+
+def test_the_key_is_needed(bench: Bench, scripted: ScriptedDriver) -> None:
+    """As for other agents, unless there is a ``base_url``."""
+    del bench
+    assert "OPENAI_API_KEY" in KEYS
+    config = ModelConfig(dialect="chat_completions", model="m")
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        ModelHarnessProducer(config).prepare(run_context(scripted, variables={}))
+    local = ModelConfig(dialect="chat_completions", model="m", base_url="http://127.0.0.1:8000/v1")
+    assert ModelHarnessProducer(local).prepare(run_context(scripted, variables={}))["endpoint"] == "127.0.0.1"
