@@ -82,10 +82,6 @@ class HostSandbox:
             remove = os.rmdir if stat.S_ISDIR(mode) else os.unlink
             remove(name, dir_fd=parent)
 
-    def host_path(self, path: str) -> Path:
-        """Return the path on the host of ``path``, for mounting."""
-        return resolve_sandbox_host_path(self.root, path)
-
     def close(self) -> None:
         """Close the root's descriptor. Staged files are kept."""
         if self._root >= 0:

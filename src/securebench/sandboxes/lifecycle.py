@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from securebench.errors import EngineError, InfrastructureError
 from securebench.faults import FaultPoint, reached
@@ -146,17 +147,103 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         """Stop the container of a persistent sandbox. Called once."""
 
 
-class ProcessStreams(Protocol):
-    """The standard streams of a process, implemented by each driver."""
+class ProcessStreams(ABC):
+    """The standard streams of a process. One thread receives; others may send and close.
+
+    The thread that receives also sends the rest of the initial stdin, so that neither side can block the other.
+    """
+
+    def __init__(self, stdin: bytes) -> None:
+        self._ready: deque[Chunk] = deque()
+        self._pending = memoryview(stdin)
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._close_after_pending = False
+        self._broken = False
+        """Whether nothing can be sent any more."""
+
+    def receive(self, timeout: float | None) -> Chunk | None:
+        """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._reading:
+            while not self._ready and not self._has_ended:
+                self._await_output(deadline)
+            return self._ready.popleft() if self._ready else None
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` if the process no longer reads."""
+        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, also while it is blocked."""
+        with self._writing:
+            self._flush()
+            self._pending = memoryview(data)
+            self._flush()
 
     def close_stdin(self) -> None:
         """Close stdin after sending pending data."""
+        with self._writing:
+            self._close_after_pending = True
+            if not self._pending:
+                self._close_stdin()
 
-    def receive(self, timeout: float | None) -> Chunk | None:
-        """Return the next output, ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds."""
+    def break_pipe(self) -> None:
+        """Make :meth:`send` raise ``BrokenPipeError``; a blocked call raises it when it notices."""
+        self._broken = True
+
+    @property
+    @abstractmethod
+    def _has_ended(self) -> bool:
+        """Whether there is no more output."""
+
+    @abstractmethod
+    def _await_output(self, deadline: float | None) -> None:
+        """Wait for output, and send pending data meanwhile. Raises ``TimeoutError``."""
+
+    @abstractmethod
+    def _await_room(self) -> None:
+        """Wait until data can be sent, or the process is gone. Raises ``BrokenPipeError``."""
+
+    @abstractmethod
+    def _write_some(self, data: memoryview) -> int:
+        """Send a part of ``data``, and return its length. Raises ``OSError``."""
+
+    @abstractmethod
+    def _close_stdin(self) -> None:
+        """Close stdin now, if it is open."""
+
+    def _is_broken(self) -> bool:
+        return self._broken
+
+    def _flush(self) -> None:
+        while self._pending:
+            self._await_room()
+            self._write()
+        self._raise_if_broken()
+
+    def _write(self) -> None:
+        if self._broken:
+            self._pending = memoryview(b"")
+            return
+        try:
+            self._pending = self._pending[self._write_some(self._pending) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._broken = True
+            self._pending = memoryview(b"")
+        if not self._pending and self._close_after_pending:
+            self._close_stdin()
+
+    def _write_if_free(self) -> None:
+        """Send pending data, unless another thread is sending."""
+        if self._writing.acquire(blocking=False):
+            try:
+                self._write()
+            finally:
+                self._writing.release()
+
+    def _raise_if_broken(self) -> None:
+        if self._is_broken():
+            self._pending = memoryview(b"")
+            raise BrokenPipeError("the process no longer reads its stdin")
 
 
 StreamsT = TypeVar("StreamsT", bound=ProcessStreams)

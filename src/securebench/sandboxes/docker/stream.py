@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
 import time
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from securebench.errors import EngineError
 from securebench.sandboxes.base import Stream
+from securebench.sandboxes.lifecycle import ProcessStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +65,8 @@ class Demultiplexer:
         self._header.clear()
 
 
-class EngineStream:
-    """A hijacked connection. One thread receives; sending and closing may come from others.
+class EngineStream(ProcessStreams):
+    """A hijacked connection.
 
     ``is_over`` returns whether the process is gone. The engine does not end the stream of an exec whose container
     died, as happens when gVisor runs out of memory.
@@ -76,76 +75,42 @@ class EngineStream:
     def __init__(
         self, connection: socket.socket, stdin: bytes = b"", is_over: Callable[[], bool] = lambda: False
     ) -> None:
+        super().__init__(stdin)
         self._connection = connection
         self._is_over = is_over
         self._frames = Demultiplexer()
-        self._ready: deque[Chunk] = deque()
-        self._pending = memoryview(stdin)
-        self._reading = threading.RLock()
-        self._writing = threading.RLock()
-        self._close_after_pending = False
-        self._stdin_over = False
         self._ended = False
-
-    def receive(self, timeout: float | None) -> Chunk | None:
-        """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds.
-
-        While it waits, it also sends the rest of the initial stdin, so that neither side can block the other.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._reading:
-            while not self._ready and not self._ended:
-                self._await_readable(deadline)
-                self._fill()
-            return self._ready.popleft() if self._ready else None
-
-    def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, also while it is blocked."""
-        with self._writing:
-            while self._pending:
-                self._write_some()
-            self._raise_if_over()
-            self._pending = memoryview(data)
-            while self._pending:
-                self._write_some()
-            self._raise_if_over()
-
-    def close_stdin(self) -> None:
-        """Close stdin after sending pending data."""
-        with self._writing:
-            self._close_after_pending = True
-            if not self._pending:
-                self._half_close()
-
-    def break_pipe(self) -> None:
-        """Make every call of :meth:`send` raise ``BrokenPipeError``, including a blocked one."""
-        self._stdin_over = True
 
     def close(self) -> None:
         """Close the connection: readers get the end of the stream, and writers a broken pipe."""
-        self._ended = self._stdin_over = True
+        self._end()
         with suppress(OSError):  # the engine may have closed it already
             self._connection.shutdown(socket.SHUT_RDWR)
         with self._reading, self._writing:
             self._connection.close()
 
-    def _await_readable(self, deadline: float | None) -> None:
+    @property
+    def _has_ended(self) -> bool:
+        return self._ended
+
+    def _end(self) -> None:
+        self._ended = self._broken = True
+
+    def _await_output(self, deadline: float | None) -> None:
         poll = select.poll()
-        feeding = bool(self._pending) and not self._stdin_over
+        feeding = bool(self._pending) and not self._broken
         poll.register(self._connection, select.POLLIN | (select.POLLOUT if feeding else 0))
         over = False
         while not (events := poll.poll(_milliseconds(deadline))):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError
             if over:  # its last output has had time to arrive
-                self._ended = self._stdin_over = True
-                return
+                self._end()
+                break
             over = self._is_over()
-        if events[0][1] & select.POLLOUT and self._writing.acquire(blocking=False):
-            try:
-                self._write_now()
-            finally:
-                self._writing.release()
+        if events and events[0][1] & select.POLLOUT:
+            self._write_if_free()
+        self._fill()
 
     def _fill(self) -> None:
         try:
@@ -157,39 +122,22 @@ class EngineStream:
         if data:
             self._ready.extend(self._frames.feed(data))
         else:
-            self._ended = self._stdin_over = True
+            self._end()
 
-    def _write_some(self) -> None:
+    def _await_room(self) -> None:
         poll = select.poll()
         poll.register(self._connection, select.POLLOUT)
         while not poll.poll(_WRITE_SLICE_MS):
-            self._raise_if_over()
-        self._write_now()
+            self._raise_if_broken()
 
-    def _write_now(self) -> None:
-        if self._stdin_over:
-            self._pending = memoryview(b"")
-            return
-        try:
-            self._pending = self._pending[self._connection.send(self._pending) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._stdin_over = True
-            self._pending = memoryview(b"")
-        if not self._pending and self._close_after_pending:
-            self._half_close()
+    def _write_some(self, data: memoryview) -> int:
+        return self._connection.send(data)
 
-    def _half_close(self) -> None:
-        if not self._stdin_over:
-            self._stdin_over = True
+    def _close_stdin(self) -> None:
+        if not self._broken:
+            self._broken = True
             with suppress(OSError):  # the engine may have closed it already
                 self._connection.shutdown(socket.SHUT_WR)
-
-    def _raise_if_over(self) -> None:
-        if self._stdin_over:
-            self._pending = memoryview(b"")
-            raise BrokenPipeError("the process no longer reads its stdin")
 
 
 def _milliseconds(deadline: float | None) -> float:

@@ -9,7 +9,6 @@ import re
 import select
 import threading
 import time
-from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,7 +16,7 @@ from securebench.errors import EngineError, InfrastructureError, Materialization
 from securebench.faults import FaultPoint, reached
 from securebench.sandboxes.base import ExitState, Stream
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
-from securebench.sandboxes.lifecycle import KILL_GRACE, BoundedProcess
+from securebench.sandboxes.lifecycle import KILL_GRACE, BoundedProcess, ProcessStreams
 from securebench.sandboxes.oci.connection import descriptor_errors
 from securebench.sandboxes.oci.supervisor.changes import CHANGED, REPLACED, UNCHANGED
 from securebench.sandboxes.oci.supervisor.processes import MACHINE_MEMORY
@@ -26,7 +25,7 @@ from securebench.sandboxes.spec_rules import nothing_to_collect
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from securebench.sandboxes.base import Chunk, Command
+    from securebench.sandboxes.base import Command
     from securebench.sandboxes.oci.connection import ProcessHandle
     from securebench.sandboxes.oci.wire import ProcessReport
 
@@ -91,56 +90,18 @@ def pipes_to_pass_on() -> Iterator[Pipes]:
         pipes.close_remote()
 
 
-class OciStreams:
-    """Stdin, stdout and stderr of a process. One thread receives; others may send and close."""
+class OciStreams(ProcessStreams):
+    """Stdin, stdout and stderr of a process, as pipes.
+
+    The output ends when both streams are closed or the process has exited: processes that it left are not waited for.
+    """
 
     def __init__(self, pipes: Pipes, handle: ProcessHandle, stdin: bytes = b"") -> None:
+        super().__init__(stdin)
         self._handle = handle
         self._stdin: int | None = pipes.stdin
         self._outputs = {pipes.stdout: Stream.STDOUT, pipes.stderr: Stream.STDERR}
-        self._ready: deque[Chunk] = deque()
-        self._pending = memoryview(stdin)
-        self._reading = threading.RLock()
-        self._writing = threading.RLock()
-        self._close_after_pending = False
-        self._broken = False
         self._abandoned = False
-
-    def receive(self, timeout: float | None) -> Chunk | None:
-        """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds.
-
-        While it waits, it also sends the rest of the initial stdin, so that neither side can block the other. The
-        output ends when both streams are closed or the process has exited: processes that it left are not waited for.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._reading:
-            while not self._ready and self._outputs and not self._abandoned:
-                over = self._handle.is_over()
-                ready = self._wait(0.0 if over else _left(deadline), over=over)
-                self._read(ready)
-                if over and not ready:
-                    self._close_outputs()
-                elif not ready:
-                    raise TimeoutError
-            return self._ready.popleft() if self._ready else None
-
-    def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, also while it is blocked."""
-        with self._writing:
-            self._flush()
-            self._pending = memoryview(data)
-            self._flush()
-
-    def close_stdin(self) -> None:
-        """Close stdin after sending pending data."""
-        with self._writing:
-            self._close_after_pending = True
-            if not self._pending:
-                self._close_stdin()
-
-    def break_pipe(self) -> None:
-        """Make :meth:`send` raise ``BrokenPipeError``; a blocked call raises it when the process is gone."""
-        self._broken = True
 
     def close(self) -> None:
         """Close everything: readers get the end of the output, and writers a broken pipe."""
@@ -149,6 +110,19 @@ class OciStreams:
         with self._reading, self._writing:
             self._close_stdin()
             self._close_outputs()
+
+    @property
+    def _has_ended(self) -> bool:
+        return not self._outputs or self._abandoned
+
+    def _await_output(self, deadline: float | None) -> None:
+        over = self._handle.is_over()
+        ready = self._wait(0.0 if over else _left(deadline), over=over)
+        self._read(ready)
+        if over and not ready:
+            self._close_outputs()
+        elif not ready:
+            raise TimeoutError
 
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
         """Return the descriptors that are ready: outputs, stdin if data is pending, the process until it exits."""
@@ -165,11 +139,8 @@ class OciStreams:
         for descriptor in ready:
             if descriptor in self._outputs:
                 self._read_output(descriptor)
-            elif descriptor == self._stdin and self._writing.acquire(blocking=False):
-                try:
-                    self._write()
-                finally:
-                    self._writing.release()
+            elif descriptor == self._stdin:
+                self._write_if_free()
 
     def _read_output(self, descriptor: int) -> None:
         try:
@@ -182,12 +153,6 @@ class OciStreams:
             del self._outputs[descriptor]
             os.close(descriptor)
 
-    def _flush(self) -> None:
-        while self._pending:
-            self._await_room()
-            self._write()
-        self._raise_if_broken()
-
     def _await_room(self) -> None:
         self._raise_if_broken()
         poll = select.poll()
@@ -197,19 +162,10 @@ class OciStreams:
         if any(descriptor == self._handle.fileno() for descriptor, _ in poll.poll()):
             self._broken = True
 
-    def _write(self) -> None:
-        if self._broken or self._stdin is None:
-            self._pending = memoryview(b"")
-            return
-        try:
-            self._pending = self._pending[os.write(self._stdin, self._pending[:_READ]) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self._broken = True
-            self._pending = memoryview(b"")
-        if not self._pending and self._close_after_pending:
-            self._close_stdin()
+    def _write_some(self, data: memoryview) -> int:
+        if self._stdin is None:
+            raise BrokenPipeError
+        return os.write(self._stdin, data[:_READ])
 
     def _close_stdin(self) -> None:
         self._broken = True
@@ -221,11 +177,9 @@ class OciStreams:
         _close(self._outputs)
         self._outputs.clear()
 
-    def _raise_if_broken(self) -> None:
+    def _is_broken(self) -> bool:
         # The runtime, or the init, keeps the streams open while it runs. When both outputs end, it is exiting.
-        if self._broken or not self._outputs or self._handle.is_over():
-            self._pending = memoryview(b"")
-            raise BrokenPipeError("the process no longer reads its stdin")
+        return self._broken or not self._outputs or self._handle.is_over()
 
 
 def _close(descriptors: Iterable[int]) -> None:

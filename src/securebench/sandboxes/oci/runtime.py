@@ -185,11 +185,6 @@ class OciRuntime:
         options = ("exec", *(["--detach"] if self.detaches_commands else []), *files, _unique(state, sandbox_id))
         return [*self._start(state, f"{process_file}.{LOG}"), *options]
 
-    def delete_argv(self, state: str, sandbox_id: str) -> list[str]:
-        """Return the arguments to kill and remove a sandbox that its ``run`` did not remove."""
-        delete = ("delete", "--force", _unique(state, sandbox_id))
-        return [*self._start(state, "/dev/null"), *delete]
-
     def _start(self, state: str, log: str) -> list[str]:
         return [self.path, *_OPTIONS[self.name], f"--log={log}", "--root", state]
 

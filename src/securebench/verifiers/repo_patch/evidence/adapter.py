@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GUEST = "/opt/securebench/tests"
 """Where a sandbox mounts the modules of ``guest/``."""
+
+NO_BYTECODE: Final[Mapping[str, str]] = MappingProxyType({"PYTHONDONTWRITEBYTECODE": "1"})
+"""Bytecode is not written, so that no later process can load it."""
 
 
 class CasePlace(NamedTuple):
@@ -45,9 +49,9 @@ class Adapter(ABC):
         """The same command with the reporter. Its own arguments are never changed because tests could notice."""
 
     @property
-    @abstractmethod
     def environment(self) -> Mapping[str, str]:
         """Variables that the runner needs beside the environment of every check."""
+        return NO_BYTECODE
 
     @property
     @abstractmethod

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self
 
 from securebench.runner_commands import read_command
 from securebench.verifiers.repo_patch.commands import started
-from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, CasePlace
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, NO_BYTECODE, Adapter, CasePlace
 from securebench.verifiers.repo_patch.pytest_options import configuration_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from securebench.runner_commands import RunnerCommand
 
@@ -78,14 +78,33 @@ class ReportedTest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class UnittestAdapter(Adapter):
+class LauncherAdapter(Adapter):
+    """A command whose runner is replaced by a launcher in the sandbox, which can also only collect."""
+
+    command: RunnerCommand
+
+    @property
+    def narrows(self) -> bool:
+        """A label may select a class, including its controls. Commands that select a test are not recognised."""
+        return False
+
+    @property
+    def collecting(self) -> Self:
+        """The same command: the launcher only collects if the order says so."""
+        return self
+
+    def owns(self, path: str) -> bool:
+        """Return whether ``path`` belongs to the repository's own runner."""
+        return self.command.owns(path)
+
+
+@dataclass(frozen=True, slots=True)
+class UnittestAdapter(LauncherAdapter):
     """A command whose tests are run by ``unittest.TestCase.run``, in one process."""
 
     runner: ClassVar[str] = "unittest"
     protected: ClassVar[tuple[str, ...]] = ("unittest.main", "unittest.runner", "unittest.mock", "unittest.async_case")
     functions: ClassVar[bool] = False
-
-    command: RunnerCommand
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -95,11 +114,6 @@ class UnittestAdapter(Adapter):
         serial = (_SERIAL,) if command.runner == "django" and not self._is_serial else ()
         launcher = f"{GUEST}/securebench_unittest.py"
         return started((command.program, *command.flags, launcher, kind, *script, *command.arguments, *serial))
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Bytecode is not written, so that no later process can load it."""
-        return {"PYTHONDONTWRITEBYTECODE": "1"}
 
     @property
     def selected(self) -> tuple[str, ...]:
@@ -115,24 +129,10 @@ class UnittestAdapter(Adapter):
             return tuple(starts or labels[1:2] or ["."])
         return tuple(path for label in labels for path in self._paths(label)) or (self._top or ".",)
 
-    @property
-    def narrows(self) -> bool:
-        """A label may select a class, including its controls. Commands that select a method are not recognised."""
-        return False
-
-    @property
-    def collecting(self) -> UnittestAdapter:
-        """The same command: the launcher only collects if the order says so."""
-        return self
-
     def file(self, test: str) -> str | None:
         """Return the file of a test's module, judging by names: classes begin with a capital letter."""
         printed = _PRINTED.fullmatch(test)
         return self._paths(printed[2])[0] if printed else None
-
-    def owns(self, path: str) -> bool:
-        """Return whether ``path`` belongs to the repository's own runner."""
-        return self.command.owns(path)
 
     def place(self, test: str) -> CasePlace | None:
         """Parse a reported id, or an id as unittest prints it. A description has no place."""
@@ -216,10 +216,9 @@ class PytestAdapter(Adapter):
         return started((self.program, "-p", "securebench_report", *self.arguments))
 
     @property
-    def environment(self) -> dict[str, str]:
-        """Bytecode is not written, so that no later process can load it."""
-        common = {"PYTHONDONTWRITEBYTECODE": "1"}
-        return common if self.module else {**common, "PYTHONPATH": GUEST}
+    def environment(self) -> Mapping[str, str]:
+        """Without the launcher, Python must find the reporter."""
+        return NO_BYTECODE if self.module else {**NO_BYTECODE, "PYTHONPATH": GUEST}
 
     @property
     def selected(self) -> tuple[str, ...]:
@@ -275,13 +274,11 @@ def read_pytest(command: RunnerCommand) -> PytestAdapter | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SympyAdapter(Adapter):
+class SympyAdapter(LauncherAdapter):
     """A command whose test functions are run by ``guest/securebench_sympy.py`` instead of ``bin/test``."""
 
     runner: ClassVar[str] = "sympy"
     protected: ClassVar[tuple[str, ...]] = ("inspect", "random", "traceback", "warnings")
-
-    command: RunnerCommand
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -290,33 +287,14 @@ class SympyAdapter(Adapter):
         return started((self.command.program, *self.command.flags, launcher, *self.command.arguments))
 
     @property
-    def environment(self) -> dict[str, str]:
-        """Bytecode is not written, so that no later process can load it."""
-        return {"PYTHONDONTWRITEBYTECODE": "1"}
-
-    @property
     def selected(self) -> tuple[str, ...]:
         """The files and directories that the command names, or all of SymPy if it names none."""
         return tuple(word for word in self.command.arguments if not word.startswith("-")) or ("sympy",)
-
-    @property
-    def narrows(self) -> bool:
-        """Always whole files."""
-        return False
-
-    @property
-    def collecting(self) -> SympyAdapter:
-        """The same command: the runner only collects if the order says so."""
-        return self
 
     def file(self, test: str) -> str | None:
         """Return the file of a reported id. An expected id is only a function's name."""
         path, inner, _ = test.partition("::")
         return path if inner else None
-
-    def owns(self, path: str) -> bool:
-        """Return whether ``path`` belongs to the repository's own runner."""
-        return self.command.owns(path)
 
     def place(self, test: str) -> CasePlace | None:
         """Parse a reported id, ``FILE::FUNCTION``. A function's name alone has no place."""
