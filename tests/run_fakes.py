@@ -63,6 +63,7 @@ class FakeProducer(HarnessProducer):
     keys: tuple[str, ...] = ()
     trajectory: str = ""
     cost_fault: str = ""
+    tables: list[PriceTable | None] = field(default_factory=list)
     prepared: list[RunContext] = field(default_factory=list)
 
     def identity(self) -> Identity:
@@ -81,7 +82,7 @@ class FakeProducer(HarnessProducer):
 
     def use_prices(self, table: PriceTable | None) -> str:
         """Say what it is told to."""
-        del table
+        self.tables.append(table)
         return self.cost_fault
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:

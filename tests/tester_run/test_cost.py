@@ -113,6 +113,22 @@ def test_a_budget_needs_a_price(root: Path) -> None:
     assert not (root / "results").exists()
 
 
+def test_the_harness_that_runs_knows_the_prices(root: Path) -> None:
+    """The run of an agent with a directory makes a second harness, which works with the copy of the directory."""
+    table = root / "prices.yaml"
+    table.write_text('date: "2026-11-23"\nmodels:\n  m: {input: 1, output: 2}\n')
+    made: list[FakeProducer] = []
+
+    def make(_: object) -> FakeProducer:
+        made.append(FakeProducer())
+        return made[-1]
+
+    run(root, parts=make_parts(make_producer=make), price_table=table, limit=1)
+    planned, working = made
+    assert (len(planned.views), len(working.views)) == (0, 1)
+    assert [found.models["m"].output for found in working.tables if found] == [2]
+
+
 def test_a_price_table_must_be_valid(root: Path) -> None:
     """It is read before anything runs, also if the agent has no model."""
     table = root / "prices.yaml"

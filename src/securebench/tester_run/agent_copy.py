@@ -47,6 +47,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
             _copy(config.agent_dir, copy)
         harness = replace(plan.config.harness, config=config.model_copy(update={"agent_dir": copy}))
         producer = parts.make_producer(harness)
+        producer.use_prices(plan.price_table)
         if harness_provenance(harness, producer) != plan.harness:
             raise ConfigError(
                 f"harness.config.agent_dir: {config.agent_dir} changed while it was copied",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.strict_input.models import WireModel
     from securebench.tasks import SecureBenchTask
-    from securebench.tester_config import RunConfig, TaskSelection, TesterConfig
+    from securebench.tester_config import PriceTable, TaskSelection, TesterConfig
     from securebench.tester_run.options import RunOptions, RunParts
     from securebench.verifiers.base import Verifier
 
@@ -93,6 +93,8 @@ class Plan:
     framework: Mapping[str, JsonValue]
     budget_usd: float | None = None
     """What the run may spend on its model provider. It may differ each time the run is resumed."""
+    price_table: PriceTable | None = None
+    """The tester's own, if there is one."""
     reviewed: RunHeader | None = None
     """The header of the run whose sealed candidates this run judges again."""
 
@@ -226,7 +228,11 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     workers = options.workers or config.run.max_workers
     require_supported(task.agent_view() for task in planned)
     producer = parts.make_producer(config.harness)
-    budget_usd = _use_prices(producer, config.run, options)
+    prices = options.price_table or config.run.prices
+    table = read_price_table(prices) if prices else None
+    budget_usd = config.run.budget_usd if options.budget_usd is None else options.budget_usd
+    if (fault := producer.use_prices(table)) and budget_usd is not None:
+        raise ConfigError(f"the run cannot have a budget in money: {fault}", code="price-missing", hint=PRICE_HINT)
     environment = _environment(config.harness.env, options.variables)
     affordable = affordable_workers(workers, config.sandbox.limits.memory)
     exposed = [options.variables[name] for name in exposed_secrets(options.variables, ())]
@@ -251,20 +257,8 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         harness=harness_provenance(config.harness, producer),
         framework=framework_provenance(),
         budget_usd=budget_usd,
+        price_table=table,
     )
-
-
-def _use_prices(producer: HarnessProducer, run: RunConfig, options: RunOptions) -> float | None:
-    """Tell the harness the prices of its model, and return the budget of the run.
-
-    Raises :class:`ConfigError`: ``price-missing`` if there is a budget and the cost cannot be counted.
-    """
-    path = options.price_table or run.prices
-    fault = producer.use_prices(read_price_table(path) if path else None)
-    budget = run.budget_usd if options.budget_usd is None else options.budget_usd
-    if fault and budget is not None:
-        raise ConfigError(f"the run cannot have a budget in money: {fault}", code="price-missing", hint=PRICE_HINT)
-    return budget
 
 
 def affordable_workers(asked: int, memory: int) -> int:

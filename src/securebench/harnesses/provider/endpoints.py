@@ -166,6 +166,8 @@ class ProviderEndpoint:
 
     def relay_plan(self, key: ProviderKey, network: HostNetwork | None = None) -> RelayPlan:
         """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
+        if self.budget.usd is not None and self.prices is None:  # the relay could not enforce it
+            raise AssertionError("call priced() first")
         network = network or HostNetwork()
         return RelayPlan(
             provider=self.facts.provider,
