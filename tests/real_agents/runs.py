@@ -74,6 +74,7 @@ class Agent:
     env: list[str] = field(default_factory=list)
     code: str = ""
     """The Python program of a command; by default the documented one."""
+    has_key: bool = True
 
     def harness(self, root: Path) -> dict[str, Any]:
         """Return the part of a tester configuration that asks for it. Files of the agent are written below ``root``."""
@@ -81,6 +82,7 @@ class Agent:
             return {"type": COMMAND, "env": self.env, "config": self._command(root)}
         given = {"dialect": APIS[PLAIN_MODEL]} if self.program == PLAIN_MODEL else {}
         config = {**given, "model": MODEL, "base_url": f"{self.provider.url}/v1", "timeout_seconds": 90, **self.config}
+        config = {name: value for name, value in config.items() if value is not None}
         return {"type": self.program, "env": self.env, "config": config}
 
     def _command(self, root: Path) -> dict[str, Any]:
@@ -97,8 +99,8 @@ class Agent:
         return {"command": command, "agent_dir": str(directory), "timeout_seconds": 90, "provider": provider, **own}
 
     def variables(self) -> dict[str, str]:
-        """Return the environment of a run: this one, with the canary for a key."""
-        return {**os.environ, KEYS[self.program]: CANARY}
+        """Return the environment of a run: this one, with the canary as a key unless there is none."""
+        return {**os.environ, **({KEYS[self.program]: CANARY} if self.has_key else {})}
 
 
 def documented_agent() -> str:

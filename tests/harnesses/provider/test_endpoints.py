@@ -227,6 +227,19 @@ def test_passthrough_hands_the_key_over() -> None:
     assert openai(PASSED).key_variables({}, ProviderKey("CODEX_API_KEY", KEY)) == {"CODEX_API_KEY": KEY}
 
 
+def test_a_cloud_has_credentials_of_its_own() -> None:
+    """With ``passthrough`` and without a key, the program's own variable for a cloud replaces the key."""
+    variables = {"CLAUDE_CODE_USE_BEDROCK": "1"}
+    cloud = openai(PASSED).with_cloud(variables)
+    key = cloud.key(variables)
+    assert (key.value, cloud.key_variables(variables, key)) == ("", {})
+    assert cloud.plan(key) == EgressPlan(domains=("example.org",))
+    assert cloud.identity()["endpoint"] == "CLAUDE_CODE_USE_BEDROCK"
+    assert str(cloud.identity()["assurance"]).startswith("lower")
+    for endpoint in (openai(PASSED).with_cloud({**variables, "OPENAI_API_KEY": KEY}), openai().with_cloud(variables)):
+        assert endpoint.cloud == ""
+
+
 @pytest.mark.parametrize("domain", ["api.openai.com", "openai.com"])
 def test_a_way_past_the_relay_is_told(domain: str) -> None:
     """J13: who lets agents reach the provider by the proxy as well hears what that means."""

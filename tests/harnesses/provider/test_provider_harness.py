@@ -202,6 +202,24 @@ def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, scripted: Scri
     assert "relay" not in usage
 
 
+def test_a_cloud_is_never_asked(bench: Bench, scripted: ScriptedDriver) -> None:
+    """Only the agent has credentials: nothing is checked before the run, or after trouble that the program reports."""
+    place = Place(bench, scripted, "claude_code", credentials="passthrough", allowed_domains=("cloud.example",))
+    notes: list[str] = []
+    place.harness.prepare(run_context(scripted, variables={"CLAUDE_CODE_USE_BEDROCK": "1"}))
+    place.gateway.relay = None
+    assert place.harness.check_provider(lambda: place.gateway, notes.append) == {}
+    assert "CLAUDE_CODE_USE_BEDROCK" in notes[0]
+    events: Any = (*streams.CLAUDE_WORKED[:-1], *streams.claude_failed(529, "API Error: 529 overloaded")[-1:])
+    place.install(agent_that("claude_code", *events, answer="", code=1))
+    agent_result = place.produce()
+    assert agent_result.fault is None
+    assert agent_result.metadata["outcome"] == "crashed"
+    assert place.gateway.probes == []
+    assert place.gateway.plans[0][1].domains == ("cloud.example",)
+    assert "ANTHROPIC_API_KEY" not in scripted.commands[-1][0].environment
+
+
 def test_the_sandbox_is_as_closed_as_it_can_be(place: Place) -> None:
     """A read-only root, no network, the program read-only, and a home of its own that is empty and goes."""
     place.produce()

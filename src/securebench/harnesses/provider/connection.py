@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from securebench.egress.model import PROVIDER_TROUBLES, Trouble
+from securebench.egress.model import PROVIDER_TROUBLES, ProbeReport, Trouble
 from securebench.errors import ConfigError
 from securebench.harnesses.agent_session import open_egress
 from securebench.harnesses.base import PRICE_HINT
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.egress.gateway import Gateway
-    from securebench.egress.model import ProbeReport
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.harnesses.provider.endpoints import ProviderEndpoint, ProviderKey
     from securebench.harnesses.provider.session import SessionAgent
@@ -72,10 +71,11 @@ class ProviderConnection:
 
         Raises :class:`ConfigError` (``env-missing``, ``proxy-invalid``, ``subscription-token``).
         """
+        self.endpoint = self.endpoint.with_cloud(run.variables)
         key = self.endpoint.key(run.variables)
         network = HostNetwork(
             ca_bundle=read_ca_bundle(run.variables, run.notify),
-            proxy=proxy_of(run.variables, self.endpoint.base_url) if self.endpoint.is_relayed else None,
+            proxy=proxy_of(run.variables, self.endpoint.base_url),
         )
         self._secrets = _Secrets(key=key, network=network)
         if warning := self.endpoint.warning():
@@ -84,6 +84,9 @@ class ProviderConnection:
     def check(self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
         endpoint, secrets = self.endpoint, self._prepared
+        if endpoint.cloud:
+            notify(f"{endpoint.cloud}: only the agent has credentials for the model, so they are not checked")
+            return {}
         plan = endpoint.relay_plan(secrets.key, secrets.network)
         with closing(open_gateway()) as gateway:
             report = gateway.probe(None, plan, endpoint.model)
@@ -112,7 +115,9 @@ class ProviderConnection:
         setup = ProviderSetup(
             agent=agent,
             model=endpoint.model,
-            ask=partial(context.gateway.probe, TrialId(view.task_id, context.trial), asking),
+            ask=partial(context.gateway.probe, TrialId(view.task_id, context.trial), asking)
+            if not endpoint.cloud
+            else lambda _model: ProbeReport(),
             pause=context.pause,
             prices=endpoint.token_prices,
             environment=endpoint.key_variables(context.environment, secrets.key),

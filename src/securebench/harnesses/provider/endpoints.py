@@ -36,6 +36,9 @@ _SUBSCRIPTION_NAME: Final = "CLAUDE_CODE_OAUTH_TOKEN"
 """The form and the variable of a token of a Claude subscription. Anthropic permits such tokens only in its own
 programs, and not in a relay or for probes."""
 
+_CLOUDS: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "GOOGLE_GENAI_USE_VERTEXAI")
+"""The variables with which programs use a cloud, for which they have credentials of their own."""
+
 RELAY: Final = "relay"
 PASSTHROUGH: Final = "passthrough"
 
@@ -94,6 +97,8 @@ class ProviderEndpoint:
     credentials: str
     auth: str | None = None
     api_version: str | None = None
+    cloud: str = ""
+    """The variable with which the agent uses a cloud: with ``passthrough``, if there is no key."""
     place: str
     model: str
     provider_tools: bool
@@ -106,8 +111,8 @@ class ProviderEndpoint:
 
     @property
     def host(self) -> str:
-        """The host name."""
-        return urlsplit(self.base_url).hostname or ""
+        """The host name. It is empty for a cloud, whose host only the agent knows."""
+        return "" if self.cloud else urlsplit(self.base_url).hostname or ""
 
     @property
     def is_relayed(self) -> bool:
@@ -119,6 +124,13 @@ class ProviderEndpoint:
         """The base URL for the agent, including the API version."""
         return f"http://127.0.0.1:{RELAY_PORT}/v1" if self.is_relayed else self.base_url
 
+    def with_cloud(self, variables: Mapping[str, str]) -> ProviderEndpoint:
+        """Return the endpoint with the cloud that the tester's variables choose, if any."""
+        has_key = any(variables.get(name, "").strip() for name in self.facts.key_names)
+        if self.is_relayed or has_key:
+            return self
+        return replace(self, cloud=next((name for name in _CLOUDS if variables.get(name, "").strip()), ""))
+
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables.
 
@@ -128,15 +140,16 @@ class ProviderEndpoint:
         """
         names = self.facts.key_names
         found = next((ProviderKey(name, value) for name in names if (value := variables.get(name, "").strip())), None)
-        is_wanted = found is None and self.needs_key and self.facts.provider is Provider.ANTHROPIC
-        if (found and found.value.startswith(_SUBSCRIPTION)) or (is_wanted and variables.get(_SUBSCRIPTION_NAME)):
+        is_missing = found is None and self.needs_key and not self.cloud
+        has_token = self.facts.provider is Provider.ANTHROPIC and bool(variables.get(_SUBSCRIPTION_NAME))
+        if (found and found.value.startswith(_SUBSCRIPTION)) or (is_missing and has_token):
             raise ConfigError(
                 f"{found.name if found else _SUBSCRIPTION_NAME} is the token of a Claude subscription, "
                 "which may only be used by Anthropic's own programs",
                 code="subscription-token",
                 hint=f"set {names[-1]} to an API key instead",
             )
-        if found is None and self.needs_key:
+        if is_missing:
             raise ConfigError(
                 f"the provider key is missing: {' or '.join(names)} is not set",
                 code="env-missing",
@@ -153,7 +166,7 @@ class ProviderEndpoint:
         exfiltrate what it read.
         """
         if not self.is_relayed:
-            return EgressPlan(domains=tuple(dict.fromkeys((*self.allowed_domains, self.host))))
+            return EgressPlan(domains=tuple(dict.fromkeys(filter(None, (*self.allowed_domains, self.host)))))
         relay, before = self.relay_plan(key, network), spent or Spent()
         relay = replace(
             relay,
@@ -226,7 +239,7 @@ class ProviderEndpoint:
         """Return what a run states about its provider and the protection of the key."""
         return {
             "provider": self.facts.provider.value,
-            "endpoint": self.host,
+            "endpoint": self.host or self.cloud,
             "model": self.model,
             "credentials": self.credentials,
             **({"auth": self.auth} if self.auth else {}),
@@ -249,7 +262,7 @@ class ProviderEndpoint:
         If a relay holds the key, a placeholder replaces it in its usual variable and in any other that contains it.
         """
         if not self.is_relayed:
-            return {key.name: key.value or PLACEHOLDER}
+            return {} if self.cloud else {key.name: key.value or PLACEHOLDER}
         holding = {name for name, value in given.items() if key.value and key.value in value}
         return dict.fromkeys(sorted({key.name} | holding | (given.keys() & set(self.facts.key_names))), PLACEHOLDER)
 
