@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.candidates.store import text_or_none
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.limits import MIB
@@ -154,14 +155,7 @@ def _seal_bytes(store: CandidateStore, kind: CandidateKind, data: bytes) -> Seal
     try:
         return Sealed(store.seal_bytes(kind, data, decode(data)))
     except CandidateError as failure:
-        return Sealed(store.seal_bytes(kind, data, _text_or_none(data)), failure)
-
-
-def _text_or_none(data: bytes) -> str | None:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+        return Sealed(store.seal_bytes(kind, data, text_or_none(data)), failure)
 
 
 def _failed(reason: FailureReason, message: str) -> Sealed:

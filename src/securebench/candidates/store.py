@@ -111,7 +111,7 @@ class CandidateStore:
         with self._storing():
             data, size, found = self._read(digest, keep=kind not in TREES)
         _require_digest(digest, found)
-        text = None if kind in TREES else _text(data)
+        text = None if kind in TREES else text_or_none(data)
         return CandidateArtifact(kind, digest, size, self._path(digest), text)
 
     def make(self) -> None:
@@ -209,7 +209,8 @@ def _require_digest(digest: str, found: str) -> None:
         )
 
 
-def _text(data: bytes) -> str | None:
+def text_or_none(data: bytes) -> str | None:
+    """Return ``data`` as text, or ``None`` if it is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

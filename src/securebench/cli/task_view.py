@@ -21,6 +21,7 @@ from securebench.plurals import counted
 from securebench.printable import printable_line
 from securebench.resources import ResourceKind, Visibility
 from securebench.results.record import ASSURANCE_MEANING
+from securebench.results.recorded_task import object_of
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.tasks import CandidateKind
 
@@ -177,23 +178,23 @@ class TaskView:
 
     def _sandbox(self) -> Iterator[Text]:
         provenance = self.record.provenance
-        driver, image = _object(provenance.get("driver")), _object(provenance.get("image"))
+        driver, image = object_of(provenance.get("driver")), object_of(provenance.get("image"))
         yield Text(f"driver: {_word(driver.get('name'))} {_word(driver.get('runtime'))} {_word(driver.get('version'))}")
         yield Text(f"image: {_word(image.get('reference'))} {_word(image.get('id'))}")
         yield Text(f"enforced: {_controls(driver.get('enforced'))}")
         if weaker := _controls(driver.get("weaker")):
             yield Text(f"not enforced: {weaker}", style="yellow")
-        limits = _object(self.run.header.decisive.get("limits"))
+        limits = object_of(self.run.header.decisive.get("limits"))
         yield Text("limits: " + ", ".join(f"{_word(name)} {_limit(name, value)}" for name, value in limits.items()))
-        yield from _described({"egress": _object(provenance.get("usage")).get("egress")})
+        yield from _described({"egress": object_of(provenance.get("usage")).get("egress")})
 
     def _work(self) -> Iterator[Text]:
         record, provenance = self.record, self.record.provenance
         began = f", started {record.started_at:%Y-%m-%d %H:%M:%S} UTC" if record.started_at else ""
         yield Text(f"attempt {record.attempt}{began}")
         for name, values in (
-            ("seconds", _object(provenance.get("durations"))),
-            ("tries", _object(provenance.get("tries"))),
+            ("seconds", object_of(provenance.get("durations"))),
+            ("tries", object_of(provenance.get("tries"))),
         ):
             yield Text(f"{name}: " + ", ".join(f"{_word(phase)} {_word(value)}" for phase, value in values.items()))
         if record.models:
@@ -202,7 +203,7 @@ class TaskView:
             yield Text(usage_line(record.spent))
         failed: Any = provenance.get("failed_tries")
         for number, item in enumerate(failed if isinstance(failed, list) else (), start=1):
-            what = _object(item)
+            what = object_of(item)
             yield Text(f"failed try {number}: {_word(what.get('error'))}: {_word(what.get('message'))}", style="yellow")
 
     def _block(self, text: str, *, lexer: str = "", tail: bool = False) -> Iterator[Text]:
@@ -259,7 +260,3 @@ def _word(value: Any) -> str:
     if value is None:
         return ""
     return printable_line(value if isinstance(value, str) else json.dumps(value))[:200]
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

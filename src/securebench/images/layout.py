@@ -22,8 +22,8 @@ INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
-MANIFEST_TYPES = frozenset({MANIFEST_TYPE, "application/vnd.docker.distribution.manifest.v2+json"})
-INDEX_TYPES = frozenset({INDEX_TYPE, "application/vnd.docker.distribution.manifest.list.v2+json"})
+MANIFEST_TYPES = (MANIFEST_TYPE, "application/vnd.docker.distribution.manifest.v2+json")
+INDEX_TYPES = (INDEX_TYPE, "application/vnd.docker.distribution.manifest.list.v2+json")
 
 LAYOUT_FILE = "oci-layout"
 LAYOUT = {"imageLayoutVersion": "1.0.0"}

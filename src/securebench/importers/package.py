@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from securebench.errors import ConfigError
+from securebench.fs.digest import file_digest
 from securebench.importers.sources import zip_document
 
 _DOWNLOAD_SECONDS: Final = 300
@@ -55,7 +55,7 @@ def _copy(kept: Path, path: Path, sha256: str) -> bool:
     if not kept.is_file():
         return False
     shutil.copyfile(kept, path)
-    if _digest(path) == sha256:
+    if file_digest(path) == sha256:
         return True
     kept.unlink()
     path.unlink()
@@ -89,13 +89,8 @@ def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
 
 
 def _require(path: Path, wheel: PinnedWheel) -> None:
-    if not path.is_file() or _digest(path) != wheel.sha256:
+    if not path.is_file() or file_digest(path) != wheel.sha256:
         raise _failed(wheel, f"the downloaded file is not {wheel.file_name} with sha256 {wheel.sha256}")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _failed(wheel: PinnedWheel, message: str) -> ConfigError:

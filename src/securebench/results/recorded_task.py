@@ -98,9 +98,9 @@ class RecordedTask:
     def trajectories(self) -> dict[str, str]:
         """The digests (sha256, hex) of the trajectories of all tries of this attempt, by their file names."""
         tries = self.provenance.get("failed_tries")
-        described = [_object(item).get("trajectory") for item in (tries if isinstance(tries, list) else ())]
+        described = [object_of(item).get("trajectory") for item in (tries if isinstance(tries, list) else ())]
         found = {}
-        for item in map(_object, (self.provenance.get("trajectory"), *described)):
+        for item in map(object_of, (self.provenance.get("trajectory"), *described)):
             path, digest = item.get("path"), item.get("sha256")
             if isinstance(path, str) and isinstance(digest, str) and path.startswith(f"{TRAJECTORIES}/"):
                 found[path.removeprefix(f"{TRAJECTORIES}/")] = digest
@@ -140,7 +140,7 @@ def _recorded(record: dict[str, Any]) -> RecordedTask:
     entry, provenance = entry_of(record), record["provenance"]
     kind = next((kind for kind, name in _FIELD_OF_KIND.items() if record.get(name) is not None), None)
     has_text = kind in {CandidateKind.TEXT, CandidateKind.PATCH}
-    durations = _object(provenance.get("durations"))
+    durations = object_of(provenance.get("durations"))
     return RecordedTask(
         sequence=entry.sequence,
         run_id=entry.run_id,
@@ -188,14 +188,15 @@ def _text(record: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def object_of(value: Any) -> Mapping[str, Any]:
+    """Return ``value`` if it is an object, else an empty one: a stranger may have written anything."""
     return value if isinstance(value, dict) else {}
 
 
 def _models(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the models that a relay saw answer, or else the one that the run was configured for."""
-    answered = _object(_object(_object(provenance.get("usage")).get("relay")).get("models"))
-    configured = _object(provenance.get("agent")).get("model")
+    answered = object_of(object_of(object_of(provenance.get("usage")).get("relay")).get("models"))
+    configured = object_of(provenance.get("agent")).get("model")
     return tuple(answered) or ((configured,) if isinstance(configured, str) else ())
 
 

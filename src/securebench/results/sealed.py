@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from securebench.candidates.patch_archive import GONE
 from securebench.candidates.sealed_form import LIMITS, MAX_HEADERS, TREES, most_bytes
-from securebench.candidates.store import CANDIDATES
+from securebench.candidates.store import CANDIDATES, text_or_none
 from securebench.errors import ConfigError, ImageError, SourceLocation
 from securebench.fs.streams import Digester, capped, chunks
 from securebench.fs.tar_reader import MemberKind, TarReader
@@ -73,7 +73,7 @@ def sealed_content(directory: Path, kind: CandidateKind, digest: str) -> SealedC
         if kind in TREES:
             files = _files(TarReader(pieces, "the candidate", MAX_HEADERS), kind)
         else:
-            text = _decoded(b"".join(pieces))
+            text = text_or_none(b"".join(pieces))
         if (found := hashed.digest.removeprefix("sha256:")) != digest:
             raise _altered(f"its content now hashes to {found}", _location(directory, digest))
     return SealedCandidate(kind=kind, digest=digest, size=hashed.size, text=text, files=files)
@@ -123,13 +123,6 @@ def _file(member: Member, kind: CandidateKind) -> SealedFile:
 
 def _name(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
-
-
-def _decoded(data: bytes) -> str | None:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def _location(directory: Path, digest: str) -> SourceLocation:

@@ -28,7 +28,8 @@ from fake_server import breaks_after, says, stalls
 from pulling import AMD64, QUICK, MemorySink, pull
 from securebench.errors import ConfigError, ImageError
 from securebench.http.timeouts import Timeouts
-from securebench.images.registry import BlobDescriptor, Platform, fetch_image
+from securebench.images.layout import Descriptor
+from securebench.images.registry import Platform, fetch_image
 
 ROOTS = (b"first" * 1000, b"second" * 1000)
 FIRST, SECOND = map(packed, ROOTS)
@@ -66,7 +67,7 @@ def test_an_image_comes_whole(registry: FakeRegistry) -> None:
     assert fetched.config_digest == json.loads(manifest.data)["config"]["digest"]
     assert Blob(CONFIG, fetched.config).digest == fetched.config_digest
     assert [layer.digest for layer in fetched.layers] == [FIRST.digest, SECOND.digest]
-    assert fetched.layers[0] == BlobDescriptor(FIRST.kind, FIRST.digest, len(FIRST.data))
+    assert fetched.layers[0] == Descriptor(FIRST.kind, FIRST.digest, len(FIRST.data))
     assert fetched.reference == reference
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.plurals import counted
 from securebench.results.record import VerificationStatus, assurance_of
+from securebench.results.recorded_task import object_of
 from securebench.strict_input.faults import shown
 
 if TYPE_CHECKING:
@@ -73,19 +74,19 @@ def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
         own, found = header.decisive.get(name), record.provenance.get(name)
         if _without(own, left_out) != _without(found, left_out):
             yield f"'provenance.{name}' does not match the run"
-    sandbox, driver = _object(header.decisive.get("sandbox")), _object(record.provenance.get("driver"))
+    sandbox, driver = object_of(header.decisive.get("sandbox")), object_of(record.provenance.get("driver"))
     for own_name, name in (("driver", "name"), ("runtime", "runtime"), ("weaker", "weaker")):
         if sandbox.get(own_name) != driver.get(name):
             yield f"'provenance.driver.{name}' does not match the run"
-    image = _object(record.provenance.get("image"))
+    image = object_of(record.provenance.get("image"))
     reference, image_id = image.get("reference"), image.get("id")
     if not (isinstance(reference, str) and isinstance(image_id, str)) or image_id not in (
         "",
         header.images.get(reference),
     ):
         yield "its image is not one of the run's images"
-    own = _object(header.decisive.get("verifiers")).get(record.family)
-    yield from _against_verifier(record, _object(own) if own is not None else None)
+    own = object_of(header.decisive.get("verifiers")).get(record.family)
+    yield from _against_verifier(record, object_of(own) if own is not None else None)
 
 
 def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> Iterator[str]:
@@ -98,7 +99,7 @@ def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> It
             yield "it has a verdict, although the run has no verifier for its family"
         return
     wanted = {"family": record.family, "version": own.get("version"), "extension": own.get("extension")}
-    if any(_object(found).get(key) != value for key, value in wanted.items()):
+    if any(object_of(found).get(key) != value for key, value in wanted.items()):
         yield "'provenance.verifier' does not match the run"
     if record.status is VerificationStatus.PENDING:
         yield f"its status is 'pending', although the run has a verifier for {family}"
@@ -113,10 +114,6 @@ def _against_itself(record: RecordedTask) -> Iterator[str]:
             rests_on = None
         if rests_on is not record.assurance:
             yield f"'assurance' is {record.assurance.value!r}, but the verifier's metadata says otherwise"
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _without(value: Any, names: tuple[str, ...]) -> Any:

@@ -2,6 +2,6 @@
 
 from securebench.images.registry.client import ask
 from securebench.images.registry.fetch import fetch_image
-from securebench.images.registry.model import BlobDescriptor, BlobSink, Fetched, Platform
+from securebench.images.registry.model import BlobSink, Fetched, Platform
 
-__all__ = ["BlobDescriptor", "BlobSink", "Fetched", "Platform", "ask", "fetch_image"]
+__all__ = ["BlobSink", "Fetched", "Platform", "ask", "fetch_image"]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from securebench.http.address import Address
     from securebench.http.connection import Response
+    from securebench.images.layout import Descriptor
     from securebench.images.reference import RegistryReference
     from securebench.images.registry.credentials import Credentials
-    from securebench.images.registry.model import BlobDescriptor
 
 _BEARER = re.compile(r"(?i)(?:^|,)\s*bearer\s+(.*)")
 _BASIC = re.compile(r"(?i)(?:^|,)\s*basic\b")
@@ -118,7 +118,7 @@ class RegistryClient(HttpClient):
         with self._image_errors():
             return self.read(self._path(kind, version), limit, {"Accept": accept})
 
-    def blob(self, blob: BlobDescriptor) -> Generator[bytes]:
+    def blob(self, blob: Descriptor) -> Generator[bytes]:
         """Yield a blob in pieces. An error after the last piece means that they are not that blob."""
         with self._image_errors(blob.digest):
             yield from Download(

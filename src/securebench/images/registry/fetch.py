@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
 from securebench.http.timeouts import Deadline, Timeouts
+from securebench.images.layout import INDEX_TYPES, MANIFEST_TYPES
 from securebench.images.reference import parse_reference
 from securebench.images.registry.client import RegistryClient, blob_mismatch
 from securebench.images.registry.credentials import find_credentials
 from securebench.images.registry.documents import (
-    INDEX_TYPES,
-    MANIFEST_TYPES,
     MAX_CONFIG_BYTES,
     MAX_MANIFEST_BYTES,
     Index,
@@ -29,8 +28,9 @@ from securebench.images.registry.model import Fetched, Platform
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from securebench.images.layout import Descriptor
     from securebench.images.registry.documents import RegistryManifest
-    from securebench.images.registry.model import BlobDescriptor, BlobSink
+    from securebench.images.registry.model import BlobSink
 
 LAYERS_AT_ONCE: Final = 3
 PROGRESS_SECONDS: Final = 2.0
@@ -86,7 +86,7 @@ class _Pull:
             raise ImageError(f"{self._what} is an index of indexes", code="image-format-unsupported")
         return data, digest_of(data), found
 
-    def config(self, descriptor: BlobDescriptor) -> bytes:
+    def config(self, descriptor: Descriptor) -> bytes:
         """Return the image's configuration. It must be for the platform, even if an index said so already."""
         data, _ = self._client.document("blobs", descriptor.digest, "*/*", MAX_CONFIG_BYTES)
         _expect(descriptor.digest, data, f"the configuration of {self._what}")
@@ -95,7 +95,7 @@ class _Pull:
             raise self._wrong_platform(str(made))
         return data
 
-    def layers(self, layers: Sequence[BlobDescriptor], sink: BlobSink) -> None:
+    def layers(self, layers: Sequence[Descriptor], sink: BlobSink) -> None:
         """Download the layers that ``sink`` lacks. The first failure stops all downloads."""
         wanted = {layer.digest: layer for layer in layers}
         missing = [layer for layer in wanted.values() if not sink.has(layer.digest)]
@@ -112,7 +112,7 @@ class _Pull:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _layer(self, layer: BlobDescriptor, sink: BlobSink) -> None:
+    def _layer(self, layer: Descriptor, sink: BlobSink) -> None:
         with closing(self._client.blob(layer)) as pieces:  # also if an error of the sink refers to its frame
             sink.write(layer.digest, layer.size, self._progress.counted(pieces))
 

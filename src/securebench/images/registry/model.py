@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from securebench.images.layout import Descriptor
+
 _ARCHITECTURES: Final[Mapping[str, tuple[str, str]]] = {
     "x86_64": ("amd64", ""),
     "i686": ("386", ""),
@@ -40,15 +42,6 @@ class Platform:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobDescriptor:
-    """A blob by its digest (``sha256:...``), with its size in bytes and its media type."""
-
-    media_type: str
-    digest: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Fetched:
     """An image whose layers are in the sink. ``manifest`` and ``config`` are the exact bytes, with checked digests.
 
@@ -62,7 +55,7 @@ class Fetched:
     media_type: str
     config: bytes
     config_digest: str
-    layers: tuple[BlobDescriptor, ...]
+    layers: tuple[Descriptor, ...]
 
 
 class BlobSink(Protocol):

@@ -168,7 +168,7 @@ def _choose_platform(data: bytes, media_type: str, where: str) -> Descriptor:
     chosen = index.choose(machine) if isinstance(index, Index) else None
     if chosen is None:
         raise _wrong_platform(where, "it has no image for this platform", machine)
-    return Descriptor(chosen.media_type, chosen.digest, chosen.size)
+    return chosen
 
 
 def _import_blob(files: Files, wanted: Descriptor) -> Descriptor:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.faults import FaultPoint, reached
+from securebench.ipc.frames import close_all
 from securebench.sandboxes.base import ExitState, Stream
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.lifecycle import KILL_GRACE, BoundedProcess, ProcessStreams
@@ -23,7 +24,7 @@ from securebench.sandboxes.oci.supervisor.processes import MACHINE_MEMORY
 from securebench.sandboxes.spec_rules import nothing_to_collect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from securebench.sandboxes.base import Command
     from securebench.sandboxes.oci.connection import ProcessHandle
@@ -61,7 +62,7 @@ class Pipes:
             try:
                 pairs.extend(os.pipe2(os.O_CLOEXEC) for _ in range(3))
             except OSError:
-                _close(itertools.chain(*pairs))
+                close_all(itertools.chain(*pairs))
                 raise
         (stdin, self.stdin), (self.stdout, stdout), (self.stderr, stderr) = pairs
         self.remote = (stdin, stdout, stderr)
@@ -70,11 +71,11 @@ class Pipes:
 
     def close_remote(self) -> None:
         """Close the process's ends, which have been passed on."""
-        _close(self.remote)
+        close_all(self.remote)
 
     def close_local(self) -> None:
         """Close the driver's ends, if they are not used by an :class:`OciStreams`."""
-        _close((self.stdin, self.stdout, self.stderr))
+        close_all((self.stdin, self.stdout, self.stderr))
 
 
 @contextmanager
@@ -174,17 +175,12 @@ class OciStreams(ProcessStreams):
             os.close(descriptor)
 
     def _close_outputs(self) -> None:
-        _close(self._outputs)
+        close_all(self._outputs)
         self._outputs.clear()
 
     def _is_broken(self) -> bool:
         # The runtime, or the init, keeps the streams open while it runs. When both outputs end, it is exiting.
         return self._broken or not self._outputs or self._handle.is_over()
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def _left(deadline: float | None) -> float | None:

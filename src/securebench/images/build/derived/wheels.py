@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
+from securebench.fs.digest import file_digest
 from securebench.images.build.bootstrap import query
 from securebench.images.registry.model import Platform
 
@@ -43,7 +43,7 @@ def fetch_wheels(requirements: Sequence[str] | Path, python: str, directory: Pat
             code="image-build-failed",
             hint="check the network, and that each requirement has a wheel for this Python and machine",
         )
-    return tuple(f"{path.name} sha256:{_sha256(path)}" for path in sorted(directory.glob("*.whl")))
+    return tuple(f"{path.name} sha256:{file_digest(path)}" for path in sorted(directory.glob("*.whl")))
 
 
 def _argv(requirements: Sequence[str] | Path, python: str, directory: Path) -> tuple[str, ...]:
@@ -57,8 +57,3 @@ def _argv(requirements: Sequence[str] | Path, python: str, directory: Path) -> t
         *(f"--platform={tag}" for tag in tags),
         *(("--require-hashes", "-r", str(requirements)) if isinstance(requirements, Path) else ("--", *requirements)),
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
