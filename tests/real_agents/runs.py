@@ -100,7 +100,7 @@ class Agent:
 
     def variables(self) -> dict[str, str]:
         """Return the environment of a run: this one, with the canary as a key unless there is none."""
-        return {**os.environ, **({KEYS[self.program]: CANARY} if self.has_key else {})}
+        return {**os.environ, **({KEYS.get(self.program, "OPENAI_API_KEY"): CANARY} if self.has_key else {})}
 
 
 def documented_agent() -> str:

@@ -145,7 +145,7 @@ class ProviderHarness(Harness):
             "model": self.config.model,
             "prompt": call.prompt,
             "base_url": call.base_url,
-            "root_url": call.base_url.removesuffix("/v1"),
+            "root_url": call.base_url.removesuffix("beta").removesuffix("/v1"),
             "api_key": call.key,
             "api_key_env": call.key_name,
             "home": HOME,

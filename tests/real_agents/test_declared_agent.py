@@ -1,0 +1,70 @@
+"""An agent that is added from a directory outside the tree, with one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.packs import BENCHMARKS
+from real_agents.runs import CANARY, MODEL, Agent, run, short_answers
+from securebench import plugins
+from securebench.testing.provider import ScriptedProvider
+from securebench.testing.provider.scripts import solve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.base import SandboxDriver
+
+pytestmark = [pytest.mark.oci, pytest.mark.usefixtures("_with_ports", "base_image")]
+
+PAGE = BENCHMARKS.parent / "docs/how-to/declare-an-agent.md"
+
+
+def documented_files() -> dict[str, str]:
+    """Return the files that the guide prints, by name."""
+    page = PAGE.read_text(encoding="utf-8")
+    return dict(re.findall(r"`([\w./-]+)`:\n\n```\w+\n(.*?)```", page, re.DOTALL))
+
+
+def declare(root: Path) -> str:
+    """Write the documented agent and its declaration below ``root``, as the guide says, and return the declaration."""
+    files = documented_files()
+    (root / "tiny").mkdir(mode=0o755)
+    (root / "tiny/tiny.py").write_text(files["tiny/tiny.py"])
+    (root / "tiny/tiny.py").chmod(0o644)
+    subprocess.run(["tar", "-czf", "tiny.tgz", "tiny"], cwd=root, check=True)
+    digest = base64.b64encode(hashlib.sha512((root / "tiny.tgz").read_bytes()).digest()).decode()
+    declaration = re.sub(r"sha512-\S+", f"sha512-{digest}", files["tiny.yaml"])
+    (root / "tiny.yaml").write_text(declaration)
+    return declaration
+
+
+def test_one_short_file_adds_an_agent(
+    oci_driver: SandboxDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Python is its own, the key stays outside, and its messages and what it used are recorded."""
+    agents = tmp_path / "agents"
+    agents.mkdir()
+    monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(agents))
+    assert len(declare(agents).splitlines()) < 40
+    with ScriptedProvider(solve("short_answer", "391"), models=(MODEL,)) as provider:
+        agent = Agent(program="tiny", provider=provider)
+        done = run(tmp_path, short_answers(tmp_path), agent, oci_driver)
+        assert provider.keys_seen == {CANARY}, done.said
+    (record,) = done.records
+    assert done.code == 0, done.said
+    assert record["candidate_text"].strip() == "391"
+    assert record["producer_metadata"]["outcome"] == "worked"
+    assert record["producer_metadata"]["agent"] == {"program": "tiny", "version": "1.0.0"}
+    assert record["provenance"]["usage"]["relay"]["answered"] == 3
+    identity = json.loads((done.directory / "run.json").read_text())["decisive"]["agent"]
+    assert (identity["program"], identity["runtime"], len(identity["declaration"])) == ("tiny", "python", 64)
+    steps = [json.loads(line) for line in next((done.directory / "trajectories").iterdir()).read_text().splitlines()]
+    assert [step["kind"] for step in steps] == ["command", "result", "command", "result", "message"]
