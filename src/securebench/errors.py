@@ -73,6 +73,7 @@ class FailureReason(StrEnum):
     WRONG_ANSWER = "wrong_answer"
     AMBIGUOUS_ANSWER = "ambiguous_answer"
     REJECTED_ANSWER = "rejected_answer"
+    JUDGE_NO_VERDICT = "judge_no_verdict"
     # Code.
     SYNTAX_ERROR = "syntax_error"
     TESTS_FAILED = "tests_failed"

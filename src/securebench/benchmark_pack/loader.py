@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark_pack.assets import digest_asset
+from securebench.benchmark_pack.calibration import load_calibration
 from securebench.benchmark_pack.manifest import load_manifest
 from securebench.benchmark_pack.model import BenchmarkPack
 from securebench.benchmark_pack.rows import RowReader
@@ -17,6 +18,7 @@ from securebench.strict_input.faults import Fault
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from securebench.benchmark_pack.calibration import CalibrationItem
     from securebench.benchmark_pack.manifest import Manifest
     from securebench.benchmark_pack.model import BenchmarkRow
 
@@ -36,6 +38,10 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
     if reader.problems:
         _add_family_problems(reader, rows)
     reader.problems.raise_if_any()
+    calibration: tuple[CalibrationItem, ...] = ()
+    if path := header.calibration:
+        assets[f"asset:{path}"] = digest_asset(manifest.parent, path)
+        calibration = load_calibration(manifest.parent / path, {row.id: row for row in rows})
     return BenchmarkPack(
         id=header.id,
         version=header.version,
@@ -45,6 +51,8 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
         rows=tuple(rows),
         fingerprint={"manifest": header.digest, "tasks": reader.digest, **assets},
         asset_roots=header.asset_roots,
+        calibration=calibration,
+        min_kappa=header.min_kappa,
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from securebench.benchmark_pack.model import AssetRoots
 from securebench.families.fields import Identifier
+from securebench.families.model_graded import Characters, Template, Votes
 from securebench.families.row import EnvironmentModel, FamilyName
 from securebench.pack_paths import folded, is_at_or_below, relative_path_fault
 from securebench.strict_input.faults import Fault, Problems
@@ -54,6 +55,19 @@ class AssetDefaultsModel(WireModel):
     read_only: bool = OPTIONAL
 
 
+class JudgeModel(WireModel):
+    """How a judge model grades responses: the defaults of ``model_graded`` rubrics, and how it is calibrated.
+
+    ``calibration`` is a file below the eval root. A judge whose Cohen's kappa on it is below ``min_kappa`` is refused.
+    """
+
+    votes: Votes = OPTIONAL
+    template: Template = OPTIONAL
+    max_characters: Characters = OPTIONAL
+    calibration: Root = OPTIONAL
+    min_kappa: Annotated[float, Field(ge=0, le=1)] = OPTIONAL
+
+
 class ManifestModel(WireModel):
     """A manifest file."""
 
@@ -62,17 +76,25 @@ class ManifestModel(WireModel):
     defaults: DefaultsModel = OPTIONAL
     asset_roots: AssetRootsModel = OPTIONAL
     asset_defaults: AssetDefaultsModel = OPTIONAL
+    judge: JudgeModel = OPTIONAL
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A loaded manifest, with defaults filled in. ``digest`` is the digest of the file's bytes."""
+    """A loaded manifest, with defaults filled in. ``digest`` is the digest of the file's bytes.
+
+    ``rubric`` has the defaults of ``model_graded`` rubrics, ``calibration`` the path of the calibration set in the
+    pack, if there is one.
+    """
 
     id: str
     version: int
     family: str | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     asset_roots: AssetRoots = field(default_factory=AssetRoots)
+    rubric: Mapping[str, Any] = field(default_factory=dict)
+    calibration: str = ""
+    min_kappa: float | None = None
     digest: str = ""
 
 
@@ -81,7 +103,8 @@ def load_manifest(path: Path, tasks: Path) -> Manifest:
     text, data = read_text(path, "manifest", MAX_YAML_BYTES)
     value, source, faults = parse_yaml(text, str(path))
     _raise(faults, source)
-    _raise(fit(ManifestModel, value)[1], source)
+    model, faults = fit(ManifestModel, value)
+    _raise(faults or list(_judge_faults(model)), source)
     manifest = _manifest(dict(value) if isinstance(value, dict) else {}, hashlib.sha256(data).hexdigest())
     _raise(list(_root_faults(manifest.asset_roots, path, tasks)), source)
     return manifest
@@ -94,15 +117,27 @@ def _raise(faults: list[Fault], source: YamlSource) -> None:
 
 
 def _manifest(value: dict[str, Any], digest: str) -> Manifest:
-    defaults = value.get("defaults", {})
+    defaults, judge = value.get("defaults", {}), dict(value.get("judge", {}))
+    roots = AssetRoots(**value.get("asset_roots", {}), **value.get("asset_defaults", {}))
+    calibration, min_kappa = judge.pop("calibration", ""), judge.pop("min_kappa", None)
     return Manifest(
         id=value["id"],
         version=value["version"],
         family=defaults.get("family"),
         environment=defaults.get("environment", {}),
-        asset_roots=AssetRoots(**value.get("asset_roots", {}), **value.get("asset_defaults", {})),
+        asset_roots=roots,
+        rubric=judge,
+        calibration=f"{roots.eval.rstrip('/')}/{calibration}" if calibration else "",
+        min_kappa=min_kappa,
         digest=digest,
     )
+
+
+def _judge_faults(manifest: ManifestModel | None) -> Iterator[Fault]:
+    judge = manifest.model_dump(exclude_unset=True).get("judge", {}) if manifest else {}
+    if "min_kappa" in judge and "calibration" not in judge:
+        hint = "name the file with the calibration set in judge.calibration"
+        yield Fault("calibration-unfit", "min_kappa needs a calibration set", ("judge", "min_kappa"), hint, at_key=True)
 
 
 def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fault]:

@@ -20,6 +20,7 @@ from securebench.tasks import Environment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from securebench.benchmark_pack.calibration import CalibrationItem
     from securebench.resources import FileReference
 
 
@@ -102,6 +103,10 @@ class BenchmarkPack:
     rows: tuple[BenchmarkRow, ...]
     fingerprint: Mapping[str, str]
     asset_roots: AssetRoots = field(default_factory=AssetRoots)
+    calibration: tuple[CalibrationItem, ...] = ()
+    """Responses with known grades, for the judge model of the run."""
+    min_kappa: float | None = None
+    """The agreement (Cohen's kappa) with the calibration set that a judge model must reach."""
 
     @property
     def asset_digests(self) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.benchmark_pack.model import BenchmarkRow, RowSource
 from securebench.benchmark_pack.references import Referenced, eval_references, path_faults, public_references
 from securebench.errors import ConfigError, SourceLocation
+from securebench.families.model_graded import is_model_graded
 from securebench.families.registry import FAMILIES
 from securebench.families.row import RowModel, merge_environment
 from securebench.families.skeleton import fold_confusables
@@ -162,7 +163,9 @@ class _Draft:
         return family.faults(inputs, evals, Environment())
 
     def finish(self) -> BenchmarkRow:
-        value = self.value
+        value, evals = self.value, self.value.get("eval", {})
+        if self.manifest.rubric and is_model_graded(evals):
+            evals = {**evals, "rubric": {**self.manifest.rubric, **evals["rubric"]}}
         eval_files: dict[str, tuple[Any, ...]] = {}
         for reference in self.references:
             if reference.field:
@@ -171,7 +174,7 @@ class _Draft:
             id=value["id"],
             family=self.family,
             input=value.get("input", {}),
-            eval=value.get("eval", {}),
+            eval=evals,
             assets=tuple(value.get("assets", ())),
             environment=merge_environment(self.manifest.environment, value.get("environment", {})),
             metadata=value.get("metadata", {}),

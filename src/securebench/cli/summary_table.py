@@ -143,6 +143,7 @@ def _footer(summary: TesterRunSummary) -> list[str]:
         f"Verification: {summary.verification_status}",
         *([usage_line(summary.usage, summary.budget_usd)] if summary.usage else []),
         *([_OUT_OF_BUDGET] if summary.ending is RunEnd.OUT_OF_BUDGET else []),
+        *([printable_line(f"Judge model: {summary.judge}")] if summary.judge else []),
         f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",
         *([f"Details: {_show(summary)} TASK"] if summary.failures else []),
     ]

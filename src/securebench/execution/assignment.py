@@ -27,4 +27,5 @@ class Assignment:
         """Return the assignment that :meth:`to_bytes` wrote."""
         content = json.loads(data)
         history = content["history"]
-        return cls(content["run"], content["task_id"], History(**{**history, "spent": Usage(**history["spent"])}))
+        usages = {name: Usage(**history[name]) for name in ("spent", "judge_spent")}
+        return cls(content["run"], content["task_id"], History(**{**history, **usages}))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Limits, SandboxDriver
     from securebench.trials import TrialId
     from securebench.verifiers.base import Verifier
+    from securebench.verifiers.model_graded.session import JudgeSession
 
 
 class RunStoppedError(Exception):
@@ -92,6 +93,8 @@ class TaskContext:
     environment: Mapping[str, str] = field(default_factory=dict)
     credentials: tuple[str, ...] = ()
     gateway: Gateway | None = None
+    judge: Callable[[TrialId], JudgeSession] | None = None
+    """Returns the session of the judge model for a trial, if the run has a judge."""
     control: RunControl = field(default_factory=RunControl)
     note_problem: Callable[[str], None] = _ignore
     """Reports a problem that concerns the whole run. Called from any thread."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class History:
     """The history of one trial of a task. ``trial`` counts from 1, and ``attempt`` from 1 in each trial.
 
-    ``spent`` is the usage of all earlier attempts.
+    ``spent`` is the usage of all earlier attempts, ``judge_spent`` that of the judge model in them.
 
     ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by
     no fault of the candidate. The agent then does not have to run, and cost money, again.
@@ -30,6 +30,7 @@ class History:
     trial: int = 1
     attempt: int = 1
     spent: Usage = field(default_factory=Usage)
+    judge_spent: Usage = field(default_factory=Usage)
     unverified: Mapping[str, Any] | None = None
 
 

@@ -48,6 +48,8 @@ class TaskOutcome:
     trajectory: Mapping[str, JsonValue] = field(default_factory=dict)
     """Where the trajectory is stored; empty if the agent reported none."""
     verdict: VerificationResult | None = None
+    judge_usage: Usage = field(default_factory=Usage)
+    """What the judge model used in this attempt, whether or not it gave a verdict."""
     refusal: CandidateError | None = None
     """A failure of the agent or the candidate that was raised instead of returned."""
     fault: Failure | None = None
@@ -136,6 +138,7 @@ def _provenance(
 ) -> dict[str, JsonValue]:
     agent_result = outcome.agent_result
     spent = outcome.history.spent + outcome.spent
+    judged = outcome.history.judge_spent + outcome.judge_usage
     return {
         **trail.to_json(),
         **context.provenance,
@@ -147,6 +150,7 @@ def _provenance(
         "verifier": verifier_provenance(outcome.verifier),
         **_work(outcome, redactor),
         **({"spent": spent.to_json()} if spent else {}),
+        **({"judge_usage": judged.to_json()} if judged else {}),
     }
 
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from securebench.results.record import TaskRecord
     from securebench.tasks import SecureBenchTask, VerifierView
     from securebench.verifiers.base import VerificationResult, Verifier
+    from securebench.verifiers.model_graded.session import JudgeSession
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
         redactor=redactor,
         report=context.report.task(trial, scrub=redactor.mapping),
         trail=Trail(history.attempt),
+        judge=context.judge(trial) if context.judge else None,
     )
     execution.report.emit(TaskStart(family=task.task_type, attempt=history.attempt))
     if context.verifier_output is not None:
@@ -93,6 +95,8 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
         outcome.fault = _failure_of(error, execution.trail.phase)
         if isinstance(error, MaterializationError) and error.code == ASSET_CHANGED:
             context.note_problem(f"task {task.id}: {error.message}")
+    finally:
+        outcome.judge_usage = read_usage(execution.judge.close() if execution.judge else None) or Usage()
     context.control.check()
     return build_record(task, context, outcome, execution.trail, redactor)
 
@@ -108,6 +112,7 @@ class _TaskExecution:
     redactor: Redactor
     report: Reporter
     trail: Trail
+    judge: JudgeSession | None = None
 
     @property
     def directory(self) -> str:
@@ -213,6 +218,8 @@ class _TaskExecution:
             with self._verify_context(printed) as verify_context:
                 return verifier.verify(view, sealed, verify_context)
         finally:
+            if printed is not None and self.judge is not None:
+                printed.replies += [reply.text or reply.trouble for reply in self.judge.replies]
             text = printed.text(_with_files(self.redactor, view)) if printed is not None else ""
             if text and context.verifier_output is not None:
                 keep_output(output_file(context.verifier_output, self.directory), text)
@@ -234,6 +241,7 @@ class _TaskExecution:
                 limits=context.limits,
                 scratch=scratch,
                 probe=context.probe,
+                judge=self.judge,
                 labels={"task": scratch.name},
             )
         finally:

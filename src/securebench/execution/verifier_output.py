@@ -1,4 +1,4 @@
-"""The output of a verifier's commands, for pack authors: bounded, and collected only on request."""
+"""The output of a verifier's commands and of a judge, for pack authors: bounded, and collected only on request."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class VerifierOutput:
 
     def __init__(self) -> None:
         self._printed: list[Printed] = []
+        self.replies: list[str] = []
+        """The replies of the judge model."""
 
     def command(self, program: str, *, stdout: bool) -> Printed:
         """Return a collector for the output of ``program``. Without ``stdout``, stdout is a protocol and is dropped."""
@@ -36,7 +38,9 @@ class VerifierOutput:
 
     def text(self, redactor: Redactor) -> str:
         """Return all output, redacted and safe for a terminal."""
-        return printable(redactor.text("".join(printed.text() for printed in self._printed), cap=_ALL, lines=True))
+        replies = (f"[reply of the judge]\n{text}\n" for text in self.replies)
+        parts = (*(printed.text() for printed in self._printed), *replies)
+        return printable(redactor.text("".join(parts), cap=_ALL, lines=True))
 
 
 class Printed:

@@ -1,4 +1,4 @@
-"""free_response: an open prompt, judged by required and forbidden phrases in the response."""
+"""free_response: an open prompt. Required and forbidden phrases judge the response, or a judge model does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from securebench.families.base import Family
 from securebench.families.fields import Text, TextOrObject
+from securebench.families.model_graded import MODEL_GRADED, ModelGradedModel
 from securebench.families.skeleton import fold_confusables
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault
@@ -42,14 +43,14 @@ class RubricModel(WireModel):
 class FreeResponseEval(WireModel):
     """How a response is judged, and a reference response."""
 
-    rubric: Annotated[Text | RubricModel, Visibility.HIDDEN]
+    rubric: Annotated[Text | Annotated[RubricModel | ModelGradedModel, Field(discriminator="type")], Visibility.HIDDEN]
     reference_answer: Annotated[TextOrObject, Visibility.HIDDEN] = OPTIONAL
 
 
 def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
     """Reject a phrase that is both accepted and rejected: a response with it can only fail."""
     rubric = evals["rubric"]
-    if isinstance(rubric, str):
+    if isinstance(rubric, str) or rubric["type"] == MODEL_GRADED:
         return
     accepted = {fold_confusables(phrase) for phrase in rubric["accepted_answers"]}
     for index, phrase in enumerate(rubric.get("rejected_answers", ())):
@@ -68,13 +69,15 @@ def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
         message = (
             "a rubric in prose cannot be judged: the task will end as an error (task_unusable), and no agent will run"
         )
-        hint = 'write {"type": "contains_any", "accepted_answers": [...]}'
+        hint = (
+            'write {"type": "contains_any", "accepted_answers": [...]} or {"type": "model_graded", "criteria": "..."}'
+        )
         yield Fault("rubric-unsupported", message, ("eval", "rubric"), hint)
 
 
 FAMILY = Family(
     name="free_response",
-    summary="An open prompt. Required and forbidden phrases judge the response.",
+    summary="An open prompt. Required and forbidden phrases judge the response, or a judge model does.",
     candidate_kind=CandidateKind.TEXT,
     input_model=FreeResponseInput,
     eval_model=FreeResponseEval,

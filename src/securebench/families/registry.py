@@ -139,16 +139,20 @@ def _divided(family: str, resource: Resource) -> Iterator[tuple[str, bool]]:
 
 def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[str, bool]]:
     marks = field.metadata if field else []
-    model = next(_models(field.annotation), None) if field else None
+    fields = (
+        {name: info for model in _models(field.annotation) for name, info in model.model_fields.items()}
+        if field
+        else {}
+    )
     if STRUCTURE in marks or (field is not None and get_origin(field.annotation) is Literal):
         yield from ((text, False) for text in strings(value))
     elif COMMAND in marks and isinstance(value, list):
         # A single word of a command is a path or an option, so not secret. A word with a space in it is a script.
         whole = (json.dumps(value, ensure_ascii=False), " ".join(map(str, value)))
         yield from ((text, True) for text in (*whole, *(item for item in strings(value) if " " in item)))
-    elif isinstance(value, dict) and model is not None:
+    elif isinstance(value, dict) and fields:
         for name, item in value.items():
-            yield from _divided_field(item, model.model_fields.get(name))
+            yield from _divided_field(item, fields.get(name))
     else:
         yield from ((text, True) for text in strings(value))
 

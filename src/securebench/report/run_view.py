@@ -10,6 +10,8 @@ from securebench.report import plots
 from securebench.report.task_rows import MAX_DETAIL, MAX_ROWS, TaskRows
 from securebench.report.totals import OutcomeGroup, RunTotals
 from securebench.results.record import ASSURANCE_MEANING
+from securebench.results.run_judge import judge_of
+from securebench.results.usage import Usage
 from securebench.sandboxes.enforcement import ENFORCEABLE
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class RunView:
             "Model": ", ".join(self.run.models),
             "Models that answered": ", ".join(answered),
             "Provider": _words(agent, "provider", "endpoint"),
+            "Judge model": judge_of(self.run.header, Usage()),
             "Pack": f"{self.run.benchmark_id}, version {_section(decisive, 'benchmark').get('version', 'unknown')}",
             "Pack digest (public part)": _section(decisive, "pack").get("public_digest"),
             "Selection": self.selection,

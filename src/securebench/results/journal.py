@@ -79,6 +79,11 @@ class Journal:
         entry = self.entries.get(trial) or self._past.get(trial)
         return (entry.usage if entry else None) or Usage()
 
+    def judge_spent(self, trial: TrialId) -> Usage:
+        """Return what the judge model used in all recorded attempts at a trial."""
+        entry = self.entries.get(trial) or self._past.get(trial)
+        return (entry.judge_usage if entry else None) or Usage()
+
     def set_aside(self) -> Iterator[RecordEntry]:
         """Yield the last superseded record of each trial that has no other record."""
         return (entry for name, entry in self._past.items() if name not in self.entries)

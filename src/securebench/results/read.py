@@ -19,6 +19,7 @@ from securebench.results.part_of_pack import PartOfPack
 from securebench.results.record_files import RecordFiles
 from securebench.results.run_files import SUITE, opened_run_file
 from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
+from securebench.results.run_judge import judge_of
 from securebench.results.running import read_running
 from securebench.results.sealed import read_sealed
 from securebench.results.strict_json import require_shallow
@@ -147,12 +148,12 @@ class RecordedRun:
         files, header = self._files(), self.header
         aside: dict[TrialId, Usage | None] = {}
         entries = self._entries(files, aside, each)
-        families, failures, usage, results = count({}, entries, header.trials, header.planned_families)
+        families, failures, usage, results, judge_usage = count({}, entries, header.trials, header.planned_families)
         unknown = header.planned // max(1, header.trials) - total(families.values()).tasks
         if unknown > 0:  # version 2 has no number of planned tasks by family
             families["unknown"] = Counts(unknown, trials=header.trials)
         counts = total(families.values())
-        checks = map(read_usage, header.provider_checks)
+        checks = [read_usage(check) for check in header.provider_checks if "judge" not in check]
         summary = TesterRunSummary(
             run_id=self.run_id,
             benchmark_id=self.benchmark_id,
@@ -165,6 +166,7 @@ class RecordedRun:
             budget_usd=header.budget_usd,
             part=self.selection,
             estimates=estimate(results, header.trials),
+            judge=judge_of(header, judge_usage),
             ending=RunEnd.RUNNING if is_active else self._ending(counts),
             problems=header.problems,
         )

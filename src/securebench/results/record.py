@@ -40,7 +40,7 @@ VOLATILE: Final = frozenset(
             "duration_seconds",
             "started_at",
         ),
-        *("usage", "spent", "trajectory", "commitment"),
+        *("usage", "judge_usage", "spent", "trajectory", "commitment"),
         *("controls", "controls_failed", "control_bits", "styles"),
     }
 )
@@ -72,6 +72,8 @@ class Assurance(StrEnum):
     """Only the exit code of a command that runs the candidate's code."""
     SHARED = "shared"
     """The tests ran in the candidate's own process."""
+    MODEL_GRADED = "model_graded"
+    """The opinion of a judge model, which the candidate may have influenced."""
 
 
 ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
@@ -80,14 +82,19 @@ ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
         Assurance.TEST_BY_TEST: "The repository's tests reported one by one, and tests that must fail did fail.",
         Assurance.EXIT_CODE: "Only the exit code of a command that runs the candidate's code, which could forge it.",
         Assurance.SHARED: "Tests and candidate ran in one process; the candidate could forge the verdict.",
+        Assurance.MODEL_GRADED: "A judge model's opinion: it may be wrong, and the candidate may have influenced it.",
     }
 )
 """What a verdict rests on, in a sentence each."""
 
 WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
-    {Assurance.EXIT_CODE: "on exit code only", Assurance.SHARED: "in one process with the candidate"}
+    {
+        Assurance.EXIT_CODE: "on exit code only",
+        Assurance.SHARED: "in one process with the candidate",
+        Assurance.MODEL_GRADED: "graded by a model",
+    }
 )
-"""How to mark a pass that the candidate's code could have forged."""
+"""How to mark a pass that the candidate could have forged or talked the judge into."""
 
 
 def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
@@ -262,6 +269,8 @@ class RecordEntry:
     assurance: Assurance | None = None
     agent_stderr: str = ""
     """The last line of the agent's stderr, truncated. Empty for a task that passed."""
+    judge_usage: Usage | None = None
+    """What the judge model used in all attempts at the trial."""
 
     @property
     def id(self) -> TrialId:

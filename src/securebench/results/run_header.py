@@ -21,7 +21,7 @@ from securebench.results.strict_record import READABLE_VERSIONS
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from securebench.resources import JsonValue
@@ -160,9 +160,9 @@ class RunHeader:
         decisive, images = grown(self.decisive, now.decisive), {**self.images, **now.images}
         return replace(self, decisive=decisive, images=images, information=now.information, closing=None)
 
-    def checked(self, usage: Mapping[str, JsonValue]) -> RunHeader:
-        """Return the header with the usage of another provider check, unless ``usage`` is empty."""
-        return replace(self, provider_checks=(*self.provider_checks, usage)) if usage else self
+    def checked(self, usages: Iterable[Mapping[str, JsonValue]]) -> RunHeader:
+        """Return the header with the usage of more provider checks, except for empty ones."""
+        return replace(self, provider_checks=(*self.provider_checks, *filter(None, usages)))
 
     def with_problem(self, problem: str) -> RunHeader:
         """Return the header with ``problem`` added, unless it is already listed."""

@@ -135,6 +135,7 @@ def entry_of(record: Mapping[str, Any]) -> RecordEntry:
         candidate_digest=record.get("candidate_digest"),
         assurance=_assurance(record, status),
         agent_stderr=last_line(str(record.get("producer_stderr", ""))) if "failure_reason" in record else "",
+        judge_usage=read_usage(provenance.get("judge_usage")),
     )
 
 

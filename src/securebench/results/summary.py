@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.part_of_pack import PartOfPack
     from securebench.results.record import RecordEntry
+    from securebench.results.run_judge import JudgeSummary
 
 SHOWN_FAILURES: Final = 20
 """Maximum failed trials that a summary lists. All are in the records."""
@@ -174,6 +175,8 @@ class TesterRunSummary:
     """The selected part of the pack, if it is not the whole."""
     estimates: RunEstimates | None = None
     """Pass rates with their intervals; ``None`` without a verdict."""
+    judge: JudgeSummary | None = None
+    """The judge model, if the run has one."""
     ending: RunEnd = RunEnd.FINISHED
     problems: tuple[str, ...] = field(default=())
     """Problems of the run as a whole, and how to fix them."""
@@ -228,6 +231,7 @@ class TesterRunSummary:
             "families": {name: counts.to_json() for name, counts in self.families.items()},
             **({"usage": self.usage.to_json()} if self.usage else {}),
             "budget_usd": self.budget_usd,
+            **({"judge": self.judge.to_json()} if self.judge else {}),
             "problems": list(self.problems),
         }
 
@@ -243,6 +247,7 @@ class Counted(NamedTuple):
     usage: Usage
     results: dict[str, TaskResult]
     """The verdicts of each task with a record."""
+    judge_usage: Usage = Usage()
 
 
 def count(
@@ -260,7 +265,7 @@ def count(
     seen: Counter[tuple[str, VerificationStatus]] = Counter()
     rests_on: dict[str, Counter[Assurance]] = {}
     failures: list[RecordEntry] = []
-    usage = Usage()
+    usage = judge_usage = Usage()
     for entry in entries:
         tasks[entry.task_id] = entry.task_type
         seen[entry.task_type, entry.status] += 1
@@ -271,13 +276,14 @@ def count(
         if entry.status in {VerificationStatus.FAILED, VerificationStatus.ERROR} and len(failures) < SHOWN_FAILURES:
             failures.append(entry)
         usage += entry.usage or Usage()
+        judge_usage += entry.judge_usage or Usage()
     all_sizes = Counter(tasks.values()) | Counter(sizes)  # the larger number of each family
     families = {
         family: replace(_counts(size, family, seen, rests_on.get(family, Counter())), trials=trials)
         for family, size in sorted(all_sizes.items())
     }
     results = {name: TaskResult(sum(passes), len(passes)) for name, passes in verdicts.items()}
-    return Counted(families, tuple(failures), usage, results)
+    return Counted(families, tuple(failures), usage, results, judge_usage)
 
 
 def total(families: Iterable[Counts]) -> Counts:

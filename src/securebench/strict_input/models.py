@@ -84,7 +84,7 @@ def fit(
     try:
         return model.model_validate(value, context=context), []
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = map(_of_tag, error.errors(include_url=False))
         return None, _without_branches([_fault(model, value, detail, secret=secret) for detail in details])
 
 
@@ -130,6 +130,19 @@ def _key_fault(model: type[BaseModel], value: Any, kind: str, loc: Sequence[str 
         return Fault("field-missing", f"{name_of(path)} is missing", path)
     hint = did_you_mean(key, _known_keys(model, loc[:-1]))
     return Fault("field-unknown", f"unknown key {shown(key)}", path, hint, at_key=True)
+
+
+def _of_tag(detail: ErrorDetails) -> ErrorDetails:
+    """Return an error of a tagged union as the same error of its tag, the field that says which model an object has."""
+    if not detail["type"].startswith("union_tag_"):
+        return detail
+    context, given = detail["ctx"], detail["input"]
+    name = context["discriminator"].strip("'")
+    loc = (*detail["loc"], name)
+    if name not in given:
+        return {**detail, "type": "missing", "loc": loc}
+    expected = context["expected_tags"].replace(", ", " or ")
+    return {**detail, "type": "literal_error", "loc": loc, "input": given[name], "ctx": {"expected": expected}}
 
 
 def _choice_fault(name: str, path: Path, detail: ErrorDetails, got: str) -> Fault:

@@ -29,7 +29,7 @@ from securebench.tester_config.model import (
 )
 from securebench.tester_config.overrides import OverriddenSource, override_names, parse_overrides, with_overrides
 from securebench.tester_config.places import OUTPUT_DIR_HINT, agent_dir_fault, output_dir_code, output_dir_fault
-from securebench.tester_config.settings import HarnessSettings, ProviderSettings
+from securebench.tester_config.settings import HarnessSettings, JudgeSettings, ProviderSettings
 from securebench.tester_config.wire import TesterModel
 
 if TYPE_CHECKING:
@@ -107,10 +107,11 @@ def config_of(value: Any, file: TesterFile) -> tuple[TesterConfig | None, list[F
     """Return the configuration in ``value``, a part of ``file``, or its faults. Its paths are relative to the file."""
     model, faults = fit(TesterModel, value)
     settings, of_settings = _fit_settings(value, file.path.parent)
-    faults = [*faults, *of_settings, *_place_faults(value, file.path)]
+    judge, of_judge = _fit_judge(value, file.path.parent)
+    faults = [*faults, *of_settings, *of_judge, *_place_faults(value, file.path)]
     if faults or model is None:
         return None, faults
-    return replace(_config(model, settings, file.path, file.digest), overrides=file.overrides), []
+    return replace(_config(model, settings, file.path, file.digest), judge=judge, overrides=file.overrides), []
 
 
 def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:
@@ -136,6 +137,14 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
         if settings is not None:
             found[place] = settings
     return found, faults
+
+
+def _fit_judge(value: Any, base: Path) -> tuple[JudgeSettings | None, list[Fault]]:
+    """Validate the section ``judge``, if there is one. The file's model reports any other type."""
+    if not isinstance(value, dict) or not isinstance(value.get("judge"), dict):
+        return None, []
+    judge, faults = fit(JudgeSettings, value["judge"], context={"base": base})
+    return judge, [fault.below(("judge",)) for fault in faults]
 
 
 def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str, str]]:

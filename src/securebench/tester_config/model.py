@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
     from securebench.strict_input.models import WireModel
-    from securebench.tester_config.settings import HarnessSettings
+    from securebench.tester_config.settings import HarnessSettings, JudgeSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,5 +114,7 @@ class TesterConfig:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     verifiers: Mapping[str, VerifierConfig] = field(default_factory=dict)
     """By family: the verifiers that replace a family's own."""
+    judge: JudgeSettings | None = None
+    """The judge model of ``model_graded`` rubrics."""
     overrides: Mapping[str, JsonValue] = field(default_factory=dict)
     """By key: the values that replaced those of the file."""

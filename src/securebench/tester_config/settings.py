@@ -176,6 +176,19 @@ class CommandProvider(ModelProvider):
         return self
 
 
+class JudgeSettings(ModelProvider):
+    """The judge model of ``model_graded`` rubrics: ``judge`` of a tester YAML. A relay holds the key.
+
+    ``max_tokens`` limits one reply, with the model's reasoning. ``temperature`` and ``effort`` are the model's own
+    defaults if they are absent. The budget is that of one task.
+    """
+
+    provider_tools: Literal[False] = False
+    max_tokens: Annotated[int, Field(ge=256, le=200_000)] = 8192
+    temperature: Maybe[Annotated[float, Field(ge=0, le=2)]] = None
+    effort: Maybe[Effort] = None
+
+
 class CommandConfig(HarnessSettings):
     """An agent run as a command. Its answer is ``artifact_path`` in the workspace, by default stdout."""
 

@@ -52,6 +52,7 @@ class SuiteFileModel(WireModel):
     run: SharedRunModel = OPTIONAL
     verification: VerificationModel = OPTIONAL
     sandbox: SandboxModel = OPTIONAL
+    judge: dict[str, Any] = OPTIONAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ def _tester_value(suite: dict[str, Any], cell: _Cell, output: Path) -> dict[str,
     harness = {"name": cell.label, **agent["harness"]}
     if cell.model is not None:
         harness["config"] = {**harness.get("config", {}), "model": cell.model}
-    shared: dict[str, Any] = {name: suite[name] for name in ("verification", "sandbox") if name in suite}
+    shared: dict[str, Any] = {name: suite[name] for name in ("verification", "sandbox", "judge") if name in suite}
     return {
         "schema_version": suite["schema_version"],
         "run": {

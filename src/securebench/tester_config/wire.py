@@ -119,3 +119,4 @@ class TesterModel(WireModel):
     harness: HarnessModel
     verification: VerificationModel = OPTIONAL
     sandbox: SandboxModel = OPTIONAL
+    judge: dict[str, Any] = OPTIONAL

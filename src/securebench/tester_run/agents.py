@@ -1,22 +1,24 @@
-"""Prepare the agents of a run: their program, their egress, their secrets."""
+"""Prepare the agents of a run, and its judge model: their program, their egress, their secrets."""
 
 from __future__ import annotations
 
 import re
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.errors import ConfigError
 from securebench.harnesses.base import RunContext
 from securebench.results.egress_log import EGRESS_LOG, EgressLog
 from securebench.results.redaction import Redactor
+from securebench.results.run_judge import calibration_in
 from securebench.tasks import DEFAULT_IMAGE
+from securebench.tester_run.judge import JudgeCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from securebench.egress.gateway import Gateway
-    from securebench.harnesses.base import HarnessProducer
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
@@ -36,45 +38,53 @@ def prepare_agents(
     earlier: RunHeader | None,
     options: RunOptions,
 ) -> Mapping[str, JsonValue]:
-    """Prepare the harness for the ``images`` that agents run in, and return which agent it is.
+    """Prepare the harness for the ``images`` that agents run in, and the judge. Return which agent it is.
 
     Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """
     references = {task.environment.image or DEFAULT_IMAGE for task in plan.tasks}
     before = earlier.decisive.get("agent") if earlier else None
-    notify = _scrubbed(options.notify, plan.producer)
-    agent = plan.producer.prepare(
-        RunContext(
-            driver=driver,
-            images=tuple(image for image in images if image.reference in references),
-            variables=options.variables,
-            notify=notify,
-            agent=before if isinstance(before, dict) else {},
-        )
+    notify = _scrubbed(options.notify, plan)
+    run = RunContext(
+        driver=driver,
+        images=tuple(image for image in images if image.reference in references),
+        variables=options.variables,
+        notify=notify,
+        agent=before if isinstance(before, dict) else {},
     )
-    for name in exposed_secrets(plan.environment, plan.producer.credentials):
+    agent = plan.producer.prepare(run)
+    if plan.judge:
+        plan.judge.prepare(run)
+        _require_hidden(plan.judge.credentials, plan.environment)
+    for name in exposed_secrets(plan.environment, plan.credentials):
         notify(f"harness.env exposes {name} to the agent's sandbox; the name suggests a secret")
     return agent
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """The usage of a provider check, and its lines for the egress log."""
+    """The usage of the provider check and of that of the judge, and their lines for the egress log."""
 
-    usage: Mapping[str, JsonValue]
+    usages: Sequence[Mapping[str, JsonValue]]
     lines: Sequence[Mapping[str, JsonValue]]
 
 
-def check_provider(plan: Plan, parts: RunParts, options: RunOptions) -> ProviderCheck:
-    """Check key and model with the model provider, if the harness uses one.
+def check_provider(plan: Plan, parts: RunParts, options: RunOptions, earlier: RunHeader | None) -> ProviderCheck:
+    """Check key and model with the model provider, if the harness uses one, and the judge, if the run has one.
 
-    Otherwise, a rejected key would fail every task. Raises :class:`ConfigError` and
-    :class:`EgressError`.
+    Otherwise, a rejected key would fail every task. The judge is calibrated unless ``earlier`` says that it was. Raises
+    :class:`ConfigError` and :class:`InfrastructureError`.
     """
     lines: list[Mapping[str, JsonValue]] = []
-    notify = _scrubbed(options.notify, plan.producer)
-    usage = plan.producer.check_provider(lambda: parts.make_gateway(lines.append), notify)
-    return ProviderCheck(usage, lines)
+    notify = _scrubbed(options.notify, plan)
+    usages = [plan.producer.check_provider(lambda: parts.make_gateway(lines.append), notify)]
+    if plan.judge:
+        check = JudgeCheck(plan.judge, plan.pack, plan.all_tasks, plan.workers)
+        is_calibrated = earlier is not None and calibration_in(earlier) is not None
+        usages.append(
+            check.run(lambda: parts.make_gateway(_of_judge(lines.append)), notify, is_calibrated=is_calibrated)
+        )
+    return ProviderCheck(usages, lines)
 
 
 def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list[str]:
@@ -84,9 +94,13 @@ def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list
 
 @dataclass(frozen=True, slots=True)
 class RunEgress:
-    """The egress gateway of a run, if agents have egress, and its log."""
+    """The egress gateway of a run, if agents have egress, that of its judge, and their log.
+
+    The judge's is another process: what agents send never reaches the process that has the judge's key.
+    """
 
     gateway: Gateway | None = None
+    judge: Gateway | None = None
     log: EgressLog | None = None
 
     @property
@@ -98,17 +112,33 @@ class RunEgress:
 @contextmanager
 def run_egress(plan: Plan, parts: RunParts, log_name: str = EGRESS_LOG) -> Iterator[RunEgress]:
     """Yield the egress of a run, logged to ``log_name``. Raises :class:`StorageError` if that cannot be opened."""
-    if not plan.producer.needs_gateway:
+    has_judge = plan.judge is not None and plan.judge.needs_gateway
+    if not plan.producer.needs_gateway and not has_judge:
         yield RunEgress()
         return
-    secrets = (*plan.environment.values(), *plan.producer.credentials)
-    with (
-        EgressLog(plan.directory / log_name, Redactor(credentials=secrets)) as log,
-        closing(parts.make_gateway(log)) as gateway,
-    ):
-        yield RunEgress(gateway, log)
+    secrets = (*plan.environment.values(), *plan.credentials)
+    with EgressLog(plan.directory / log_name, Redactor(credentials=secrets)) as log, ExitStack() as stack:
+        gateway = stack.enter_context(closing(parts.make_gateway(log))) if plan.producer.needs_gateway else None
+        judge = stack.enter_context(closing(parts.make_gateway(_of_judge(log)))) if has_judge else None
+        yield RunEgress(gateway, judge, log)
 
 
-def _scrubbed(notify: Callable[[str], None], producer: HarnessProducer) -> Callable[[str], None]:
-    """Return ``notify`` with the credentials redacted that the harness has at the time of each call."""
-    return lambda text: notify(Redactor(credentials=producer.credentials).text(text))
+def _of_judge(log: Callable[[Mapping[str, JsonValue]], None]) -> Callable[[Mapping[str, JsonValue]], None]:
+    """Return ``log`` for the requests of the judge, whose lines say so."""
+    return lambda line: log({**line, "judge": True})
+
+
+def _require_hidden(keys: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError` (``key-exposed``) if an agent would get the judge's key."""
+    for name, value in environment.items():
+        if any(key in value for key in keys):
+            raise ConfigError(
+                f"harness.env gives agents the key of the judge, in {name}",
+                code="key-exposed",
+                hint=f"remove {name} from harness.env, or use another key for the judge (judge.api_key_env)",
+            )
+
+
+def _scrubbed(notify: Callable[[str], None], plan: Plan) -> Callable[[str], None]:
+    """Return ``notify`` with the credentials redacted that the run has at the time of each call."""
+    return lambda text: notify(Redactor(credentials=plan.credentials).text(text))

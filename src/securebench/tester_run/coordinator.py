@@ -114,6 +114,7 @@ class Coordinator:
             trial=trial.trial,
             attempt=1 + journal.attempts(trial),
             spent=journal.spent(trial),
+            judge_spent=journal.judge_spent(trial),
             unverified=journal.unverified(trial),
         )
 

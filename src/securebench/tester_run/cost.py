@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 class RunCost:
-    """The cost of a run so far: of all attempts at its trials, and of its provider checks. Thread safe."""
+    """The cost of a run so far: of all attempts at its trials, with the judge's, and of its provider checks.
+
+    Thread safe.
+    """
 
     def __init__(self, journal: Journal, header: RunHeader) -> None:
         recorded = [*journal.entries.values(), *journal.set_aside()]
         checks = [usage for check in header.provider_checks if (usage := read_usage(check))]
-        self._costs = {entry.id: _cost(entry.usage) for entry in recorded}
+        self._costs = {entry.id: _cost(entry.usage) + _cost(entry.judge_usage) for entry in recorded}
         self._budget = None if header.budget_usd is None else micro_usd(header.budget_usd)
         self._total = sum(self._costs.values()) + sum(map(_cost, checks))
         self._is_known = self._budget is not None or bool(self._total)
@@ -28,11 +31,12 @@ class RunCost:
 
     def add(self, record: TaskRecord) -> None:
         """Count a new record, whose usage includes that of earlier attempts."""
-        usage = read_usage(record.provenance.get("spent") or record.provenance.get("usage"))
+        usage = read_usage(record.provenance.get("spent") or record.provenance.get("usage")) or Usage()
+        usage += read_usage(record.provenance.get("judge_usage")) or Usage()
         with self._lock:
             self._total += _cost(usage) - self._costs.get(record.id, 0)
             self._costs[record.id] = _cost(usage)
-            self._is_known = self._is_known or (usage or Usage()).cost_usd is not None
+            self._is_known = self._is_known or usage.cost_usd is not None
 
     @property
     def usd(self) -> float | None:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
     from securebench.signing.signers import StatementSigner
-    from securebench.tester_config import HarnessConfig, RunConfig, SandboxConfig, TesterConfig, VerifierConfig
+    from securebench.tester_config import (
+        HarnessConfig,
+        JudgeSettings,
+        RunConfig,
+        SandboxConfig,
+        TesterConfig,
+        VerifierConfig,
+    )
+    from securebench.tester_run.judge import RunJudge
     from securebench.trials import TrialId
     from securebench.verifiers.base import Verifier
 
@@ -91,6 +99,13 @@ def make_gateway(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
     return Gateway(log)
 
 
+def make_judge(settings: JudgeSettings | None) -> RunJudge | None:
+    """Return the judge model of a tester YAML, if it has one."""
+    from securebench.tester_run.judge import ModelJudge
+
+    return ModelJudge(settings) if settings else None
+
+
 def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
     """Return the sandbox settings to use: those of the user, or with ``auto`` those that the run began with.
 
@@ -114,5 +129,6 @@ class RunParts:
     make_driver: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver] = make_driver
     make_producer: Callable[[HarnessConfig], HarnessProducer] = build_harness_producer
     make_gateway: Callable[[Callable[[Mapping[str, JsonValue]], None]], Gateway] = make_gateway
+    make_judge: Callable[[JudgeSettings | None], RunJudge | None] = make_judge
     verifier_for: Callable[[str, VerifierConfig | None], Verifier | None] = verifier_for
     new_commitment: Callable[[], Commitment] = Commitment.new

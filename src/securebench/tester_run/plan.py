@@ -29,6 +29,7 @@ from securebench.results.reverification import reverified
 from securebench.results.run_header import HEADER, RunHeader
 from securebench.tester_config import CommandConfig, read_price_table, require_output_dir
 from securebench.tester_run.agents import exposed_secrets
+from securebench.tester_run.judge import judge_for
 from securebench.tester_run.memory import available_memory
 from securebench.tester_run.options import make_executor
 from securebench.tester_run.selection import select_tasks, selection_of
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from securebench.strict_input.models import WireModel
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import PriceTable, TaskSelection, TesterConfig
+    from securebench.tester_run.judge import RunJudge
     from securebench.tester_run.options import RunOptions, RunParts
     from securebench.verifiers.base import Verifier
 
@@ -85,6 +87,8 @@ class Plan:
     asked_workers: int
     executor: Executor
     producer: HarnessProducer
+    judge: RunJudge | None
+    """The judge model, if planned tasks need one."""
     verifiers: Mapping[str, Verifier | None]
     environment: Mapping[str, str]
     command_line: Mapping[str, JsonValue]
@@ -97,6 +101,11 @@ class Plan:
     """The tester's own, if there is one."""
     reviewed: RunHeader | None = None
     """The header of the run whose sealed candidates this run judges again."""
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """The secrets of the harness and of the judge, as far as they are known by now."""
+        return (*self.producer.credentials, *(self.judge.credentials if self.judge else ()))
 
     @property
     def part(self) -> PartOfPack | None:
@@ -145,6 +154,7 @@ class Plan:
             **({"families": families} if (families := self._families()) else {}),
             "framework": dict(self.framework),
             **({"agent": dict(agent)} if agent else {}),
+            **({"judge": dict(self.judge.identity)} if self.judge else {}),
         }
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
@@ -228,11 +238,16 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     workers = options.workers or config.run.max_workers
     require_supported(task.agent_view() for task in planned)
     producer = parts.make_producer(config.harness)
+    judge = judge_for(planned, config.judge, parts.make_judge)
     prices = options.price_table or config.run.prices
     table = read_price_table(prices) if prices else None
     budget_usd = config.run.budget_usd if options.budget_usd is None else options.budget_usd
-    if (fault := producer.use_prices(table)) and budget_usd is not None:
+    faults = [user.use_prices(table) for user in (producer, judge) if user is not None]
+    if any(faults) and budget_usd is not None:
+        fault = next(filter(None, faults))
         raise ConfigError(f"the run cannot have a budget in money: {fault}", code="price-missing", hint=PRICE_HINT)
+    if judge:
+        judge.require_budget(planned)
     environment = _environment(config.harness.env, options.variables)
     affordable = affordable_workers(workers, config.sandbox.limits.memory)
     exposed = [options.variables[name] for name in exposed_secrets(options.variables, ())]
@@ -248,6 +263,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         asked_workers=workers,
         executor=make_executor(config.run, options.executor, affordable),
         producer=producer,
+        judge=judge,
         verifiers={
             family: parts.verifier_for(family, config.verifiers.get(family))
             for family in sorted({task.task_type for task in tasks})

@@ -36,6 +36,7 @@ from securebench.tester_config.wire import (
     SelectModel,
     VerificationModel,
 )
+from securebench.tester_run.judge import RecordedJudge
 from securebench.tester_run.options import RunOptions, RunParts
 from securebench.tester_run.plan import make_plan
 from securebench.tester_run.run import run_plan
@@ -85,7 +86,12 @@ def reverify(
         output = _output_dir(directory, options.output_dir)
         config = _config(run, pack or _recorded_pack(directory), output, options, tester)
         make_driver = parts.make_driver if options.driver else _with_driver_hint(parts.make_driver)
-        parts = replace(parts, make_producer=lambda _: SealedProducer(sealed), make_driver=make_driver)
+        parts = replace(
+            parts,
+            make_producer=lambda _: SealedProducer(sealed),
+            make_judge=lambda _: RecordedJudge(sealed),
+            make_driver=make_driver,
+        )
         options = replace(options, output_dir=output, driver=None)
         plan = make_plan(config, replace(options, task=()), parts)
         match = _require_pack(plan.pack, sealed)
@@ -280,6 +286,8 @@ def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
     """Yield what was not compared."""
     if match is Match.SAME_PUBLIC:
         yield f"hidden content of the pack could not be compared with the run's, which has no {KEY_FILE}"
+    if "judge" in run.header.decisive:
+        yield "verdicts of the judge model were recomputed from its recorded replies; it was not asked again"
     if run.header.closing is None:
         yield "the run was not closed, so records may be missing at its end"
     if missing := run.planned - len(sealed.entries):

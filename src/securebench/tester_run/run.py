@@ -87,11 +87,11 @@ def run_plan(
         info, header = _prepare(plan, driver, earlier, options, commitment)
         reached(FaultPoint.RUN_PREPARED)
         # A new run finds a wrong key before anything is written. A resumed run checks the key only if tasks are left.
-        check = None if earlier else check_provider(plan, parts, options)
+        check = None if earlier else check_provider(plan, parts, options, None)
         if earlier is None:
             commitment.write(plan.directory)
             PackSource.of(plan.config.benchmark).write(plan.directory)
-            header = header.checked(check.usage) if check else header
+            header = header.checked(check.usages) if check else header
             header.write(plan.directory)
             reached(FaultPoint.HEADER_WRITTEN)
         journal = Journal(plan.directory, earlier or header, plan.identity(commitment, info, header.images))
@@ -207,8 +207,8 @@ class _Run:
             planned = plan.planned()
             to_do = [trial for trial in planned if trial.id not in self._journal.entries]
             if check is None and to_do:
-                check = check_provider(plan, self._parts, self._options)
-                self._header = self._header.checked(check.usage)
+                check = check_provider(plan, self._parts, self._options, self._header)
+                self._header = self._header.checked(check.usages)
                 self._header.write(plan.directory)
             places.make_room(plan.directory)
             watch = Watch(
@@ -231,7 +231,7 @@ class _Run:
                     commitment=self._commitment,
                 )
                 context = run.context(
-                    report=report, gateway=outward.gateway, control=self._control, note_problem=self._note_problem
+                    report=report, egress=outward, control=self._control, note_problem=self._note_problem
                 )
                 coordinator = Coordinator(run, context, self._journal)
                 stack.enter_context(watch)

@@ -9,7 +9,7 @@ import pickle
 import threading
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
@@ -31,11 +31,11 @@ from securebench.tester_run.plan import Plan, make_plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.egress.gateway import Gateway
     from securebench.resources import JsonValue
     from securebench.results.record import TaskRecord
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.tester_config import TesterConfig
+    from securebench.tester_run.agents import RunEgress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +72,12 @@ class PreparedRun:
         self,
         *,
         report: Reporter,
-        gateway: Gateway | None = None,
+        egress: RunEgress,
         control: RunControl | None = None,
         note_problem: Callable[[str], None] | None = None,
     ) -> TaskContext:
         """Return what the tasks of this run share."""
-        plan, directory = self.plan, self.plan.directory
+        plan, directory, control = self.plan, self.plan.directory, control or RunControl()
         provenance: dict[str, JsonValue] = {
             "run": self.header.run_digest,
             "pack": plan.pack_provenance(self.commitment),
@@ -104,9 +104,10 @@ class PreparedRun:
             provenance=provenance,
             commitment=self.commitment,
             environment=plan.environment,
-            credentials=plan.producer.credentials,
-            gateway=gateway,
-            control=control or RunControl(),
+            credentials=plan.credentials,
+            gateway=egress.gateway,
+            judge=partial(plan.judge.session, egress.judge, pause=control.pause) if plan.judge else None,
+            control=control,
             note_problem=note_problem or _ignore,
         )
 
@@ -184,7 +185,7 @@ def _prepare(settings: bytes, stack: ExitStack) -> TrialWorker:
     run = PreparedRun(
         plan=plan, options=options, parts=parts, driver=driver, info=info, header=header, commitment=commitment
     )
-    return TrialWorker(run, run.context(report=Reporter(()), gateway=outward.gateway), _ignore)
+    return TrialWorker(run, run.context(report=Reporter(()), egress=outward), _ignore)
 
 
 def _ignore(_value: object) -> None:

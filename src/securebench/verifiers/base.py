@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult, Limits, SandboxDriver
     from securebench.strict_input.models import WireModel
     from securebench.tasks import VerifierView
+    from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_TEXT_BYTES: Final = 256 * 1024
 """Longer than a person would read for one answer, with room for a long chain of thought before it."""
@@ -54,6 +55,8 @@ class VerifyContext:
     scratch: Path
     """An empty host directory for this verification only. The run removes it afterwards."""
     probe: ImageProbe = field(default_factory=ImageProbe)
+    judge: JudgeSession | None = None
+    """The judge model, if the run has one."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

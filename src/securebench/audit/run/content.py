@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.plurals import counted
-from securebench.results.record import VerificationStatus, assurance_of
+from securebench.results.record import Assurance, VerificationStatus, assurance_of
 from securebench.results.recorded_task import object_of
+from securebench.results.run_judge import judge_checks, read_agreement
 from securebench.strict_input.faults import shown
+from securebench.verifiers.model_graded.grading import regraded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +63,12 @@ class ContentChecks:
                 self._check.add(f"records of {tasks}, planned: {planned.get(family, 0)}")
         if planned and sum(planned.values()) != header.planned_tasks:
             self._check.add("'information.planned_families' does not add up to 'planned_tasks'", "run.json")
+        for check in judge_checks(header):
+            if "calibration" in (judge := object_of(check["judge"])):
+                try:
+                    read_agreement(judge["calibration"])
+                except ValueError as error:
+                    self._check.add(str(error), "run.json")
         closing = header.closing
         if closing and closing.ending == "finished" and closing.counts["not_run"]:
             self._check.add(f"the run finished with {counted(closing.counts['not_run'], 'trial')} not run", "run.json")
@@ -85,6 +93,10 @@ def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
         header.images.get(reference),
     ):
         yield "its image is not one of the run's images"
+    if record.assurance is Assurance.MODEL_GRADED and record.verifier is not None:
+        evidence = object_of(record.verifier.metadata.get("evidence"))
+        if evidence.get("judge") != header.decisive.get("judge"):
+            yield "the judge of the verdict is not that of the run"
     own = object_of(header.decisive.get("verifiers")).get(record.family)
     yield from _against_verifier(record, object_of(own) if own is not None else None)
 
@@ -114,6 +126,22 @@ def _against_itself(record: RecordedTask) -> Iterator[str]:
             rests_on = None
         if rests_on is not record.assurance:
             yield f"'assurance' is {record.assurance.value!r}, but the verifier's metadata says otherwise"
+    if record.verifier is not None and record.assurance is Assurance.MODEL_GRADED:
+        yield from _against_replies(record, object_of(record.verifier.metadata.get("evidence")))
+
+
+def _against_replies(record: RecordedTask, evidence: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how a verdict differs from the one that the judge's recorded replies give."""
+    try:
+        grading = regraded(evidence)
+    except ValueError as error:
+        yield str(error)
+        return
+    if evidence.get("votes") != list(grading.votes):
+        yield "the votes in 'evidence' are not those in the judge's replies"
+    if grading.reason is not record.reason:
+        found = grading.reason.value if grading.reason else "a pass"
+        yield f"the judge's replies give {found}, which contradicts the verdict"
 
 
 def _without(value: Any, names: tuple[str, ...]) -> Any:

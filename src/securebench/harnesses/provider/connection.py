@@ -23,7 +23,7 @@ from securebench.trials import TrialId
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from securebench.egress.gateway import Gateway
+    from securebench.egress.gateway import EgressSession, Gateway
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.harnesses.provider.endpoints import ProviderEndpoint, ProviderKey
     from securebench.harnesses.provider.session import SessionAgent
@@ -83,13 +83,17 @@ class ProviderConnection:
 
     def check(self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
-        endpoint, secrets = self.endpoint, self._prepared
-        if endpoint.cloud:
-            notify(f"{endpoint.cloud}: only the agent has credentials for the model, so they are not checked")
+        if self.endpoint.cloud:
+            cloud = self.endpoint.cloud
+            notify(f"{cloud}: only the agent has credentials for the model, so they are not checked")
             return {}
-        plan = endpoint.relay_plan(secrets.key, secrets.network)
         with closing(open_gateway()) as gateway:
-            report = gateway.probe(None, plan, endpoint.model)
+            return self.probe(gateway, notify)
+
+    def probe(self, gateway: Gateway, notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
+        """Check key and model through ``gateway``, as :meth:`check` does."""
+        endpoint, secrets = self.endpoint, self._prepared
+        report = gateway.probe(None, endpoint.relay_plan(secrets.key, secrets.network), endpoint.model)
         if report.trouble is Trouble.REFUSED:
             raise ConfigError(
                 f"the model provider at {endpoint.host} does not accept the key: {report.message}",
@@ -123,6 +127,10 @@ class ProviderConnection:
             environment=endpoint.key_variables(context.environment, secrets.key),
         )
         return ProviderSession(session, setup)
+
+    def open_relay(self, gateway: Gateway, trial: TrialId) -> EgressSession:
+        """Open a relay to the provider for requests of the run itself. Raises :class:`EgressError`."""
+        return gateway.open(trial, self.endpoint.plan(self._prepared.key, self._prepared.network))
 
     @property
     def _prepared(self) -> _Secrets:

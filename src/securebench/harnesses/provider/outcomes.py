@@ -143,7 +143,7 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
     if trouble is not None and trouble in PROVIDER_TROUBLES and (has_failed or not evidence.is_trusted):
         probed = evidence.ask_provider(trouble)
         if probed.trouble in PROVIDER_TROUBLES:
-            raise _provider_error(probed.trouble, probed.message, probed.retry_after)
+            raise provider_error(probed.trouble, probed.message, probed.retry_after)
     elif trouble is not None and has_failed:
         return _troubled(trouble, evidence)
     if not answered:
@@ -196,8 +196,8 @@ def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
     if trouble is Trouble.REJECTED and _seen(evidence)[1]:
         return JudgedOutcome(_OUTCOMES[trouble], evidence.failure)
     if relay is None:
-        raise _provider_error(trouble, evidence.self_report.error)
-    raise _provider_error(trouble, relay.message, relay.retry_after)
+        raise provider_error(trouble, evidence.self_report.error)
+    raise provider_error(trouble, relay.message, relay.retry_after)
 
 
 def _refused() -> JudgedOutcome:
@@ -205,9 +205,12 @@ def _refused() -> JudgedOutcome:
     return JudgedOutcome(AgentOutcome.REFUSED, _failure(FailureReason.AGENT_REFUSED, message))
 
 
-def _provider_error(trouble: Trouble, detail: str, retry_after: float | None = None) -> ProviderError:
+def provider_error(
+    trouble: Trouble, detail: str, retry_after: float | None = None, served: str = "agent"
+) -> ProviderError:
+    """Return the error of a provider that did not serve the agent, or whom else ``served`` names."""
     code, hint = _CODES[trouble]
-    message = f"the model provider did not serve the agent ({_OUTCOMES[trouble].value})"
+    message = f"the model provider did not serve the {served} ({_OUTCOMES[trouble].value})"
     error = ProviderError(f"{message}{f': {detail}' if detail else ''}", code=code, hint=hint)
     error.retry_after = retry_after
     return error
@@ -218,7 +221,7 @@ def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
     relay, failure = evidence.relay or RelayReport(), evidence.failure
     end = "it exited with status 0" if failure is None else failure.message
     if relay.requests and failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT:
-        return _provider_error(Trouble.UNREACHABLE, f"it did not answer; {end}")
+        return provider_error(Trouble.UNREACHABLE, f"it did not answer; {end}")
     refused = f"; the relay refused {', '.join(sorted(relay.refused))}" if relay.refused else ""
     return InfrastructureError(
         f"the agent exited before any model response ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",

@@ -14,16 +14,22 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, FailureReason
+from securebench.families.model_graded import is_model_graded
 from securebench.families.normalization import normalize_text
 from securebench.families.skeleton import skeleton
-from securebench.verifiers.base import TextVerdict, TextVerifier
+from securebench.verifiers.base import TextVerdict, TextVerifier, refusal
+from securebench.verifiers.model_graded.grading import graded
 from securebench.verifiers.text.vocabulary import CONTRASTS, HEDGES, NEGATIONS
 from securebench.verifiers.text.wording import position, rendered, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from securebench.candidates.artifact import CandidateArtifact
     from securebench.resources import JsonValue, ResourceBundle
+    from securebench.tasks import VerifierView
+    from securebench.verifiers.base import VerificationResult, VerifyContext
+    from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_WORDS: Final = 1_000
 """A longer response could list every possible answer."""
@@ -54,14 +60,38 @@ class Rubric:
 
 
 class FreeResponseVerifier(TextVerifier):
-    """Judges by ``rubric`` (hidden)."""
+    """Judges by ``rubric`` (hidden): by phrases, or with the judge model of the run."""
 
     family = "free_response"
     version = "3"
 
+    def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
+        """Judge the candidate's text. Raises the errors of the judge model for a ``model_graded`` rubric."""
+        values = view.evaluator.payload()
+        if candidate.text is None or refusal(candidate.text) or not is_model_graded(values):
+            return super().verify(view, candidate, context)
+        return graded(values, candidate.text, _judge(context), {"verifier": self.family, "version": self.version})
+
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:
+        """Check that a task can be judged. Raises :class:`ConfigError` (``judge-missing``) without a judge model."""
+        if is_model_graded(view.evaluator.payload()):
+            _judge(context)
+        else:
+            super().check_task(view, context)
+
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge the whole ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for other kinds of rubric."""
         return judge_response(text, rubric_of(resources["rubric"].value))
+
+
+def _judge(context: VerifyContext) -> JudgeSession:
+    if context.judge is None:
+        raise ConfigError(
+            "the rubric model_graded needs a judge model, and this run has none",
+            code="judge-missing",
+            hint="add the section judge to the tester YAML",
+        )
+    return context.judge
 
 
 def rubric_of(value: JsonValue) -> Rubric:

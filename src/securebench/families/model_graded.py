@@ -1,0 +1,74 @@
+"""The rubric ``model_graded`` of free_response: a judge model decides whether a response meets the criteria.
+
+The row has the criteria. The manifest has the defaults of the rest, and a calibration set: responses with known grades.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+from securebench.families.base import STRUCTURE
+from securebench.families.fields import Text
+from securebench.strict_input.models import OPTIONAL, WireModel, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODEL_GRADED: Final = "model_graded"
+
+MAX_VOTES: Final = 15
+"""Votes of the judge on one response. More cost more than they settle."""
+
+DEFAULT_VOTES: Final = 3
+DEFAULT_CHARACTERS: Final = 20_000
+"""The default length of a response: about 5,000 tokens."""
+
+PLACEHOLDERS: Final = ("task", "criteria", "candidate")
+"""What a template contains, as ``{{task}}``, each exactly once."""
+
+_PLACEHOLDER: Final = re.compile(r"\{\{([^{}]*)\}\}")
+
+
+def _odd(votes: int) -> int:
+    if votes % 2 == 0:
+        raise refusal("rubric-votes", "is an even number", "use an odd number, so that there is always a majority")
+    return votes
+
+
+def _template(text: str) -> str:
+    if sorted(_PLACEHOLDER.findall(text)) != sorted(PLACEHOLDERS):
+        wanted = ", ".join(f"{{{{{name}}}}}" for name in PLACEHOLDERS)
+        raise refusal("rubric-template", "has missing, repeated or unknown placeholders", f"use each once: {wanted}")
+    return text
+
+
+Votes: TypeAlias = Annotated[int, Field(ge=1, le=MAX_VOTES), AfterValidator(_odd), STRUCTURE]
+Template: TypeAlias = Annotated[Text, Field(max_length=20_000), AfterValidator(_template), STRUCTURE]
+Characters: TypeAlias = Annotated[int, Field(ge=1, le=200_000), STRUCTURE]
+
+
+class ModelGradedModel(WireModel):
+    """A judge model decides whether the response meets the criteria. Defaults of all but these are in the manifest.
+
+    ``max_characters`` is the length of a response as the judge sees it, with escaped characters.
+    """
+
+    type: Literal["model_graded"]
+    criteria: Annotated[Text, Field(max_length=50_000)]
+    votes: Votes = OPTIONAL
+    template: Template = OPTIONAL
+    max_characters: Characters = OPTIONAL
+
+
+def is_model_graded(evals: Mapping[str, Any]) -> bool:
+    """Whether a row's eval fields, or a task's evaluator values, ask for a judge model."""
+    rubric = evals.get("rubric")
+    return isinstance(rubric, dict) and rubric.get("type") == MODEL_GRADED
+
+
+def filled_in(template: str, values: Mapping[str, str]) -> str:
+    """Return a template with its placeholders replaced, in one pass: what a value contains is never replaced."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)

@@ -1,0 +1,88 @@
+"""A client of the relay on the host: for requests of the run itself, which go the same way as those of agents.
+
+The relay serves a Unix socket in a directory that only this user can enter, not a port: any local user could connect to
+a port, and spend the tester's money.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import select
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from securebench.errors import EgressError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.egress.gateway import EgressSession
+    from securebench.egress.model import EgressReport
+
+MAX_ANSWER: Final = 8 * 1024 * 1024
+"""Bytes of an answer that are read."""
+
+_POLL_SECONDS: Final = 0.5
+
+
+class RelayAnswer(NamedTuple):
+    """The answer to a request. The status is 0 if it is missing or incomplete."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class RelayClient:
+    """Sends requests through the relay of ``session``, which it owns. ``poll`` is called while it waits.
+
+    ``timeout`` (seconds) is longer than the relay's own timeouts. Raises :class:`EgressError` if the gateway exits.
+    """
+
+    def __init__(self, session: EgressSession, poll: Callable[[], None], timeout: float) -> None:
+        self._session, self._poll, self._timeout = session, poll, timeout
+        self._dead = threading.Event()
+        self._directory = tempfile.TemporaryDirectory(prefix="securebench-")
+        self._descriptor = os.open(self._directory.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._path = f"/proc/self/fd/{self._descriptor}/relay"  # the directory's own path may be too long for a socket
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(self._path)
+        listener.listen()
+        session.on_death(self._dead.set)
+        session.forwarded_ports[0].serve(listener)
+
+    def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> RelayAnswer:
+        """Send a JSON body to ``path``, below the version of the API."""
+        connection = http.client.HTTPConnection("relay")
+        try:
+            connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.sock.settimeout(self._timeout)
+            connection.sock.connect(self._path)
+            given = {"Content-Type": "application/json", **headers}
+            connection.request("POST", f"/v1{path}", json.dumps(body).encode(), given)
+            while not select.select([connection.sock], [], [], _POLL_SECONDS)[0]:
+                self._poll()
+            response = connection.getresponse()
+            data = response.read(MAX_ANSWER)
+            return RelayAnswer(response.status, {name.lower(): text for name, text in response.getheaders()}, data)
+        except (OSError, http.client.HTTPException):
+            if self._dead.is_set():
+                self._session.close()  # raises the error that says why
+            return RelayAnswer(0, {}, b"")
+        finally:
+            connection.close()
+
+    def close(self) -> EgressReport | None:
+        """Close the session, and return its report; ``None`` if the gateway has exited. Never raises."""
+        with suppress(OSError):
+            os.close(self._descriptor)
+        self._directory.cleanup()
+        try:
+            return self._session.close()
+        except EgressError:
+            return None

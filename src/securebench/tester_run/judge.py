@@ -1,0 +1,309 @@
+"""The judge model of a run: asked through a relay of its own, and checked before the first task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.egress.model import Trouble
+from securebench.egress.relay.answer import retry_after
+from securebench.egress.relay.providers import dialect_of
+from securebench.egress.relay.providers.base import read_object
+from securebench.errors import ConfigError, FailurePhase, FailureReason
+from securebench.execution import RunControl
+from securebench.execution.trail import Trail
+from securebench.families.model_graded import is_model_graded
+from securebench.harnesses.model.guest.apis import APIS, INVALID
+from securebench.harnesses.provider.command_provider import model_endpoint
+from securebench.harnesses.provider.connection import ProviderConnection
+from securebench.harnesses.provider.outcomes import provider_error
+from securebench.harnesses.provider.relay_client import RelayClient
+from securebench.money import in_usd
+from securebench.results.provenance import json_digest
+from securebench.results.run_judge import JudgeAgreement
+from securebench.results.usage import Usage, read_usage
+from securebench.trials import TrialId
+from securebench.verifiers.model_graded.grading import MAX_REQUESTS_A_VOTE, graded, read_replies, unfit
+from securebench.verifiers.model_graded.prompt import GradingTask, quoted_lines
+from securebench.verifiers.model_graded.session import JudgeReply, JudgeSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from securebench.benchmark_pack import BenchmarkPack
+    from securebench.egress.gateway import Gateway
+    from securebench.harnesses.base import RunContext
+    from securebench.resources import JsonValue
+    from securebench.tasks import SecureBenchTask
+    from securebench.tester_config import JudgeSettings, PriceTable
+    from securebench.tester_run.sealed_run import SealedRun
+    from securebench.verifiers.base import VerificationResult
+    from securebench.verifiers.model_graded.prompt import JudgePrompt
+
+_FAILURES: Final = 3
+"""After so many failures of the provider, the control shows whether the response provokes them."""
+
+_SPARE_SECONDS: Final = 60.0
+_OK: Final = 200
+_FILLER: Final = "This sentence is only here to fill the space. "
+
+
+class RunJudge(ABC):
+    """The judge of a run. ``identity`` is what ``run.json`` and records say about it."""
+
+    identity: Mapping[str, JsonValue]
+    needs_gateway: bool = False
+    credentials: tuple[str, ...] = ()
+
+    def prepare(self, run: RunContext) -> None:
+        """Read the key, if it needs one. Raises :class:`ConfigError` (``env-missing``)."""
+        del run
+
+    def use_prices(self, table: PriceTable | None) -> str:
+        """See :meth:`HarnessProducer.use_prices`."""
+        del table
+        return ""
+
+    def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
+        """Require a budget that no response can use up. Raises :class:`ConfigError` (``judge-budget``)."""
+        del tasks
+
+    @abstractmethod
+    def session(self, gateway: Gateway | None, trial: TrialId, pause: Callable[[float], None]) -> JudgeSession:
+        """Return the session of one trial. It opens egress with its first request."""
+
+
+class ModelJudge(RunJudge):
+    """The judge that the tester configured."""
+
+    needs_gateway = True
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self.settings = settings
+        self.connection = ProviderConnection(model_endpoint(settings, "judge", ()))
+        given = {name: getattr(settings, name) for name in ("effort", "temperature")}
+        self.identity = {
+            "dialect": settings.dialect,
+            "endpoint": self.connection.endpoint.host,
+            "model": settings.model,
+            **{name: value for name, value in given.items() if value is not None},
+            "config": json_digest(settings.model_dump(mode="json")),
+        }
+
+    @property
+    def credentials(self) -> tuple[str, ...]:  # type: ignore[override]  # known only after prepare()
+        """The key, after :meth:`prepare`."""
+        return self.connection.credentials
+
+    def prepare(self, run: RunContext) -> None:
+        """See :meth:`RunJudge.prepare`."""
+        self.connection.prepare(run)
+
+    def use_prices(self, table: PriceTable | None) -> str:
+        """See :meth:`RunJudge.use_prices`."""
+        return self.connection.use_prices(table)
+
+    def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
+        """See :meth:`RunJudge.require_budget`: an agent could otherwise turn its failure into an error."""
+        budget, prices = self.settings.budget, self.connection.endpoint.token_prices
+        for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):
+            requests = task.votes * MAX_REQUESTS_A_VOTE
+            taken, given = requests * task.longest_prompt, requests * self.settings.max_tokens
+            usd = in_usd(prices.cost(taken, given)) if prices else 0.0
+            if budget.requests < requests or budget.tokens < taken + given or (budget.usd or usd) < usd:
+                money = f" and {usd:.2f} US dollars" if budget.usd else ""
+                raise ConfigError(
+                    f"judge.budget is too small for {task.votes} votes on a task of this pack",
+                    code="judge-budget",
+                    hint=f"allow at least {requests} requests, {taken + given} tokens{money}; this is the worst case",
+                )
+
+    def session(self, gateway: Gateway | None, trial: TrialId, pause: Callable[[float], None]) -> JudgeSession:
+        """See :meth:`RunJudge.session`."""
+        assert gateway is not None
+        return _ModelSession(self, gateway, trial, pause)
+
+
+class _ModelSession(JudgeSession):
+    """Asks the model through the relay. Not thread safe."""
+
+    def __init__(self, judge: ModelJudge, gateway: Gateway, trial: TrialId, pause: Callable[[float], None]) -> None:
+        super().__init__(judge.identity)
+        self._judge, self._gateway, self._trial, self._pause = judge, gateway, trial, pause
+        self._dialect = dialect_of(judge.connection.endpoint.facts.provider)
+        self._client: RelayClient | None = None
+        self._failures = 0
+
+    def ask(self, prompt: JudgePrompt) -> JudgeReply:
+        """See :meth:`JudgeSession.ask`."""
+        settings = self._judge.settings
+        setup = {name: getattr(settings, name) for name in ("model", "temperature", "max_tokens", "effort")}
+        api = APIS[settings.dialect]({**setup, "system": prompt.system, "is_own": settings.base_url is None})
+        api.say("user", prompt.user)
+        client = self._open()
+        answer = client.post(api.path, api.body(with_shell=False), api.headers)
+        if answer.status not in (0, _OK) and api.adapt(answer.data):
+            answer = client.post(api.path, api.body(with_shell=False), api.headers)
+        content = read_object(answer.data)
+        trouble: Trouble | None
+        if answer.status == _OK:
+            reading = self._dialect.read_whole(content)
+            trouble = reading.trouble or (None if reading.ended else Trouble.FAILED)
+            if trouble is None:
+                return JudgeReply(text=_text(api.take, content), model=reading.model)
+        else:
+            trouble = self._dialect.error_trouble(answer.status, content) if answer.status else Trouble.FAILED
+        self._failures += trouble is Trouble.FAILED
+        if trouble in (Trouble.DECLINED, Trouble.REJECTED) or self._failures >= _FAILURES:
+            return JudgeReply(trouble=trouble.value)
+        pairs = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in answer.headers.items()]
+        raise provider_error(trouble, f"status {answer.status}", retry_after(pairs), served="judge")
+
+    def close(self) -> Mapping[str, JsonValue]:
+        """See :meth:`JudgeSession.close`."""
+        report = self._client.close() if self._client else None
+        self._client = None
+        if report is None or report.relay is None:
+            return {}
+        relay = report.relay
+        names = ("requests", "forgiven", "input_tokens", "output_tokens", "bytes")
+        cost = {} if relay.micro_usd is None else {"cost_usd": in_usd(relay.micro_usd)}
+        return {**{name: getattr(relay, name) for name in names}, **cost}
+
+    def _open(self) -> RelayClient:
+        if self._client is None:
+            session = self._judge.connection.open_relay(self._gateway, self._trial)
+            timeout = self._judge.settings.timeouts.whole_answer + _SPARE_SECONDS
+            self._client = RelayClient(session, lambda: self._pause(0), timeout)
+        return self._client
+
+
+def _text(take: Callable[[Any], Any], content: Mapping[str, JsonValue]) -> str:
+    """Return the text of an answer; empty, and so not a valid verdict, if there is none."""
+    try:
+        return str(take(content).text)
+    except INVALID:
+        return ""
+
+
+class RecordedJudge(RunJudge):
+    """Gives the recorded replies of the judge of a run, whose verdicts are recomputed without new requests."""
+
+    def __init__(self, sealed: SealedRun) -> None:
+        self._sealed = sealed
+        identity = sealed.run.header.decisive.get("judge")
+        self.identity = identity if isinstance(identity, dict) else {}
+
+    def session(self, gateway: Gateway | None, trial: TrialId, pause: Callable[[float], None]) -> JudgeSession:
+        """See :meth:`RunJudge.session`."""
+        del gateway, pause
+        return _RecordedSession(self.identity, self._replies(trial))
+
+    def _replies(self, trial: TrialId) -> list[JudgeReply]:
+        if trial not in self._sealed.entries:
+            return []
+        verifier = self._sealed.record(trial).verifier
+        try:
+            return read_replies(verifier.metadata.get("evidence") if verifier else None)
+        except ValueError:
+            return []
+
+
+class _RecordedSession(JudgeSession):
+    def ask(self, prompt: JudgePrompt) -> JudgeReply:
+        """Raise :class:`ConfigError`: nothing is asked again."""
+        del prompt
+        raise ConfigError(
+            "the record does not have the judge's replies that this verdict needs",
+            code="judge-replies-missing",
+            hint="only SecureBench's own changes, or changes of the record, can cause this; run the task again",
+        )
+
+
+def judge_for(
+    tasks: Iterable[SecureBenchTask],
+    settings: JudgeSettings | None,
+    make: Callable[[JudgeSettings | None], RunJudge | None],
+) -> RunJudge | None:
+    """Return the judge if ``tasks`` need one. Raises :class:`ConfigError` (``judge-missing``)."""
+    if not any(is_model_graded(_values(task)) for task in tasks):
+        return None
+    judge = make(settings)
+    if judge is None:
+        raise ConfigError(
+            "the pack has tasks with a model_graded rubric, and the tester YAML has no judge model",
+            code="judge-missing",
+            hint="add the section judge, or select other tasks with --task or --family",
+        )
+    return judge
+
+
+def _values(task: SecureBenchTask) -> Mapping[str, Any]:
+    return task.verifier_view().evaluator.payload()
+
+
+class JudgeCheck:
+    """Checks a judge before the first task: it replies as it should, and agrees with the pack's calibration set."""
+
+    def __init__(self, judge: RunJudge, pack: BenchmarkPack, tasks: Iterable[SecureBenchTask], workers: int) -> None:
+        self._judge, self._pack, self._workers = judge, pack, workers
+        self._tasks = {task.id: values for task in tasks if is_model_graded(values := _values(task))}
+        self._used: list[Usage] = []
+        """The usage of each grading. They are appended by several threads."""
+
+    def run(
+        self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None], *, is_calibrated: bool
+    ) -> Mapping[str, JsonValue]:
+        """Return the usage of the check, and the result of the calibration, unless ``is_calibrated`` already.
+
+        Raises :class:`ConfigError` (``judge-uncalibrated``, and the errors of a provider check), and
+        :class:`InfrastructureError`.
+        """
+        if not isinstance(self._judge, ModelJudge):
+            return {}
+        pool = ThreadPoolExecutor(self._workers)
+        try:
+            # The gateway is closed first, which ends the requests that an error or an interrupt leaves behind.
+            with closing(open_gateway()) as gateway:
+                probed = read_usage({"probes": self._judge.connection.probe(gateway, notify)}) or Usage()
+                self._require_long_responses(gateway)
+                found = None if is_calibrated else self._calibrate(gateway, pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        calibration = {"calibration": found.to_json()} if found else {}
+        return {**sum(self._used, probed).to_json(), "judge": {**self._judge.identity, **calibration}}
+
+    def _require_long_responses(self, gateway: Gateway) -> None:
+        """Let the judge grade the longest response that the pack allows: no agent can then cause errors by length."""
+        values = max(self._tasks.values(), key=lambda values: GradingTask.of(values).longest_prompt)
+        longest = GradingTask.of(values).max_characters - len(quoted_lines("."))
+        filler = (_FILLER * (longest // len(_FILLER) + 1))[:longest]
+        once = {**values, "rubric": {**values["rubric"], "votes": 1}}
+        if self._grade(once, filler, gateway).reason is FailureReason.JUDGE_NO_VERDICT:
+            raise unfit()
+
+    def _calibrate(self, gateway: Gateway, pool: ThreadPoolExecutor) -> JudgeAgreement | None:
+        items = self._pack.calibration
+        if not items:
+            return None
+        verdicts = pool.map(lambda item: self._grade(self._tasks[item.task_id], item.candidate, gateway).passed, items)
+        found = JudgeAgreement.of((item.passes, passed) for item, passed in zip(items, verdicts, strict=True))
+        least = self._pack.min_kappa
+        if least is not None and found.kappa < least:
+            raise ConfigError(
+                f"the judge {self._judge.identity['model']} is not good enough for this pack: {found}; "
+                f"the pack demands a kappa of at least {least:g}",
+                code="judge-uncalibrated",
+                hint="use another model in judge.model",
+            )
+        return found
+
+    def _grade(self, values: Mapping[str, Any], response: str, gateway: Gateway) -> VerificationResult:
+        control = RunControl()
+        session = self._judge.session(gateway, TrialId("", 0), control.pause)
+        try:
+            return Trail(1).try_phase(FailurePhase.PREFLIGHT, lambda: graded(values, response, session, {}), control)
+        finally:
+            self._used.append(read_usage(session.close()) or Usage())

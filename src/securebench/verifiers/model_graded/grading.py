@@ -1,0 +1,182 @@
+"""Votes of a judge on one response, and the verdict that they give.
+
+A reply counts if it is exactly the JSON object that the prompt asks for; otherwise the judge is asked again. A response
+may provoke a judge into replies of any kind. So a response without a valid reply is compared with a control, a response
+that no judge can misunderstand: if the judge grades the control, and fails once more on the response, the response is
+the cause and has failed. If it does not even grade the control, the judge is unusable, and there is no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailureReason, ProviderError
+from securebench.resources import REDACTED
+from securebench.strict_input.json_text import UnfitJsonError, decode_json
+from securebench.verifiers.base import VerificationResult
+from securebench.verifiers.model_graded.prompt import CONTROL, GradingTask, quoted_lines
+from securebench.verifiers.model_graded.session import Conversation, JudgeReply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.resources import JsonValue
+    from securebench.verifiers.model_graded.session import JudgeSession
+
+MAX_ASKS: Final = 3
+"""Requests for one vote, as long as the replies are not valid."""
+
+MAX_REQUESTS_A_VOTE: Final = 2 * MAX_ASKS + 1
+"""With those for the control, and the last one."""
+
+MAX_REPLY: Final = 20_000
+"""Characters of a valid reply."""
+
+JUDGE_UNFIT: Final = "judge-unfit"
+
+_FENCED: Final = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
+"""Many models write their whole reply as a code block."""
+
+_VERDICTS: Final = {"pass": True, "fail": False}
+
+_MESSAGES: Final = {
+    FailureReason.WRONG_ANSWER: "the judge found that the response does not meet the criteria",
+    FailureReason.JUDGE_NO_VERDICT: "the judge gave no valid verdict on the response, although it grades others",
+    FailureReason.CANDIDATE_TOO_LARGE: "the response is too long for the judge",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grading:
+    """The votes on a response, and the reason of the failure unless it passes."""
+
+    votes: tuple[bool, ...]
+    reason: FailureReason | None
+
+
+def graded(
+    values: Mapping[str, Any], response: str, session: JudgeSession, verifier: Mapping[str, JsonValue]
+) -> VerificationResult:
+    """Let a judge grade a response that is neither empty nor of the wrong kind.
+
+    ``values`` are those of the task for the evaluator, ``verifier`` its name and version for the metadata. Raises
+    :class:`ProviderError` and :class:`EgressError`.
+    """
+    task = GradingTask.of(values)
+    if len(quoted_lines(response)) > task.max_characters:
+        return _result(FailureReason.CANDIDATE_TOO_LARGE, {**verifier, "phase": "extraction", "rule": "length"})
+    conversation = Conversation(session)
+    grading = grade(partial(_ask, conversation, task, response), task.votes)
+    replies = session.replies[: conversation.asked]
+    evidence: dict[str, JsonValue] = {
+        "kind": "model_graded",
+        "judge": dict(session.identity),
+        "template": task.template_digest,
+        "planned_votes": task.votes,
+        "votes": list(grading.votes),
+        "replies": [recorded_reply(reply) for reply in replies],
+    }
+    return _result(grading.reason, {**verifier, "phase": "grading", "rule": "model_graded", "evidence": evidence})
+
+
+def grade(ask: Callable[[bool], JudgeReply], votes: int) -> Grading:
+    """Collect the votes. ``ask(is_control)`` asks about the response or about the control.
+
+    Raises the errors of ``ask``, and :class:`ProviderError` (``judge-unfit``).
+    """
+    found: list[bool] = []
+    for _ in range(votes):
+        verdict = _vote(ask, is_control=False)
+        if verdict is None:
+            if _vote(ask, is_control=True) is None:
+                raise unfit()
+            verdict = verdict_of(ask(False))
+        if verdict is None:
+            return Grading(tuple(found), FailureReason.JUDGE_NO_VERDICT)
+        found.append(verdict)
+    return Grading(tuple(found), None if 2 * sum(found) > votes else FailureReason.WRONG_ANSWER)
+
+
+def unfit() -> ProviderError:
+    """Return the error of a judge that gives no valid verdicts."""
+    return ProviderError(
+        "the judge gives no valid verdict, not even on a control response",
+        code=JUDGE_UNFIT,
+        hint="use another model in judge.model, or a larger judge.max_tokens",
+    )
+
+
+def verdict_of(reply: JudgeReply) -> bool | None:
+    """Return the verdict in a reply, or ``None`` if it is not exactly what the prompt asks for."""
+    text = reply.text.strip()
+    if len(text) > MAX_REPLY:
+        return None
+    try:
+        value, _ = decode_json(fenced[1] if (fenced := _FENCED.fullmatch(text)) else text)
+    except UnfitJsonError:
+        return None
+    if not isinstance(value, dict) or value.keys() != {"analysis", "verdict"}:
+        return None
+    verdict = value["verdict"]
+    if not isinstance(value["analysis"], str) or not isinstance(verdict, str):
+        return None
+    return _VERDICTS.get(verdict)
+
+
+def recorded_reply(reply: JudgeReply) -> dict[str, JsonValue]:
+    """Return a reply for a record, which gives the same verdict. The judge's own words may describe hidden criteria."""
+    if reply.trouble:
+        return {"trouble": reply.trouble}
+    verdict = verdict_of(reply)
+    valid = {"analysis": REDACTED, "verdict": "pass" if verdict else "fail"}
+    return {"model": reply.model, "text": REDACTED if verdict is None else json.dumps(valid)}
+
+
+def read_replies(value: Any) -> list[JudgeReply]:
+    """Return the replies in the ``evidence`` of a record. Raises ``ValueError`` if it is invalid."""
+    replies = value.get("replies") if isinstance(value, dict) else None
+    if not isinstance(replies, list) or not all(isinstance(reply, dict) for reply in replies):
+        raise ValueError("'evidence.replies' is not a list of objects")
+    found = [{name: reply.get(name, "") for name in ("text", "trouble", "model")} for reply in replies]
+    if not all(isinstance(text, str) for reply in found for text in reply.values()):
+        raise ValueError("'evidence.replies' contains an invalid reply")
+    return [JudgeReply(**reply) for reply in found]
+
+
+def regraded(evidence: Mapping[str, Any]) -> Grading:
+    """Return what the recorded replies of a verdict give. Raises ``ValueError`` if they do not give a verdict."""
+    replies, votes = read_replies(evidence), evidence.get("planned_votes")
+    if type(votes) is not int:
+        raise ValueError("'evidence.planned_votes' is not a number")
+    remaining = iter(replies)
+    try:
+        grading = grade(lambda _is_control: next(remaining), votes)
+    except (StopIteration, ProviderError):
+        raise ValueError("the recorded replies of the judge do not give a verdict") from None
+    if any(True for _ in remaining):
+        raise ValueError("there are more replies of the judge than its votes need")
+    return grading
+
+
+def _ask(conversation: Conversation, task: GradingTask, response: str, is_control: bool) -> JudgeReply:  # noqa: FBT001
+    return conversation.ask(partial(task.prompt, CONTROL if is_control else response))
+
+
+def _vote(ask: Callable[[bool], JudgeReply], *, is_control: bool) -> bool | None:
+    for _ in range(MAX_ASKS):
+        reply = ask(is_control)
+        if (verdict := verdict_of(reply)) is not None or reply.trouble:
+            return verdict
+    return None
+
+
+def _result(reason: FailureReason | None, metadata: dict[str, JsonValue]) -> VerificationResult:
+    return VerificationResult(
+        reason=reason,
+        message=_MESSAGES[reason] if reason else "",
+        metadata={**metadata, "reason": reason.value if reason else None},
+    )

@@ -1,0 +1,59 @@
+"""The interface of a judge: the model that grades responses, as the tester configured it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.resources import JsonValue
+    from securebench.verifiers.model_graded.prompt import JudgePrompt
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeReply:
+    """A reply of a judge, or else why there is none although the provider works for others: its ``trouble``.
+
+    ``model`` is the model that replied, as the provider named it.
+    """
+
+    text: str = ""
+    trouble: str = ""
+    model: str = ""
+
+
+class JudgeSession(ABC):
+    """A judge's replies about the candidate of one trial, in their order.
+
+    ``replies`` are those so far. A verification that is tried again begins with them, and pays for no request twice.
+    """
+
+    def __init__(self, identity: Mapping[str, JsonValue], replies: list[JudgeReply] | None = None) -> None:
+        self.identity = identity
+        self.replies = replies if replies is not None else []
+
+    @abstractmethod
+    def ask(self, prompt: JudgePrompt) -> JudgeReply:
+        """Ask the judge. Raises :class:`ProviderError` and :class:`EgressError`."""
+
+    def close(self) -> Mapping[str, JsonValue]:
+        """Close the session, and return its usage. Never raises."""
+        return {}
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One verification's questions to a judge: known replies first, then new ones."""
+
+    session: JudgeSession
+    asked: int = field(default=0, init=False)
+
+    def ask(self, prompt: Callable[[], JudgePrompt]) -> JudgeReply:
+        """Return the next reply. Raises the errors of :meth:`JudgeSession.ask`."""
+        if self.asked == len(self.session.replies):
+            self.session.replies.append(self.session.ask(prompt()))
+        self.asked += 1
+        return self.session.replies[self.asked - 1]

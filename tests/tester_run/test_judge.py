@@ -1,0 +1,301 @@
+"""Runs with a judge model: the key outside, votes and cost recorded, calibration, resumption, judging again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from scripted_judge import (
+    CRITERIA,
+    KEY,
+    MODEL,
+    RIGHT,
+    WRONG,
+    answering,
+    judging,
+    replying,
+    verdict,
+    write_judged_run,
+)
+from securebench.audit.run.verify import Evidence, verify_run
+from securebench.cli.summary_table import summary_lines
+from securebench.errors import ConfigError, FailureReason, InfrastructureError
+from securebench.execution import retry
+from securebench.results.egress_log import EGRESS_LOG
+from securebench.results.read import read_run
+from securebench.results.record import Assurance
+from securebench.results.run_files import JOURNAL
+from securebench.tester_run import RunOptions
+from securebench.tester_run.reverify import reverify
+from securebench.testing.provider import Fail, Say
+from tester_run.running import make_parts, pin_framework, records, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.tester_run import TesterRunSummary
+    from securebench.testing.provider.conversation import ModelConversation
+    from securebench.testing.provider.faults import Asked
+    from securebench.testing.provider.steps import Fault
+
+VARIABLES: Final = {"JUDGE_KEY": KEY}
+KNOWN: Final = ((RIGHT, "pass"), ("It is Rayleigh scattering.", "pass"), (WRONG, "fail"), ("Ozone is blue.", "fail"))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing pauses between tries."""
+    monkeypatch.setattr(retry, "BACK_OFF", (0, 0))
+    monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
+    pin_framework(monkeypatch.setattr)
+
+
+def judged(root: Path, *answers: str, **options: Any) -> TesterRunSummary:
+    """Run what is in ``root`` with an agent that gives these answers."""
+    return run(root, parts=answering(*answers), variables=VARIABLES, **options)
+
+
+def header(root: Path) -> dict[str, Any]:
+    """Return the header of the run."""
+    found: dict[str, Any] = json.loads((root / "results" / "run.json").read_bytes())
+    return found
+
+
+def problems(directory: Path) -> list[str]:
+    """Return what verify-run finds."""
+    return [str(problem) for check in verify_run(directory, Evidence()).checks for problem in check.problems]
+
+
+def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
+    """Verdict, votes, judge, tokens, cost and assurance are recorded; nothing on disk has the key or the criteria."""
+    with judging() as provider:
+        prices = {"input": 0.5, "output": 2}
+        write_judged_run(tmp_path, provider.url, tasks=2, prices=prices)
+        summary = judged(tmp_path, RIGHT, WRONG, keep_verifier_output=True)
+        assert provider.keys_seen == {KEY}
+    assert (summary.passed, summary.failed) == (1, 1)
+    assert summary.total.passed_by_assurance == {Assurance.MODEL_GRADED: 1}
+    good, bad = sorted(records(tmp_path), key=lambda record: str(record["task_id"]))
+    assert good["assurance"] == bad["assurance"] == "model_graded"
+    assert bad["failure_reason"] == "wrong_answer"
+    evidence = good["verifier_metadata"]["evidence"]
+    assert evidence["votes"] == [True] * 3
+    assert evidence["judge"]["model"] == MODEL
+    assert {reply["model"] for reply in evidence["replies"]} == {MODEL}
+    usage = good["provenance"]["judge_usage"]
+    assert (usage["requests"], usage["input_tokens"], usage["output_tokens"]) == (3, 3600, 102)
+    assert usage["cost_usd"] == pytest.approx((3600 * 0.5 + 102 * 2) / 1e6, abs=3e-6)
+    lines = "\n".join(summary_lines(summary))
+    assert "1 passed, 1 graded by a model" in lines
+    assert f"Judge model: {MODEL} (chat_completions): not calibrated" in lines
+    (words, _) = (path.read_text() for path in (tmp_path / "results" / "verifier-output").iterdir())
+    assert words.count("It names it, or not.") == 3
+    shutil.rmtree(tmp_path / "results" / "verifier-output")
+    kept = b"".join(path.read_bytes() for path in tmp_path.joinpath("results").rglob("*") if path.is_file()).decode()
+    for secret in (KEY, CRITERIA, "Small molecules", "It names it"):
+        assert secret not in kept
+    logged = [json.loads(line) for line in (tmp_path / "results" / EGRESS_LOG).read_text().splitlines()]
+    assert len([line for line in logged if line["judge"] and line["task_id"] == "task-0"]) == 3
+    assert problems(tmp_path / "results") == []
+
+
+@pytest.mark.parametrize("dialect", ["responses", "messages", "gemini"])
+def test_other_dialects_judge_as_well(tmp_path: Path, dialect: str) -> None:
+    """Effort and temperature are sent where the API has them."""
+    with judging() as provider:
+        write_judged_run(tmp_path, provider.url, dialect=dialect, effort="high", temperature=0.5)
+        assert judged(tmp_path, RIGHT).passed == 1
+        body = provider.requests[-1].body
+    assert '"temperature": 0.5' in json.dumps(body)
+    assert "high" in json.dumps(body)
+    assert records(tmp_path)[0]["verifier_metadata"]["evidence"]["judge"]["effort"] == "high"
+
+
+def test_a_judge_is_calibrated_before_the_first_task(tmp_path: Path) -> None:
+    """Agreement and kappa are in run.json and in the summary. A judge that passes all has a kappa of zero."""
+    with judging() as provider:
+        write_judged_run(tmp_path, provider.url, calibration=[*KNOWN, ("Rayleigh was a cook.", "fail")])
+        summary = judged(tmp_path, RIGHT)
+    (check,) = header(tmp_path)["provider_checks"]
+    assert check["judge"]["calibration"] == {
+        "items": 5,
+        "true_pass": 2,
+        "false_pass": 1,
+        "true_fail": 2,
+        "false_fail": 0,
+        "agreement": 0.8,
+        "kappa": 0.6154,
+    }
+    assert check["requests"] == 1 + 15
+    assert "agrees with 4 of 5 known grades, kappa 0.62" in "\n".join(summary_lines(summary))
+    judge: Any = summary.to_json()["judge"]
+    assert judge["calibration"]["kappa"] == 0.6154
+    assert judge["usage"]["requests"] == 1 + 15 + 3
+    assert not summary.usage.requests
+
+
+def test_a_judge_that_agrees_too_little_is_refused(tmp_path: Path) -> None:
+    """Before any agent runs, and nothing is written."""
+
+    def lenient(_: ModelConversation) -> Say:
+        return Say(verdict(passes=True))
+
+    with judging(lenient) as provider:
+        write_judged_run(tmp_path, provider.url, calibration=KNOWN, pack_judge={"min_kappa": 0.4, "votes": 1})
+        with pytest.raises(ConfigError, match=r"agrees with 2 of 4 known grades, kappa 0\.00") as raised:
+            judged(tmp_path, RIGHT)
+    assert raised.value.code == "judge-uncalibrated"
+    assert not (tmp_path / "results" / "run.json").exists()
+
+
+def test_a_judge_that_gives_no_verdicts_is_refused(tmp_path: Path) -> None:
+    """The check sends the longest response that the pack allows."""
+    with judging(lambda _: Say("Looks good to me.")) as provider:
+        write_judged_run(tmp_path, provider.url, pack_judge={"max_characters": 5000})
+        with pytest.raises(InfrastructureError) as raised:
+            judged(tmp_path, RIGHT)
+        assert len(str(provider.requests[-1].body)) < 5000 < max(len(str(found.body)) for found in provider.requests)
+    assert raised.value.code == "judge-unfit"
+
+
+def test_a_wrong_key_is_found_first(tmp_path: Path) -> None:
+    """The preflight is that of agents."""
+    with judging(fault=Fail(401)) as provider:
+        write_judged_run(tmp_path, provider.url)
+        with pytest.raises(ConfigError) as raised:
+            judged(tmp_path, RIGHT)
+    assert raised.value.code == "provider-refused"
+    assert "JUDGE_KEY" in raised.value.hint
+
+
+def test_a_pack_that_needs_a_judge_demands_one(tmp_path: Path) -> None:
+    """So does a budget that a response could use up; and the agent must not get the judge's key."""
+    write_judged_run(tmp_path, "http://127.0.0.1:9")
+    config = json.loads((tmp_path / "tester.yaml").read_text())
+
+    def refused(**changes: Any) -> str:
+        (tmp_path / "tester.yaml").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(ConfigError) as raised:
+            run(tmp_path, parts=answering(RIGHT), variables={**VARIABLES, "COPY": f"x{KEY}"})
+        return raised.value.code
+
+    assert refused(judge={**config["judge"], "budget": {"requests": 20}}) == "judge-budget"
+    assert refused(judge={**config["judge"], "budget": {"tokens": 100_000}}) == "judge-budget"
+    assert refused(judge={**config["judge"], "api_key_env": "NOT_SET"}) == "env-missing"
+    assert refused(harness={**config["harness"], "env": ["COPY"]}) == "key-exposed"
+    assert refused(judge={**config["judge"], "dialekt": "x"}) == "field-unknown"
+    del config["judge"]
+    assert refused() == "judge-missing"
+
+
+def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> None:
+    """A rate limit is no score. Resumed, the agent does not run again, and finished tasks are not paid for again."""
+    broken = [True]
+
+    def limited(asked: Asked) -> Fault | None:
+        return Fail(429) if broken[0] and "blocked" in asked.conversation.text else None
+
+    with judging(fault=limited) as provider:
+        write_judged_run(tmp_path, provider.url, tasks=2, calibration=KNOWN)
+        summary = judged(tmp_path, RIGHT, "blocked Rayleigh")
+        assert (summary.passed, summary.errors) == (1, 1)
+        (failed,) = [record for record in records(tmp_path) if record["verification_status"] == "error"]
+        assert failed["failure_reason"] == "provider_unavailable"
+        assert failed["provenance"]["judge_usage"]["requests"] == 3
+        assert not summary.usage.requests
+        broken[0] = False
+        before = len(provider.requests)
+        parts = answering("unused")
+        summary = run(tmp_path, parts=parts, variables=VARIABLES, resume=True)
+        assert summary.passed == 2
+        assert len(provider.requests) - before == 1 + 1 + 3  # probe, longest response, votes: no second calibration
+    assert parts.make_producer(None).views == []  # type: ignore[arg-type,attr-defined]
+    judge: Any = summary.to_json()["judge"]
+    assert judge["calibration"]["kappa"] == 1
+    (again,) = [record for record in records(tmp_path) if record["task_id"] == failed["task_id"]]
+    assert again["provenance"]["judge_usage"]["requests"] == 3 + 3
+
+
+def test_a_response_that_breaks_the_provider_fails(tmp_path: Path) -> None:
+    """A response on which a provider always fails, while it grades others, is a failure and not an error."""
+
+    def crash(asked: Asked) -> Fault | None:
+        return Fail(500) if "crash" in asked.conversation.text else None
+
+    with judging(fault=crash) as provider:
+        write_judged_run(tmp_path, provider.url)
+        assert judged(tmp_path, "Rayleigh scattering, crash").failed == 1
+    (record,) = records(tmp_path)
+    assert record["failure_reason"] == FailureReason.JUDGE_NO_VERDICT
+    assert problems(tmp_path / "results") == []
+
+
+def test_a_run_with_another_judge_is_not_resumed(tmp_path: Path) -> None:
+    """What decides the verdicts must be the same; the message names what differs."""
+    with judging() as provider:
+        write_judged_run(tmp_path, provider.url)
+        judged(tmp_path, RIGHT)
+        write_judged_run(tmp_path, provider.url, effort="low")
+        with pytest.raises(ConfigError, match="judge") as raised:
+            judged(tmp_path, RIGHT, resume=True)
+    assert raised.value.code == "resume-mismatch"
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the directory of a run with split votes, whose judge is gone."""
+    root = tmp_path_factory.mktemp("split")
+    replies = [verdict(passes=True), verdict(passes=False), verdict(passes=True)]
+    replies += ["?", verdict(passes=False), verdict(passes=True), verdict(passes=False)]
+    with judging(replying(*replies)) as provider, pytest.MonkeyPatch.context() as patch:
+        pin_framework(patch.setattr)
+        write_judged_run(root, provider.url, tasks=2)
+        judged(root, RIGHT, RIGHT)
+    return root
+
+
+@pytest.fixture
+def finished(split: Path, tmp_path: Path) -> Path:
+    """Give a copy of that run, next to its pack."""
+    return shutil.copytree(split, tmp_path, dirs_exist_ok=True)
+
+
+def test_verdicts_are_recomputed_without_the_judge(finished: Path) -> None:
+    """No key and no provider is needed, and the new records have the same votes."""
+    result = reverify(finished / "results", RunOptions(variables={}), parts=make_parts())
+    assert (result.verdicts.same, result.verdicts.changed, result.verdicts.unjudged) == (2, (), ())
+    assert result.differences == ()
+    again = read_run(finished / "results.reverified")
+    votes = [record.raw["verifier_metadata"]["evidence"]["votes"] for record in again.records()]
+    assert votes == [[True, False, True], [False, True, False]]
+    assert problems(again.directory) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"votes": [true, false, true]', '"votes": [true, true, true]', "votes"),
+        ("", "", ""),
+        ('"planned_votes": 3', '"planned_votes": 1', "more replies"),
+        ('"model": "judge-model", "config"', '"model": "better", "config"', "judge of the verdict"),
+        ('"replies": [{', '"replies": [{"trouble": "declined"}, {', "replies"),
+    ],
+)
+def test_verify_run_compares_votes_and_verdict(finished: Path, old: str, new: str, problem: str) -> None:
+    """A record whose replies, votes and verdict contradict each other is found, besides the broken chain."""
+    path = finished / "results" / JOURNAL
+    first, rest = path.read_text().split("\n", 1)
+    if not problem:  # another reply, with the votes that follow from it
+        changed = first.replace(r"\"verdict\": \"pass\"", r"\"verdict\": \"fail\"").replace(
+            "[true, false, true]", "[false, false, false]"
+        )
+        problem = "contradicts the verdict"
+    else:
+        changed = first.replace(old, new)
+    assert changed != first
+    path.write_text(f"{changed}\n{rest}")
+    found = problems(finished / "results")
+    assert any(problem in text for text in found), found
