@@ -1,4 +1,4 @@
-"""Locks between processes: files with a kernel lock (``flock``), which ends when its holder closes it or dies."""
+"""Locks between processes: kernel locks (``flock``), which end when their holder closes them or dies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from securebench.fs.safe_open import OPEN_DIRECTORY
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -14,14 +16,35 @@ if TYPE_CHECKING:
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def take(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
-    """Lock the file ``path``, creating it if needed. Return the descriptor that holds the lock; close it to release.
+def take(path: Path, *, shared: bool = False) -> int:
+    """Lock ``path``: a directory, or a file, which is created if needed.
 
-    ``None`` if another process holds the lock and ``wait`` is false.
+    Return the descriptor that holds the lock; close it to release.
     """
-    mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    descriptor = _take(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    assert descriptor is not None
+    return descriptor
+
+
+def take_now(path: Path) -> int | None:
+    """Lock ``path`` like :func:`take`, or return ``None`` if another process holds the lock."""
+    return _take(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the exclusive lock of ``path``."""
+    descriptor = take(path)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(path: Path, mode: int) -> int | None:
+    flags = OPEN_DIRECTORY if path.is_dir() else _LOCK_FILE
     while True:
-        descriptor = os.open(path, _LOCK_FILE, 0o600)
+        descriptor = os.open(path, flags, 0o600)
         try:
             fcntl.flock(descriptor, mode)
             if _is_at(descriptor, path):  # the previous holder may have removed the file while this one waited
@@ -32,17 +55,6 @@ def take(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock of ``path``."""
-    descriptor = take(path)
-    assert descriptor is not None
-    try:
-        yield
-    finally:
         os.close(descriptor)
 
 

@@ -21,7 +21,7 @@ import pytest
 from image_archives import config, digest, directory, docker_save, file, layer
 from leftovers import remove_images
 from securebench.errors import ConfigError, DiskFullError, ImageError
-from securebench.fs.locks import take
+from securebench.fs.locks import take_now
 from securebench.fs.rmtree import remove_entry
 from securebench.images.layout import LAYER_TYPE, Descriptor
 from securebench.images.store import incoming as incoming_module
@@ -267,7 +267,7 @@ def test_a_removal_killed_at_any_point_is_finished_by_the_next_prune(
 
 
 def _free_store_lock(store: ImageStore) -> bool:
-    held = take(store.directory / "locks/store", wait=False)
+    held = take_now(store.directory / "locks/store")
     if held is not None:
         os.close(held)
     return held is not None
@@ -706,17 +706,16 @@ def test_an_ordinary_user_has_a_store_of_his_own() -> None:
 
 
 def test_a_lease_does_not_wait_for_another_to_end(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who was about to unpack, and finds that somebody has and now reads, reads too."""
+    """A process that was about to unpack, and finds that another one has and now reads, reads too."""
     image_id = put(own_store, "tool:1")
     held: list[TreeLease] = []
 
-    def late(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
-        if not shared and not held:
-            monkeypatch.undo()
-            held.append(own_store.lease(image_id))
-        return take(path, shared=shared, wait=wait)
+    def late(path: Path) -> int | None:
+        monkeypatch.undo()
+        held.append(own_store.lease(image_id))
+        return take_now(path)
 
-    monkeypatch.setattr(leases, "take", late)
+    monkeypatch.setattr(leases, "take_now", late)
     with own_store.lease(image_id) as lease:
         assert lease.root == held[0].root
     held[0].close()

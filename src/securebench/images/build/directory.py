@@ -7,7 +7,6 @@ and clears its token.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
+from securebench.fs.locks import locked, take, take_now
 from securebench.images.build.bootstrap import PROGRAM, query
 
 if TYPE_CHECKING:
@@ -76,33 +76,22 @@ def _create_base(base: Path) -> None:
 
 
 def _enter(base: Path) -> tuple[BuildDirectory, int]:
-    with _locked(base):
+    with locked(base):
         token = secrets.token_hex(8)
         directory = base / token
         directory.mkdir()
         directory.chmod(_SEARCHABLE)  # whatever the umask
-        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock = take(directory)
     return BuildDirectory(directory, token), lock
 
 
 def _sweep(base: Path, clear: Callable[[str], None]) -> None:
-    with _locked(base):
-        for directory in sorted(path for path in base.iterdir() if path.is_dir()):
-            if _is_abandoned(directory):
+    with locked(base):
+        for directory in sorted(path for path in base.iterdir() if path.is_dir() and not path.is_symlink()):
+            if (lock := take_now(directory)) is not None:
+                os.close(lock)  # no other build enters: they need the lock of ``base``
                 clear(directory.name)
                 _remove(directory)
-
-
-def _is_abandoned(directory: Path) -> bool:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def _remove(directory: Path) -> None:
@@ -111,14 +100,3 @@ def _remove(directory: Path) -> None:
         # Created in a user namespace: its files have subordinate owners and can only be removed in such a namespace.
         query((PROGRAM, "--unshare-helper", "rm", "-rf", *map(str, directory.iterdir())))
         shutil.rmtree(directory, ignore_errors=True)
-
-
-@contextmanager
-def _locked(base: Path) -> Iterator[None]:
-    """Keep other builds of this user from creating or removing a build directory during this block."""
-    descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
-from securebench.fs.locks import take
+from securebench.fs.locks import take, take_now
 from securebench.fs.streams import chunks
 from securebench.fs.tar_reader import BLOCK
 from securebench.images.layout import encoded
@@ -164,11 +164,10 @@ class ImageStore:
         """Hold a lock of this store's users for the time of the block. ``on_wait`` is called if another holds it."""
         self._places.make()
         with explaining(self._places.top):
-            held = take(self._places.locks / name, wait=False)
+            held = take_now(self._places.locks / name)
             if held is None:
                 on_wait()
                 held = take(self._places.locks / name)
-        assert held is not None
         try:
             yield
         finally:

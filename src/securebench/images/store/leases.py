@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits, wrong_digest
 from securebench.fs.durable import sync_directory, sync_file_system
-from securebench.fs.locks import take
+from securebench.fs.locks import take, take_now
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, TreeRefusedError, opened
 from securebench.fs.streams import Digester, chunks, decompressed
 from securebench.fs.tar_reader import TarReader
@@ -171,7 +171,6 @@ class Trees:
         with explaining(self._places.top):
             while True:
                 held = take(lock, shared=True)  # waits while another process unpacks
-                assert held is not None
                 if tree.is_dir():
                     os.utime(held)
                     return TreeLease(tree, held)
@@ -217,7 +216,7 @@ class Trees:
     @contextmanager
     def claimed(self, image_id: str) -> Iterator[bool]:
         """Keep an image from being leased or unpacked in this block. Yields false if it is leased or being unpacked."""
-        held = take(self._places.lock(image_id), wait=False)
+        held = take_now(self._places.lock(image_id))
         try:
             yield held is not None
         finally:

@@ -2,38 +2,71 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import ImageError
+from securebench.errors import DiskFullError, ImageError
 from securebench.fs.durable import write_whole
-from securebench.fs.home import in_closed_home
+from securebench.fs.home import home_directory, in_closed_home
 from securebench.fs.locks import locked
-from securebench.fs.user_store import UserStore
 from securebench.images.layout import INDEX_FILE, LAYOUT, LAYOUT_FILE, encoded
 from securebench.images.store.ids import tree_shift
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
 DIRECTORY_VARIABLE: Final = "SECUREBENCH_IMAGES"
+_OF_ROOT: Final = Path("/var/lib/securebench/images")
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
 """The group is that of a sandbox's root, which may enter the trees. No other user of the host may."""
 
-IMAGES: Final = UserStore(
-    directory="images",
-    variable=DIRECTORY_VARIABLE,
-    name="the image store",
-    prune="'securebench images prune --budget 10G' removes the least recently used images",
-    error=ImageError,
-    code="image-store-unusable",
-)
-default_directory = IMAGES.default_directory
-explaining = IMAGES.explaining
-disk_full = IMAGES.disk_full
+
+def default_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the location of the store: from the variable, or the usual one for root and for other users."""
+    environ = os.environ if environ is None else environ
+    if named := environ.get(DIRECTORY_VARIABLE):
+        return Path(named).absolute()
+    if os.geteuid() == 0:
+        return _OF_ROOT
+    data = Path(environ.get("XDG_DATA_HOME", ""))
+    data = data if data.is_absolute() else home_directory(environ) / ".local/share"
+    return data / "securebench/images"
+
+
+@contextmanager
+def explaining(top: Path) -> Iterator[None]:
+    """Turn each ``OSError`` into :class:`DiskFullError` for a full disk, and into :class:`ImageError` otherwise."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise disk_full(top, str(error.strerror)) from error
+        raise _unusable(top, str(error)) from error
+
+
+def disk_full(top: Path, problem: str) -> DiskFullError:
+    """Return the error for a full disk."""
+    prune = "'securebench images prune --budget 10G' removes the least recently used images"
+    return DiskFullError(
+        f"the image store {top} has no room: {problem}",
+        hint=f"{prune}; or set {DIRECTORY_VARIABLE} to a directory with more room",
+    )
+
+
+def _unusable(top: Path, problem: str) -> ImageError:
+    return ImageError(
+        f"the image store {top} cannot be used: {problem}",
+        code="image-store-unusable",
+        hint=f"set {DIRECTORY_VARIABLE} to a directory of your own",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +128,21 @@ class StorePaths:
             return self.index.is_file()
 
     def make(self) -> None:
-        """Create the store if it does not exist. Raises :class:`ImageError` (``image-store-unusable``)."""
+        """Create the store if it does not exist, each directory with exactly its mode whatever the umask.
+
+        Raises :class:`ImageError` (``image-store-unusable``), also if ``top`` belongs to another user, who could
+        replace anything in it.
+        """
         private = (self.top / "blobs", self.blobs, self.locks, self.work)
-        IMAGES.make(self.top, {self.top: _TRAVERSABLE, **dict.fromkeys(private, _PRIVATE), self.trees: _TREES})
         with explaining(self.top):
+            self.top.mkdir(parents=True, exist_ok=True)
+            status = self.top.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                raise _unusable(self.top, "it is not a directory of this user")
+            modes = {self.top: _TRAVERSABLE, **dict.fromkeys(private, _PRIVATE), self.trees: _TREES}
+            for directory, mode in modes.items():
+                directory.mkdir(mode=mode, parents=True, exist_ok=True)
+                directory.chmod(mode)
             if (shift := tree_shift()) and self.trees.stat().st_gid != shift:
                 os.chown(self.trees, 0, shift)
             if not (self.top / LAYOUT_FILE).exists():

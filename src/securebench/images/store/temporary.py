@@ -7,14 +7,13 @@ it, and removes the unnamed images that it had listed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from securebench.fs.durable import sync_directory
-from securebench.fs.locks import locked
+from securebench.fs.locks import locked, take, take_now
 from securebench.fs.rmtree import remove_entry
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 
@@ -22,21 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-
-class TemporaryDirectories(Protocol):
-    """A store with work directories."""
-
-    @property
-    def work(self) -> Path:
-        """The parent of work directories, and of what is being deleted."""
-
-    @property
-    def store_lock(self) -> Path:
-        """The lock for creating and clearing work directories."""
+    from securebench.images.store.places import StorePaths
 
 
 @contextmanager
-def temporary_directory(places: TemporaryDirectories) -> Iterator[Path]:
+def temporary_directory(places: StorePaths) -> Iterator[Path]:
     """Yield an empty directory, and delete it afterwards, however the block ends."""
     with locked(places.store_lock):
         directory, held = _new_directory(places)
@@ -49,7 +38,7 @@ def temporary_directory(places: TemporaryDirectories) -> Iterator[Path]:
 
 
 @contextmanager
-def changing(places: TemporaryDirectories) -> Iterator[Trash]:
+def changing(places: StorePaths) -> Iterator[Trash]:
     """Hold the store's lock in this block. What the block moves to the trash is deleted after the lock is released.
 
     Deleting a large tree takes seconds, and every run that starts needs the lock.
@@ -68,7 +57,7 @@ class Trash:
     Whenever this process is killed, its locks end with it, and what is left counts as abandoned.
     """
 
-    def __init__(self, places: TemporaryDirectories) -> None:
+    def __init__(self, places: StorePaths) -> None:
         self._places = places
         self._names: list[str] = []
         self._locks = ExitStack()
@@ -101,25 +90,20 @@ class Trash:
                 remove_entry(work, name)
 
 
-def _new_directory(places: TemporaryDirectories) -> tuple[Path, int]:
+def _new_directory(places: StorePaths) -> tuple[Path, int]:
     """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
 
     Abandoned directories are searched only with that lock, so none is found between its creation and its locking.
     """
     directory = places.work / secrets.token_hex(8)
     directory.mkdir(mode=0o700)
-    held = os.open(directory, OPEN_DIRECTORY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    return directory, held
+    return directory, take(directory)
 
 
 def _lock_abandoned(path: Path, locks: ExitStack) -> bool:
     """Lock a work directory until ``locks`` closes, and return whether nobody held it."""
-    descriptor = os.open(path, OPEN_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
+    descriptor = take_now(path)
+    if descriptor is None:
         return False
     locks.callback(os.close, descriptor)
     return True

@@ -1,4 +1,4 @@
-"""Shared data is in directories of this user, with the modes that were asked for."""
+"""The image store is in directories of this user, with exactly their modes."""
 
 from __future__ import annotations
 
@@ -9,32 +9,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import DiskFullError, ImageError
-from securebench.fs.user_store import UserStore
+from securebench.images.store.places import DIRECTORY_VARIABLE, StorePaths, explaining
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-STORE = UserStore(
-    directory="things", variable="THINGS", name="the store", prune="remove some", error=ImageError, code="store-odd"
-)
-
 
 def test_directories_have_their_modes_whatever_the_umask(tmp_path: Path) -> None:
     """Also those that exist."""
-    top = tmp_path / "a" / "top"
-    modes = {top: 0o711, top / "open": 0o755, top / "closed": 0o700}
+    places = StorePaths(tmp_path / "a" / "top")
+    modes = {places.top: 0o711, places.trees: 0o710, places.blobs: 0o700, places.locks: 0o700, places.work: 0o700}
     before = os.umask(0o077)
     try:
-        STORE.make(top, modes)
-        (top / "open").chmod(0o700)
-        STORE.make(top, modes)
+        places.make()
+        places.trees.chmod(0o700)
+        places.make()
     finally:
         os.umask(before)
     assert {path: path.stat().st_mode & 0o777 for path in modes} == modes
 
 
 @pytest.mark.parametrize("place", ["link", "file", "foreign"])
-def test_a_place_of_somebody_else_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_place_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     """Its owner could replace anything in it, and a link may lead anywhere."""
     top = tmp_path / "top"
     if place == "link":
@@ -48,15 +44,16 @@ def test_a_place_of_somebody_else_is_refused(tmp_path: Path, place: str) -> None
     else:
         pytest.skip("only root can give a directory away")
     with pytest.raises(ImageError) as caught:
-        STORE.make(top, {top / "inner": 0o700})
-    assert caught.value.code == "store-odd"
-    assert "THINGS" in caught.value.hint
-    assert not (top / "inner").exists()
+        StorePaths(top).make()
+    assert caught.value.code == "image-store-unusable"
+    assert DIRECTORY_VARIABLE in caught.value.hint
+    assert not (top / "work").exists()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_has_its_own_error(tmp_path: Path, number: int) -> None:
     """It says how to free space."""
-    with pytest.raises(DiskFullError, match="has no room") as caught, STORE.explaining(tmp_path):
+    with pytest.raises(DiskFullError, match="has no room") as caught, explaining(tmp_path):
         raise OSError(number, os.strerror(number))
-    assert caught.value.hint.startswith("remove some; or set THINGS")
+    assert "images prune" in caught.value.hint
+    assert DIRECTORY_VARIABLE in caught.value.hint
