@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.harnesses.model.guest import client, main
-from securebench.testing.provider import Fail, Garble, Say, ScriptedProvider, Shell, at_first
+from securebench.testing.provider import Cut, Fail, Garble, Say, ScriptedProvider, Shell, at_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -220,7 +220,7 @@ def test_turns_are_limited(guest: Guest) -> None:
     assert events[-1] == {"type": "end", "reason": "out_of_turns", "turns": 3}
 
 
-@pytest.mark.parametrize("fault", [Fail(500), Fail(429, retry_after=0), Garble()])
+@pytest.mark.parametrize("fault", [Fail(500), Fail(429, retry_after=0), Garble(), Cut(100), Cut(0)])
 def test_a_failure_is_tried_again(guest: Guest, fault: Any) -> None:
     """A provider that fails once has not failed the task."""
     with ScriptedProvider((), texts=saying("Answer: B"), fault=at_first(1, fault)) as provider:

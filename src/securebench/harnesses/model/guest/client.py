@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import json
+import socket
 import sys
 import time
-from http.client import HTTPMessage
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ _ADAPTABLE: Final = (400, 422)
 _TRY_AGAIN: Final = (408, 409, 429)
 _FAILED: Final = 500
 _SHOWN: Final = 2000
+_PIECE: Final = 64 * 1024
 
 
 def emit(kind: str, **fields: Any) -> None:
@@ -39,8 +39,13 @@ class ModelClient:
         self.api = api
         self.turns = 0
         parts = urlsplit(url)
-        self._address, self._base = (parts.hostname or "", parts.port), parts.path
-        self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}", **api.headers}
+        self._address, self._base = (parts.hostname or "", parts.port or 80), parts.path
+        self._headers = {
+            "Host": parts.netloc,
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {key}",
+            **api.headers,
+        }
 
     def show(self) -> None:
         """Report the prompt: the system prompt and the messages before the first answer."""
@@ -70,20 +75,29 @@ class ModelClient:
         emit("answer", **{**reply._asdict(), "calls": len(reply.calls)})
         return reply
 
-    def _post(self, body: dict[str, Any]) -> tuple[int, HTTPMessage, bytes]:
-        """Return status, headers and body of the answer; the status is 0 if there is none. The relay has timeouts."""
-        connection = http.client.HTTPConnection(*self._address)
+    def _post(self, body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of the answer; the status is 0 if there is none. The relay has timeouts.
+
+        HTTP/1.0 ends each answer with its connection. The library for HTTP would take longer to load than the whole
+        rest of the program.
+        """
+        data = json.dumps(body).encode()
+        lines = {**self._headers, "Content-Length": str(len(data))}.items()
+        head = f"POST {self._base}{self.api.path} HTTP/1.0\r\n" + "".join(f"{key}: {value}\r\n" for key, value in lines)
         try:
-            connection.request("POST", self._base + self.api.path, json.dumps(body).encode(), self._headers)
-            response = connection.getresponse()
-            return response.status, response.headers, response.read()
-        except (OSError, http.client.HTTPException) as error:
-            return 0, HTTPMessage(), str(error).encode()
-        finally:
-            connection.close()
+            with socket.create_connection(self._address) as connection:
+                connection.sendall(head.encode() + b"\r\n" + data)
+                answer = b"".join(iter(lambda: connection.recv(_PIECE), b""))
+        except OSError as error:
+            return 0, {}, str(error).encode()
+        begun, _, rest = answer.partition(b"\r\n\r\n")
+        first, *fields = begun.decode("latin-1").split("\r\n")
+        status = first.split(" ")[1:2]
+        headers = {name.title(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        return (int(status[0]), headers, rest) if status and status[0].isdecimal() else (0, {}, b"no answer")
 
 
-def _may_try_again(status: int, headers: HTTPMessage) -> bool:
+def _may_try_again(status: int, headers: dict[str, str]) -> bool:
     if headers.get("X-Should-Retry") == "false":
         return False
     return status in (0, _OK, *_TRY_AGAIN) or status >= _FAILED
