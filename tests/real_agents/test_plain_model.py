@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.authors_data import data_folder
+from benchmarks.packs import BENCHMARKS
 from real_agents.mixed import FAMILIES, answering_all, mixed_pack, solving_all
 from real_agents.runs import CANARY, MODEL, PLAIN_MODEL, Agent, run, run_here
 from securebench.testing.provider import Say, ScriptedProvider, Shell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.testing.provider import Script
+    from securebench.testing.provider import ModelConversation, Script
 
 pytestmark = [pytest.mark.usefixtures("_with_ports", "base_image")]
 
@@ -70,3 +79,45 @@ def test_a_loop_that_never_ends(oci_driver: SandboxDriver, tmp_path: Path) -> No
     record: dict[str, Any] = done.records[0]
     assert (record["verification_status"], record["producer_metadata"]["outcome"]) == ("passed", "out_of_turns")
     assert record["provenance"]["usage"]["turns"] == 3
+
+
+@pytest.mark.long
+@pytest.mark.oci
+@pytest.mark.timeout(300)
+def test_the_commands_of_the_readme(oci_driver: SandboxDriver, tmp_path: Path) -> None:
+    """As printed, with the authors' data and a server on port 8000 that answers every third row wrong."""
+    del oci_driver
+    data = data_folder()
+    shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("tasks.jsonl"))
+    shutil.copy(data / "mmlu" / "abstract_algebra_test.csv", tmp_path)
+    shutil.copy(data / "gsm8k" / "test-first100.jsonl", tmp_path / "test.jsonl")
+    known = list(_right_answers(tmp_path))
+
+    def reply(conversation: ModelConversation) -> Say:
+        place, answer = next(
+            (place, answer) for place, (asked, answer) in enumerate(known) if asked in conversation.question
+        )
+        return Say("Answer: E, or 0.5" if place % 3 == 2 else f"Answer: {answer}")
+
+    page = (
+        (BENCHMARKS.parent / "README.md").read_text(encoding="utf-8").split("## Measure a model")[1].split("\n## ")[0]
+    )
+    commands = [shlex.split(line) for line in re.findall(r"^\$ securebench (.*)$", page, re.MULTILINE)]
+    assert [command[0] for command in commands] == ["import", "run", "import", "run"]
+    with ScriptedProvider((), texts=reply, models=("my-model",), port=8000):
+        for command in commands:
+            argv = [sys.executable, "-m", "securebench", *command]
+            done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+    found = {path.parent.name: path.read_text().splitlines() for path in tmp_path.glob("runs/*/candidates.jsonl")}
+    passed = {name: sum(json.loads(line)["passed"] for line in lines) for name, lines in found.items()}
+    assert passed == {"mmlu-abstract-algebra-mini-model": 7, "gsm8k-first100-model": 67}
+
+
+def _right_answers(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield question and answer of ten rows of MMLU, and of GSM8K."""
+    with (root / "abstract_algebra_test.csv").open(encoding="utf-8") as file:
+        yield from ((row[0], row[-1]) for row in list(csv.reader(file))[:10])
+    for line in (root / "test.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        yield record["question"], record["answer"].rpartition("#### ")[2]
