@@ -18,7 +18,7 @@ from securebench.results.provenance import (
     json_digest,
 )
 from securebench.sandboxes.base import DriverInfo
-from securebench.tester_config import CommandConfig, HarnessConfig
+from securebench.tester_config import CommandConfig, HarnessConfig, ModelConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +74,19 @@ def test_harness(agent: Path) -> None:
     digests = {str(harness_provenance(other, PRODUCER)["digest"]) for other in others}
     assert len(digests) == len(others)
     assert one["digest"] not in digests
+
+
+def test_where_the_files_of_a_model_are_does_not_count(tmp_path: Path) -> None:
+    """What is in them is part of the agent's identity instead."""
+    (tmp_path / "prompt").write_text("Be brief.")
+    configs = [
+        ModelConfig(
+            dialect="messages", model="m", temperature=heat, system_prompt_file=tmp_path / "prompt", examples=path
+        )
+        for heat, path in ((0, tmp_path / "a"), (0, tmp_path / "b"), (1, tmp_path / "a"))
+    ]
+    one, same, other = (harness_provenance(HarnessConfig("model", (), config), PRODUCER) for config in configs)
+    assert one["digest"] == same["digest"] != other["digest"]
 
 
 def test_framework() -> None:

@@ -56,11 +56,12 @@ def extension_provenance(part: Extension | Family) -> dict[str, JsonValue]:
 def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict[str, JsonValue]:
     """Return the agent's name, the harness's type, and the digest of its configuration and its agent's files.
 
-    An agent with a directory is recognized by the digest of its files alone, wherever they are.
+    An agent with a directory is recognized by the digest of its files alone, wherever they are. Other files count in
+    :meth:`HarnessProducer.prepare`.
     The digest includes only the names of the variables in ``harness.env``, because the values may be secret. Raises
     :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """
-    fields = config.config.model_dump(mode="json", exclude={"agent_dir"})
+    fields = config.config.model_dump(mode="json", exclude={"agent_dir", *config.config.identified_by_content})
     agent_dir = getattr(config.config, "agent_dir", None)
     agent = agent_digest(agent_dir) if agent_dir else None
     fields["agent"] = agent

@@ -5,7 +5,7 @@ A model is frozen, rejects unknown keys and converts no types. Paths read from a
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -60,6 +60,9 @@ def _check_auth(auth: str | None, api_version: str | None, base_url: str | None)
 
 class HarnessSettings(WireModel):
     """The settings of all harnesses. A harness with more settings subclasses it."""
+
+    identified_by_content: ClassVar[frozenset[str]] = frozenset()
+    """The settings whose path does not identify the harness, as its identity covers the content of the file."""
 
     task_file: WorkspacePath = "task.json"
     """The path of the task file in the workspace."""
@@ -231,6 +234,7 @@ class ModelConfig(HarnessSettings, ModelProvider):
     What is ``None`` is not sent, so that the provider's default applies.
     """
 
+    identified_by_content: ClassVar = frozenset({"examples", "system_prompt_file"})
     system_prompt: Maybe[Text] = None
     system_prompt_file: Maybe[ResolvedPath] = None
     examples: Maybe[ResolvedPath] = None
