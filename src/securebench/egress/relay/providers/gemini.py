@@ -57,7 +57,6 @@ _GENERATION: Final = frozenset(
         "maxOutputTokens",
         "mediaResolution",
         "presencePenalty",
-        "responseFormat",
         "responseJsonSchema",
         "responseLogprobs",
         "responseMimeType",
