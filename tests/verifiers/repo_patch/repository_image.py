@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import py_compile
+import tempfile
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import TYPE_CHECKING
 
 from image_archives import directory, file
@@ -37,4 +40,17 @@ def _installed(package: Path) -> list[Part]:
     files = sorted(path for path in package.rglob("*.py") if "lexers" not in path.parts or path.name < "_")
     lexers = ["__init__.py", "_mapping.py", "python.py", "diff.py"]
     files += [path for path in package.rglob("lexers/*.py") if path.name in lexers and path not in files]
-    return [file(f"{_PACKAGES}/{path.relative_to(package.parent)}", path.read_bytes()) for path in files]
+    names = [f"{_PACKAGES}/{path.relative_to(package.parent)}" for path in files]
+    sources = [file(name, path.read_bytes()) for name, path in zip(names, files, strict=True)]
+    return sources + [_compiled(name, path) for name, path in zip(names, files, strict=True)]
+
+
+def _compiled(name: str, path: Path) -> Part:
+    """Return the compiled ``path``. Otherwise, each of the hundreds of sandboxes compiles pytest again."""
+    with tempfile.NamedTemporaryFile() as output:
+        py_compile.compile(
+            str(path), output.name, f"/{name}", doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+        )
+        data = Path(output.name).read_bytes()
+    head, _, stem = name.rpartition("/")
+    return file(f"{head}/__pycache__/{stem.removesuffix('.py')}.cpython-311.pyc", data)

@@ -80,18 +80,6 @@ def test_a_task_that_requires_evidence_does_not_pass_by_its_exit_code(
     assert "the task requires some" in strict.message
 
 
-@pytest.mark.parametrize("name", CHEATS)
-def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Each is refused for what it changes, and where its author allows all of that, it still does not pass."""
-    plain = RepositoryJob(image=image).judge(driver, tmp_path / "default", CHEATS[name])
-    lenient = RepositoryJob(image=image, policy=EVERYTHING).judge(driver, tmp_path / "lenient", CHEATS[name])
-    assert plain.reason is not None
-    assert lenient.reason is not None
-    if name not in PRODUCT_CHEATS:
-        assert plain.reason is FailureReason.POLICY_VIOLATION
-        assert plain.metadata["violations"]
-
-
 TELLING = {
     "from_call swallows": FailureReason.TAMPERED,
     "report says passed": FailureReason.TAMPERED,
@@ -102,12 +90,19 @@ TELLING = {
 }
 
 
-@pytest.mark.parametrize(("name", "reason"), TELLING.items())
-def test_what_a_cheat_did_is_told(
-    name: str, reason: FailureReason, driver: SandboxDriver, image: str, tmp_path: Path
-) -> None:
-    """Tampering is told from tests that fail."""
-    assert RepositoryJob(image=image).judge(driver, tmp_path, CHEATS[name]).reason is reason
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """Each is refused for what it changes, and where its author allows all of that, it still does not pass.
+
+    Tampering is told from tests that fail.
+    """
+    if name not in PRODUCT_CHEATS:
+        plain = RepositoryJob(image=image).judge(driver, tmp_path / "default", CHEATS[name])
+        assert plain.reason is FailureReason.POLICY_VIOLATION
+        assert plain.metadata["violations"]
+    lenient = RepositoryJob(image=image, policy=EVERYTHING).judge(driver, tmp_path / "lenient", CHEATS[name])
+    assert lenient.reason is not None
+    assert lenient.reason is TELLING.get(name, lenient.reason)
 
 
 @pytest.mark.every_driver
