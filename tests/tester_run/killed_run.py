@@ -1,14 +1,13 @@
-"""A run on fakes that kills itself: ``killed_run.py ROOT POINT NUMBER [--resume] [--trials]``.
+"""A run on fakes that kills its process.
 
-``POINT`` is a fault point, or ``write``, ``half-write``, ``fsync``, ``replace``: the ``NUMBER``-th such call
-of the process. Killed means SIGKILL: nothing is flushed, nothing is tidied.
+A point is a fault point, or ``write``, ``half-write``, ``fsync``, ``replace``: the call of this number
+in the process. Killed means SIGKILL: nothing is flushed, nothing is tidied.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +65,9 @@ def install(killer: Killer) -> None:
         setattr(owner, name, call)
 
 
-def main() -> None:
-    """Run, and be killed."""
-    root, point, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    resume = "--resume" in sys.argv
-    killer = Killer(point, number)
-    install(killer)
+def main(root: Path, point: str, number: int, *, resume: bool = False, trials: int | None = None) -> None:
+    """Run, and be killed. It changes its process: for one that ends with it."""
+    install(Killer(point, number))
     pin_framework()
     retry.BACK_OFF = ()  # no pauses
 
@@ -80,12 +76,4 @@ def main() -> None:
             raise ImageError("gone")
 
     parts = make_parts(FakeProducer(hook=first_run_has_errors, trajectory="{}"))
-    run_benchmark(
-        configuration(root),
-        RunOptions(workers=1, resume=resume, trials=2 if "--trials" in sys.argv else None),
-        (),
-        parts,
-    )
-
-
-main()
+    run_benchmark(configuration(root), RunOptions(workers=1, resume=resume, trials=trials), (), parts)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import signal
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from audit.run.made_runs import failed, verify
 from run_fakes import FakeProducer
 from securebench.results.run_files import JOURNAL
+from tester_run import killed_run
 from tester_run.running import comparables, make_parts, pin_framework, records, run, write_run
 
-TESTS = Path(__file__).parents[1]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 TASKS = 4
 
 # Each point, and how often it is reached in a run of four tasks: at least so often.
@@ -41,12 +43,16 @@ def _one_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     pin_framework(monkeypatch.setattr)
 
 
-def killed(root: Path, point: str, number: int, *flags: str) -> None:
+_PROCESSES = multiprocessing.get_context("forkserver")  # imports the framework once, for all processes
+_PROCESSES.set_forkserver_preload(["tester_run.killed_run"])
+
+
+def killed(root: Path, point: str, number: int, **options: Any) -> None:
     """Run until killed there."""
-    command = [sys.executable, "-m", "tester_run.killed_run", str(root), point, str(number), *flags]
-    environment = {"PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, f"{point} {number} was never reached: {done.stderr}"
+    process = _PROCESSES.Process(target=killed_run.main, args=(root, point, number), kwargs=options)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, f"{point} {number} was never reached"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +111,7 @@ def test_killed_with_several_trials(tmp_path: Path, point: str, number: int) -> 
     for root in roots:
         root.mkdir()
         write_run(root, TASKS)
-    killed(roots[0], point, number, "--trials")
+    killed(roots[0], point, number, trials=2)
     for root in roots:
         assert run(root, resume=True, trials=2, parts=make_parts(FakeProducer(trajectory="{}"))).passed == 2 * TASKS
     assert comparables(roots[0]) == comparables(roots[1])
@@ -127,7 +133,7 @@ def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], p
     write_run(root, TASKS)
     killed(root, "run.done", 1)
     assert [record["verification_status"] for record in records(root)].count("error") == 2
-    killed(root, point, number, "--resume")
+    killed(root, point, number, resume=True)
     assert run(root, resume=True).passed == TASKS
     assert comparables(root) == clean
     aside = (root / "results" / "superseded.jsonl").read_bytes().splitlines()
