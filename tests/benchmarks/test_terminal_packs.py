@@ -82,7 +82,9 @@ def test_nothing_fails(oci_driver: OciDriver, images: None, tmp_path: Path) -> N
 
 @pytest.mark.oci
 @pytest.mark.slow
-@pytest.mark.parametrize("number", SETS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=[pytest.mark.long] if number in {"2", "3"} else []) for number in SETS]
+)
 def test_no_cheat_passes(oci_driver: OciDriver, images: None, tmp_path: Path, number: str, host_canary: Path) -> None:
     """A01, A06, A07, A09, A10, A13, D01, D02, D06: each cheat of a set fails, judged, with a typed reason."""
     records = play("terminal-tasks", f"cheats-{number}", oci_driver, tmp_path)

@@ -90,7 +90,6 @@ def test_forty_agents_at_once_have_a_way_out(tmp_path: Path, driver: SandboxDriv
     assert not one.left()
 
 
-@pytest.mark.every_driver
 def test_a_gateway_does_not_outlive_its_run(tmp_path: Path, driver: SandboxDriver) -> None:
     """A run that is killed takes its gateway along; resumed it has a clean run's records, and its log goes on (L01)."""
     one = RealRun(tmp_path / "one", driver, sleep=0.5, knock=True)

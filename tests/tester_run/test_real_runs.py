@@ -64,7 +64,7 @@ def test_four_families(tmp_path: Path, driver: SandboxDriver) -> None:
         assert {"network", "capabilities", "no-new-privileges"} <= set(recorded["enforced"])
 
 
-@pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.every_driver
 def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]], after: int) -> None:
     """A run that is killed half-way and resumed has a clean run's records, and its containers are reaped (L01, L10)."""
@@ -79,9 +79,9 @@ def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[d
     assert not one.left()
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(250, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("rounds", [4, pytest.param(250, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_killed_often_and_resumed(tmp_path: Path, driver: SandboxDriver, rounds: int) -> None:
-    """Forty tasks or a thousand, killed three times: the records of a clean run, and nothing is left (L01, L10)."""
+    """Sixteen tasks or a thousand, killed three times: the records of a clean run, and nothing is left (L01, L10)."""
     tasks, flags = 4 * rounds, ("--workers", "4", "--quiet")
     one, clean = RealRun(tmp_path / "killed", driver, rounds), RealRun(tmp_path / "clean", driver, rounds)
     for number in range(3):
@@ -96,7 +96,6 @@ def test_killed_often_and_resumed(tmp_path: Path, driver: SandboxDriver, rounds:
     assert not one.left()
 
 
-@pytest.mark.every_driver
 def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
     """The first Ctrl-C ends at once and cleanly: 130, finished tasks kept, how to go on, no container left (L12)."""
     one = RealRun(tmp_path, driver, sleep=1.0)
@@ -194,7 +193,7 @@ def test_a_missing_image(tmp_path: Path, driver: SandboxDriver) -> None:
     assert one.finish("--workers", "2").returncode == 0
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o077], ids=oct)
+@pytest.mark.parametrize("umask", [0o077, pytest.param(0o000, marks=pytest.mark.long)], ids=oct)
 def test_a_run_under_any_umask(tmp_path: Path, driver: SandboxDriver, umask: int) -> None:
     """Sandboxes run as other users and still see what is laid out for them; what was made is not open to others."""
     one = RealRun(tmp_path / "one", driver, rounds=1)

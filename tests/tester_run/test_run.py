@@ -869,8 +869,8 @@ def test_equal_runs_have_equal_records(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_stays_flat(tmp_path: Path) -> None:
-    """After five hundred tasks a run holds no more of their long outputs than after a hundred (L17)."""
-    early, late, length = 100, 500, 100_000
+    """After 250 tasks a run holds no more of their long outputs than after fifty (L17)."""
+    early, late, length = 50, 250, 200_000
     held: dict[int, int] = {}
 
     def hook(number: int, _: AgentView, lent: ProduceContext) -> AgentResult:

@@ -82,7 +82,7 @@ def images() -> None:
 @pytest.mark.sandboxes_alone
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.long)])
 def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver, images: None, kills: int) -> None:
     """Wherever a run is killed, resuming it gives the records of a clean run, and nothing is left (L01, L10)."""
     clean = TreeRun(tmp_path / "clean", driver)
