@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -50,7 +53,8 @@ _PROCESSES.set_forkserver_preload(["tester_run.killed_run"])
 def killed(root: Path, point: str, number: int, **options: Any) -> None:
     """Run until killed there."""
     process = _PROCESSES.Process(target=killed_run.main, args=(root, point, number), kwargs=options)
-    process.start()
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):  # otherwise, Python 3.11 preloads nothing
+        process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL, f"{point} {number} was never reached"
 
