@@ -13,6 +13,7 @@ to run.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ import pytest
 
 from leftovers import container_traces, host_traces, remove_images
 from securebench.errors import EngineError
+from synthetic_run import write_run
 from turns import Scheduling, Turns, put_in_order
 
 if TYPE_CHECKING:
@@ -290,6 +292,18 @@ def base_image(request: pytest.FixtureRequest) -> ResolvedImage:
 def _driver_of(request: pytest.FixtureRequest) -> SandboxDriver | None:
     name = next((name for name in _DRIVER_FIXTURES if name in request.fixturenames), None)
     return None if name is None else cast("SandboxDriver", request.getfixturevalue(name))
+
+
+@pytest.fixture(scope="session")
+def large_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the directory of a finished run of 10,000 tasks. All workers share it, so tests do not change it."""
+    base = tmp_path_factory.getbasetemp()
+    directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "large-run"
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            write_run(directory.with_suffix(".partial"), 10_000).rename(directory)
+    return directory
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -121,6 +122,7 @@ def _missing(page: Path, wanted: set[str], found: frozenset[str], what: str) -> 
     return f"docs/reference/{page.name} lacks {what}:\n{names}"
 
 
+@functools.cache
 def _error_codes() -> dict[str, str]:
     """Return every code that the source uses, and a file that uses it. Scripted providers and attacks have none."""
     codes: dict[str, str] = {}

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from securebench.cli import cli
 from securebench.errors import ConfigError, FailurePhase, FailureReason, StorageError
 from securebench.results.record import Failure, Output, VerificationStatus
-from synthetic_run import header, record, records, trajectory, write_run
+from synthetic_run import header, record, trajectory, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,7 +203,7 @@ def test_formats_that_are_not_text_need_a_path(run: Path) -> None:
         assert "--output" in result.output or "choose a format" in result.output
 
 
-def test_ten_thousand_records(tmp_path: Path) -> None:
+def test_ten_thousand_records(large_run: Path) -> None:
     """A large run is written record by record."""
-    text = export(write_run(tmp_path / "run", records(10_000)), "--csv")
+    text = export(large_run, "--csv")
     assert text.count("\n") == 10_001

@@ -429,10 +429,9 @@ class TestHostileRecords:
         assert max(map(len, done.stdout.splitlines())) < 500
 
 
-def test_ten_thousand_records(tmp_path: Path) -> None:
+def test_ten_thousand_records(large_run: Path) -> None:
     """The summary and the lists of a long run take a moment."""
-    synthetic.write_run(tmp_path, 10_000)
     for options in ((), ("--failed",), ("made-up/task-09999",)):
         start = time.process_time()
-        assert invoke(tmp_path, *options).exit_code == 0
+        assert invoke(large_run, *options).exit_code == 0
         assert time.process_time() - start < 3

@@ -85,9 +85,12 @@ def test_every_test_exists() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_test_is_collected() -> None:
-    """Pytest finds each test that an entry refers to."""
-    names = sorted({test for entry in ENTRIES.values() for test in entry.tests})
+def test_every_test_is_collected(request: pytest.FixtureRequest) -> None:
+    """Pytest finds each test that an entry refers to. If not all tests are run, it looks for the others."""
+    collected = {item.nodeid.partition("[")[0] for item in request.session.items}
+    names = sorted({test for entry in ENTRIES.values() for test in entry.tests} - collected)
+    if not names:
+        return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
