@@ -69,7 +69,6 @@ def test_a_workspace(driver: SandboxDriver, tmp_path: Path) -> None:
     assert record.provenance["image"] == records["sort-numbers"]["provenance"]["image"]
 
 
-@pytest.mark.every_driver
 def test_four_families(driver: SandboxDriver, tmp_path: Path) -> None:
     """A run of text families and code, by the command line alone, with a pack that is found by itself."""
     one = RealRun(tmp_path, driver, rounds=1)

@@ -35,7 +35,7 @@ in_families = pytest.mark.parametrize(
 
 
 with_codex = pytest.mark.parametrize("program", ["codex", pytest.param("claude_code", marks=pytest.mark.long)])
-"""For tests of what the relay and the run do. Claude Code takes three times as long."""
+"""For tests of the relay and the run. Claude Code takes three times as long."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: P
     assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@with_codex
 @in_families
 def test_no_family_is_passed_by_a_refusal(
     program: str, families: tuple[str, ...], driver: SandboxDriver, tmp_path: Path
@@ -82,7 +82,7 @@ def test_an_agent_out_of_time_has_failed(
 
 
 @pytest.mark.oci
-@pytest.mark.parametrize("program", PROGRAMS)
+@with_codex
 @in_families
 def test_a_program_that_is_killed_has_crashed(
     program: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path

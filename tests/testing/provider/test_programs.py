@@ -40,7 +40,7 @@ class Done(NamedTuple):
         return json.dumps(self.events[-2:], ensure_ascii=False)
 
 
-@pytest.fixture(scope="module", params=["codex", "claude_code"], name="program")
+@pytest.fixture(scope="module", params=["codex", pytest.param("claude_code", marks=pytest.mark.long)], name="program")
 def _program(request: pytest.FixtureRequest) -> Iterator[AgentProgram]:
     """Give each program in turn, if it is installed here."""
     with AgentStore() as store:
