@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 
 from securebench.egress import connection as connection_module
 from securebench.egress.gateway import PROXY_PORT, RELAY_PORT, Gateway
-from securebench.egress.model import EgressPlan, Provider, RelayPlan
+from securebench.egress.model import EgressPlan, ProbeReport, Provider, RelayPlan
 from securebench.errors import EgressError
-from securebench.testing.egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
+from securebench.testing.egress_world import (
+    HOST,
+    SECONDS,
+    LoopbackServer,
+    ask,
+    connected,
+    port_of,
+    read_all,
+    secured,
+    world,
+)
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from securebench.resources import JsonValue
     from securebench.testing.egress_world import EgressWorld
@@ -215,6 +230,65 @@ def test_the_process_has_little_to_lose() -> None:
         # What may not be dumped belongs to root, whoever runs it.
         assert (place / "environ").stat().st_uid == 0
     gateway.close()
+
+
+def _answers_compressed(encoding: str, answer: bytes) -> Callable[[socket.socket], None]:
+    """Return a provider that answers one request with compressed data."""
+
+    def handle(connection: socket.socket) -> None:
+        received = b""
+        while not received.endswith(b"}"):  # the end of the body
+            received += connection.recv(65536)
+        head = f"Content-Type: application/json\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(answer)}"
+        connection.sendall(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode() + answer)
+        connection.recv(1)
+
+    return handle
+
+
+def _forwards(connection: socket.socket) -> None:
+    """Serve one tunnel, as a proxy does."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
+    host, _, port = head.split()[1].decode().rpartition(":")
+    with socket.create_connection((host, int(port))) as onward:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        back = threading.Thread(target=copy, args=(onward, connection))
+        back.start()
+        copy(connection, onward)
+        back.join()
+
+
+def test_a_provider_behind_a_proxy_that_compresses() -> None:
+    """The process, which can read no file, has what it needs for the tunnel, TLS within it, and each encoding."""
+    answer = b'{"status":"completed","usage":{"input_tokens":7,"output_tokens":3}}'
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    encoders = {"gzip": gzip.compress, "deflate": zlib.compress, "br": pytest.importorskip("brotli").compress}
+    proxy, gateway = LoopbackServer(_forwards), Gateway(lambda _line: None)
+    try:
+        for encoding, compress in encoders.items():
+            provider = LoopbackServer(_answers_compressed(encoding, compress(answer)), tls)
+            plan = replace(
+                RELAY,
+                base_url=f"https://localhost:{provider.port}/v1",
+                ca_bundle=authority.cert_pem.bytes().decode(),
+                proxy=f"http://127.0.0.1:{proxy.port}",
+            )
+            assert gateway.probe(None, plan, "m") == ProbeReport(status=200, input_tokens=7, output_tokens=3)
+            provider.close()
+        assert proxy.connections == 3
+    finally:
+        gateway.close()
+        proxy.close()
 
 
 def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:

@@ -113,7 +113,10 @@ _CODES: Final = {
     Trouble.REFUSED: ("provider-refused", "check that the key is valid and that its account may use the model"),
     Trouble.RATE_LIMITED: ("provider-rate-limited", "use fewer workers, or raise the account's rate limits"),
     Trouble.FAILED: ("provider-failed", "check the provider's status page; --resume tries again"),
-    Trouble.UNREACHABLE: ("provider-unreachable", "check the network and the endpoint's address; --resume tries again"),
+    Trouble.UNREACHABLE: (
+        "provider-unreachable",
+        "check the network, HTTPS_PROXY and the endpoint's address; --resume tries again",
+    ),
 }
 
 _NOT_STARTED: Final = "agent-not-started"
