@@ -16,7 +16,7 @@ from harnesses import agent as agent_module
 from harnesses.conftest import NEVER_OF_GVISOR, VIEW, WORKSPACE_VIEW, Bench, with_assets
 from securebench.errors import FailureReason
 from securebench.fs.rmtree import remove_tree
-from securebench.harnesses.command import AGENT_TARGET
+from securebench.harnesses.agent_directory import AGENT_TARGET
 from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
 from securebench.testing.attacks import trees

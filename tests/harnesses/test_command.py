@@ -14,7 +14,8 @@ from harnesses.conftest import VIEW
 from harnesses.provider_fakes import FakeGateway
 from securebench.egress.model import EgressPlan
 from securebench.errors import ConfigError, EgressError, FailureReason, InfrastructureError
-from securebench.harnesses.command import AGENT_TARGET, CommandHarnessProducer
+from securebench.harnesses.agent_directory import AGENT_TARGET
+from securebench.harnesses.command import CommandHarnessProducer
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
 from securebench.trials import TrialId

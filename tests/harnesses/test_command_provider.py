@@ -95,6 +95,15 @@ def test_the_names_of_variables_can_be_chosen(bench: Bench, scripted: ScriptedDr
     assert not {"OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL"} & environment.keys()
 
 
+def test_the_effort_is_passed_on_and_recorded(bench: Bench, scripted: ScriptedDriver) -> None:
+    """Only the agent can use it, so it is a variable. Its name may be chosen."""
+    place = Place(bench, scripted, effort="high")
+    assert json.loads(place.produce().stdout)["OPENAI_REASONING_EFFORT"] == "high"
+    assert place.prepare()["settings"] == {"effort": "high"}
+    named = Place(bench, scripted, effort="low", variables=AgentVariables(effort="HOW_MUCH"))
+    assert json.loads(named.produce().stdout)["HOW_MUCH"] == "low"
+
+
 def test_the_relay_gets_key_and_limits(bench: Bench, scripted: ScriptedDriver) -> None:
     """J13, J18: the plan has what the tester configured and what earlier tries used; the proxy only its domains."""
     place = Place(

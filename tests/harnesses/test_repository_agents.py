@@ -16,7 +16,7 @@ from harnesses import repository
 from harnesses.conftest import NEVER_OF_GVISOR, WORKSPACE_VIEW, Bench, with_assets
 from securebench.errors import FailureReason, MaterializationError
 from securebench.fs.rmtree import remove_tree
-from securebench.harnesses.command import AGENT_TARGET
+from securebench.harnesses.agent_directory import AGENT_TARGET
 from securebench.patches.model import FileVersion
 from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits

@@ -375,6 +375,23 @@ def test_what_was_used_is_added_up(root: Path) -> None:
     assert "usage" not in run(write_elsewhere(root)).to_json()
 
 
+def test_the_header_names_the_models_that_answered(root: Path) -> None:
+    """It has every name that the provider gave in a current record, also after the run was resumed."""
+
+    def answering(*names: str) -> FakeProducer:
+        usage: dict[str, JsonValue] = {"relay": {"models": dict.fromkeys(names, 2)}}
+        return FakeProducer(
+            hook=lambda _, __, context: AgentResult(candidate=seal(context.store, "right"), metadata={"usage": usage})
+        )
+
+    run(root, parts=make_parts(answering("m-1", "m-2")), limit=2)
+    header: Any = json.loads((root / "results" / HEADER).read_text())
+    assert header["information"]["models"] == {"m-1": 2, "m-2": 2}
+    run(root, parts=make_parts(answering("m-2")), resume=True)
+    header = json.loads((root / "results" / HEADER).read_text())
+    assert header["information"]["models"] == {"m-1": 2, "m-2": 6}
+
+
 def write_elsewhere(root: Path) -> Path:
     """Return another directory with a run of its own."""
     place = root / "elsewhere"

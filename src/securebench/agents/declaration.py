@@ -7,7 +7,7 @@ so the image of a task needs neither.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -32,6 +32,9 @@ INTEGRITY: Final = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
 PLACEHOLDERS: Final = (
     *("model", "prompt", "base_url", "root_url", "api_key", "api_key_env", "home", "program"),
     *("idle_timeout_ms", "answer_timeout_ms"),
+    *("effort", "max_turns", "allowed_tools", "mcp_servers_json", "mcp_servers_toml"),
+    *("system_prompt", "system_prompt_toml", "instructions", "instructions_toml"),
+    "extra_arguments",
 )
 """What may stand in braces in arguments and variables."""
 
@@ -45,8 +48,14 @@ _EVENT_PATH: Final = re.compile(r"(?:[\w-]+|\*)(?:\.(?:[\w-]+|\*))*", re.ASCII)
 Platform: TypeAlias = Literal["linux-x64", "linux-arm64", "linux-x64-musl", "linux-arm64-musl"]
 Runtime: TypeAlias = Literal["node", "python"]
 Dialect: TypeAlias = Literal["responses", "messages", "chat_completions", "gemini"]
-Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model"]
-"""A setting of the run: provider tools are allowed or not; the model is none of the ``aliases``."""
+SettingName: TypeAlias = Literal["effort", "system_prompt", "instructions", "max_turns", "allowed_tools", "mcp_servers"]
+Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model"] | SettingName
+"""A setting of the run: provider tools are allowed or not; the model is none of the ``aliases``; the setting is given.
+"""
+SETTINGS: Final = (*get_args(SettingName), "extra_arguments")
+"""The settings that a program supports if its declaration says how to set them."""
+EXTRA_ARGUMENTS: Final = "{extra_arguments}"
+"""As a whole argument, it is replaced with the further arguments of the tester."""
 EventKind: TypeAlias = Literal[
     "message", "thought", "command", "result", "error", "warning", "usage", "gave_up", "refused"
 ]
@@ -213,6 +222,14 @@ class AgentDeclaration(ProgramDeclaration):
     environment: dict[Variable, Template | ConditionalValue] = {}  # noqa: RUF012 - pydantic copies it
     events: Annotated[str, AfterValidator(_parser)] | Annotated[tuple[EventRule, ...], _List] = ()
     gave_up_exit_codes: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], _List] = ()
+
+    @property
+    def supported(self) -> frozenset[str]:
+        """The :data:`SETTINGS` that it says how to set."""
+        items = [item for arguments in (self.arguments, *self.family_arguments.values()) for item in arguments]
+        conditions = {getattr(item, "when", "") for item in (*items, *self.environment.values())}
+        extra = {"extra_arguments"} if EXTRA_ARGUMENTS in items else set()
+        return frozenset(extra | (conditions & set(SETTINGS)))
 
 
 def read_declaration(path: Path, model: type[DeclarationT]) -> tuple[DeclarationT, bytes]:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import stat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from securebench.egress.model import EgressPlan
-from securebench.errors import ConfigError
+from securebench.harnesses.agent_directory import agent_mounts
 from securebench.harnesses.agent_session import AgentSession, EgressAgentSession, open_egress
 from securebench.harnesses.pipeline import Harness, Invocation
 from securebench.harnesses.provider.command_provider import command_variables, model_endpoint
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.session import SessionAgent
-from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from securebench.egress.gateway import Gateway
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
     from securebench.tester_config import PriceTable
-
-AGENT_TARGET: Final = "/opt/securebench/agent"
-"""Where ``harness.config.agent_dir`` is mounted in the sandbox, read-only."""
-
-
-_READ_BY_OTHERS = stat.S_IROTH | stat.S_IXOTH
 
 
 class CommandHarnessProducer(Harness):
@@ -47,7 +37,7 @@ class CommandHarnessProducer(Harness):
 
     def __init__(self, config: CommandConfig) -> None:
         self._config = config
-        self._mounts = (Mount(_agent_directory(config.agent_dir), AGENT_TARGET),) if config.agent_dir else ()
+        self._mounts = agent_mounts(config.agent_dir)
         provider, domains = config.provider, config.allowed_domains
         endpoint = model_endpoint(provider, "harness.config.provider", domains) if provider else None
         self._connection = ProviderConnection(endpoint) if endpoint else None
@@ -71,7 +61,8 @@ class CommandHarnessProducer(Harness):
         if self._connection is None:
             return {}
         self._connection.prepare(run)
-        return self._connection.endpoint.identity()
+        effort = self._config.provider.effort if self._config.provider else None
+        return {**self._connection.endpoint.identity(), **({"settings": {"effort": effort}} if effort else {})}
 
     def check_provider(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
@@ -100,20 +91,3 @@ class CommandHarnessProducer(Harness):
             environment=command_variables(provider, connection.endpoint) if connection and provider else {},
             mounts=self._mounts,
         )
-
-
-def _agent_directory(path: Path) -> Path:
-    if not path.is_dir():
-        raise ConfigError(
-            f"harness.config.agent_dir: {path} is not a directory",
-            code="agent-dir-missing",
-            hint="give a directory beside the tester YAML; the path is relative to it",
-        )
-    if os.getuid() == 0 and path.stat().st_mode & _READ_BY_OTHERS != _READ_BY_OTHERS:
-        raise ConfigError(
-            f"harness.config.agent_dir: the sandbox user cannot read {path}: when root runs SecureBench, "
-            "agents run as nobody",
-            code="agent-dir-unreadable",
-            hint=f"make it readable: chmod -R a+rX {path}",
-        )
-    return path.resolve()

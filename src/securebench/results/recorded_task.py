@@ -193,11 +193,16 @@ def object_of(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def answering_models(provenance: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the models that a relay saw answer, as the provider gave them."""
+    return tuple(object_of(object_of(object_of(provenance.get("usage")).get("relay")).get("models")))
+
+
 def _models(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the models that a relay saw answer, or else the one that the run was configured for."""
-    answered = object_of(object_of(object_of(provenance.get("usage")).get("relay")).get("models"))
+    answered = answering_models(provenance)
     configured = object_of(provenance.get("agent")).get("model")
-    return tuple(answered) or ((configured,) if isinstance(configured, str) else ())
+    return answered or ((configured,) if isinstance(configured, str) else ())
 
 
 def _time(value: Any) -> datetime | None:

@@ -21,6 +21,7 @@ from securebench.results.strict_record import READABLE_VERSIONS
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
@@ -30,6 +31,7 @@ HEADER: Final = "run.json"
 HEADER_VERSION: Final = 4
 """Incremented when another version of SecureBench would misread the header or the records."""
 
+_MAX_MODELS: Final = 100
 _MAX_BYTES: Final = 16 * MIB
 """Far more than a run of a hundred thousand tasks needs."""
 
@@ -45,6 +47,11 @@ _KEYS: Final = {
 }
 _MAY_LACK: Final = ("problems", "provider_checks", "closing")
 _NAMES: Final[Mapping[type, str]] = {str: "a string", dict: "an object", list: "a list"}
+
+
+def most_models(models: Counter[str]) -> dict[str, JsonValue]:
+    """Return what a header says about the models of its records: a provider may give any number of names."""
+    return dict(sorted(models.items(), key=lambda item: (-item[1], item[0]))[:_MAX_MODELS])
 
 
 def _now() -> str:
@@ -167,6 +174,10 @@ class RunHeader:
     def with_problem(self, problem: str) -> RunHeader:
         """Return the header with ``problem`` added, unless it is already listed."""
         return self if problem in self.problems else replace(self, problems=(*self.problems, problem))
+
+    def answered_by(self, models: Counter[str]) -> RunHeader:
+        """Return the header with the number of trials by the models that answered in them: see :func:`most_models`."""
+        return replace(self, information={**self.information, "models": most_models(models)}) if models else self
 
     def closed(self, closing: Closing) -> RunHeader:
         """Return the header with ``closing`` and its root."""

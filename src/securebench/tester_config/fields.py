@@ -34,6 +34,8 @@ _MAX_DOMAIN_LENGTH = 253
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}", re.ASCII)
 _VERSION = re.compile(r"latest|[0-9]{1,9}(?:\.[0-9]{1,9}){2}(?:-[0-9A-Za-z.-]{1,60})?", re.ASCII)
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:-preview)?|preview|latest", re.ASCII)
+_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,99}", re.ASCII)
+_SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.ASCII | re.IGNORECASE)
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -174,6 +176,17 @@ Names: TypeAlias = Annotated[
     BeforeValidator(_tuple, json_schema_input_type=list[str]),
     AfterValidator(_distinct),
 ]
+Arguments: TypeAlias = Annotated[
+    tuple[Argument, ...],
+    Field(max_length=MAX_ARGUMENTS),
+    BeforeValidator(_tuple, json_schema_input_type=list[str]),
+]
+ToolNames: TypeAlias = Annotated[
+    tuple[Annotated[str, matching(_TOOL, "the name of a tool")], ...],
+    BeforeValidator(_tuple, json_schema_input_type=list[str]),
+    AfterValidator(_distinct),
+]
+ServerName: TypeAlias = Annotated[str, matching(_SERVER, "the name of a server: letters, digits, '_' and '-'")]
 Label: TypeAlias = Annotated[str, AfterValidator(_label)]
 """A short text for people."""
 Model: TypeAlias = Annotated[str, matching(_MODEL, "the name of a model")]

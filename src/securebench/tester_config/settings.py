@@ -17,12 +17,15 @@ from securebench.tester_config.endpoints import BaseUrl
 from securebench.tester_config.fields import (
     TIB,
     ApiVersion,
+    Arguments,
     Command,
     Domains,
     Maybe,
     Model,
     ResolvedPath,
+    ServerName,
     Size,
+    ToolNames,
     Variable,
     Version,
     WorkspacePath,
@@ -121,6 +124,7 @@ class AgentVariables(WireModel):
     base_url: Maybe[Variable] = None
     api_key: Maybe[Variable] = None
     model: Maybe[Variable] = None
+    effort: Maybe[Variable] = None
 
 
 class ModelProvider(WireModel):
@@ -150,6 +154,7 @@ class ModelProvider(WireModel):
 class CommandProvider(ModelProvider):
     """The model provider of a command, and the agent's variables for it."""
 
+    effort: Maybe[Effort] = None
     variables: AgentVariables = AgentVariables()
 
     @property
@@ -168,13 +173,19 @@ class CommandProvider(ModelProvider):
         return self.variables.model or f"{self._prefix}_MODEL"
 
     @property
+    def effort_variable(self) -> str:
+        """The agent's variable with the reasoning effort."""
+        return self.variables.effort or f"{self._prefix}_REASONING_EFFORT"
+
+    @property
     def _prefix(self) -> str:
         return {"messages": "ANTHROPIC", "gemini": "GEMINI"}.get(self.dialect, "OPENAI")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         keys = {self.api_key_variable, self.api_key_env}
-        if self.base_url_variable == self.model_variable or keys & {self.base_url_variable, self.model_variable}:
+        values = (self.base_url_variable, self.model_variable, self.effort_variable)
+        if len(set(values)) < len(values) or not keys.isdisjoint(values):
             raise refusal("field-duplicate", "uses one variable for two values", "choose other names in variables")
         return self
 
@@ -202,6 +213,13 @@ class CommandConfig(HarnessSettings):
     provider: Maybe[CommandProvider] = None
 
 
+class McpServer(WireModel):
+    """An MCP server that the program starts in its sandbox."""
+
+    command: Command
+    environment: dict[Variable, str] = {}  # noqa: RUF012 - pydantic copies it
+
+
 class ProviderSettings(HarnessSettings):
     """The settings of all declared agents. Some have a default for ``model``.
 
@@ -209,6 +227,9 @@ class ProviderSettings(HarnessSettings):
     replaces the provider's public endpoint. ``auth`` is how its key is sent, and ``api_version`` is Azure's.
     ``credentials`` is ``relay`` (the key stays outside the sandbox) or ``passthrough``. ``provider_tools`` allows tools
     that the provider runs: web search, file fetch, code execution. ``prices`` replaces those of the price table.
+
+    ``effort`` and the settings below it change what the program does. Which of them a program has is in its
+    declaration. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to it.
     """
 
     model: Model
@@ -221,6 +242,15 @@ class ProviderSettings(HarnessSettings):
     budget: Budget = Budget()
     prices: Maybe[Prices] = None
     provider_timeouts: ProviderTimeoutSettings = ProviderTimeoutSettings()
+    effort: Maybe[Effort] = None
+    system_prompt_file: Maybe[ResolvedPath] = None
+    instructions_file: Maybe[ResolvedPath] = None
+    max_turns: Maybe[Annotated[int, Field(ge=1, le=10_000)]] = None
+    allowed_tools: ToolNames = ()
+    mcp_servers: dict[ServerName, McpServer] = {}  # noqa: RUF012 - pydantic copies it
+    extra_arguments: Arguments = ()
+    agent_dir: Maybe[ResolvedPath] = None
+    """A host directory that is mounted read-only at ``/opt/securebench/agent``, for MCP servers."""
 
     @model_validator(mode="after")
     def _auth(self) -> Self:

@@ -14,7 +14,6 @@ from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import storage_errors
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_private_directory
 from securebench.results.provenance import harness_provenance
-from securebench.tester_config import CommandConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +35,8 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
     :class:`ConfigError` (``agent-dir-changed``, ``agent-dir-unreadable``) and :class:`StorageError`.
     """
     config = plan.config.harness.config
-    if not isinstance(config, CommandConfig) or config.agent_dir is None:
+    agent_dir: Path | None = getattr(config, "agent_dir", None)
+    if agent_dir is None:
         yield plan
         return
     place = plan.directory / AGENT_COPY
@@ -44,13 +44,13 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
     copy = place / _FILES
     try:
         with storage_errors(copy):
-            _copy(config.agent_dir, copy)
+            _copy(agent_dir, copy)
         harness = replace(plan.config.harness, config=config.model_copy(update={"agent_dir": copy}))
         producer = parts.make_producer(harness)
         producer.use_prices(plan.price_table)
         if harness_provenance(harness, producer) != plan.harness:
             raise ConfigError(
-                f"harness.config.agent_dir: {config.agent_dir} changed while it was copied",
+                f"harness.config.agent_dir: {agent_dir} changed while it was copied",
                 code="agent-dir-changed",
                 hint="make sure that nothing writes to it while a run begins",
             )

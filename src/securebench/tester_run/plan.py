@@ -289,7 +289,8 @@ def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, Jso
     found: dict[str, JsonValue] = {"overrides": dict(config.overrides)} if config.overrides else {}
     if isinstance(settings, CommandConfig):
         found["command"] = [redactor.text(argument, cap=_MAX_ARGUMENT) for argument in settings.command]
-        found |= {"agent_dir": settings.agent_dir.name} if settings.agent_dir else {}
+    if (agent_dir := getattr(settings, "agent_dir", None)) is not None:
+        found["agent_dir"] = agent_dir.name
     return redactor.mapping(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from securebench.results.journal import Journal
 from securebench.results.lock import RunLock
 from securebench.results.read import RecordedRun
 from securebench.results.record import VerificationStatus
+from securebench.results.recorded_task import answering_models
 from securebench.results.running import RunningTasks
 from securebench.results.source import PackSource
 from securebench.results.summary import RunEnd, TesterRunSummary
@@ -272,12 +274,15 @@ class _Run:
         """Close the run, and return its summary: from the records on disk, not from what this process remembers."""
         self._check_pack()
         directory = self._plan.directory
-        summary, tally = RecordedRun(directory, self._header).counted()
+        models: Counter[str] = Counter()
+        summary, tally = RecordedRun(directory, self._header).counted(
+            lambda record: models.update(answering_models(record.provenance))
+        )
         problems = [*troubles, *self._header.problems]
         try:
             places.candidate_store(directory).keep_only(tally.candidates)
             closing = Closing.of(tally, self._header.planned, ending.value, directory)
-            self._header = self._header.closed(closing)
+            self._header = self._header.answered_by(models).closed(closing)
             self._header.write(directory)
         except InfrastructureError as error:
             problems.append(f"the run could not be closed: {error}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.plurals import counted
 from securebench.results.record import Assurance, VerificationStatus, assurance_of
-from securebench.results.recorded_task import object_of
+from securebench.results.recorded_task import answering_models, object_of
+from securebench.results.run_header import most_models
 from securebench.results.run_judge import judge_checks, read_agreement
 from securebench.strict_input.faults import shown
 from securebench.verifiers.model_graded.grading import regraded
@@ -38,12 +39,14 @@ class ContentChecks:
         self._check, self._header = check, header
         self._tasks: dict[str, tuple[object, ...]] = {}
         """Family, tags and row of each task."""
+        self._models: Counter[str] = Counter()
         self._number = 0
 
     def add(self, line: RecordLine) -> None:
         """Check one record."""
         record = line.record
         self._number += 1
+        self._models.update(answering_models(record.provenance) if line.is_current else ())
         for problem in (*_against_header(record, self._header), *_against_itself(record)):
             self._check.add(problem, line.name, line.number)
         row = record.provenance.get("row")
@@ -70,6 +73,8 @@ class ContentChecks:
                 except ValueError as error:
                     self._check.add(str(error), "run.json")
         closing = header.closing
+        if closing and header.information.get("models", {}) not in ({}, most_models(self._models)):
+            self._check.add("'information.models' are not the models that answered in the records", "run.json")
         if closing and closing.ending == "finished" and closing.counts["not_run"]:
             self._check.add(f"the run finished with {counted(closing.counts['not_run'], 'trial')} not run", "run.json")
         records, tasks = counted(self._number, "record"), counted(len(self._tasks), "task")

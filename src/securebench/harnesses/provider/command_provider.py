@@ -68,4 +68,5 @@ def command_variables(provider: CommandProvider, endpoint: ProviderEndpoint) -> 
         provider.base_url_variable: url,
         provider.api_key_variable: PLACEHOLDER,
         provider.model_variable: provider.model,
+        **({provider.effort_variable: provider.effort} if provider.effort else {}),
     }

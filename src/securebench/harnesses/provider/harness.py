@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from securebench import plugins
 from securebench.agents.catalogue import find
-from securebench.agents.declaration import AgentDeclaration, ConditionalArguments, ConditionalValue, fill
+from securebench.agents.declaration import (
+    EXTRA_ARGUMENTS,
+    AgentDeclaration,
+    ConditionalArguments,
+    ConditionalValue,
+    fill,
+)
 from securebench.agents.store import AgentStore
+from securebench.harnesses.agent_directory import agent_mounts
 from securebench.harnesses.pipeline import Harness, Invocation
+from securebench.harnesses.provider.agent_settings import AgentSettings
 from securebench.harnesses.provider.command_provider import dialect_facts
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, endpoint_of
@@ -85,8 +93,8 @@ class AgentType:
 class ProviderHarness(Harness):
     """A harness that runs a declared agent with a provider. Call :meth:`prepare` before :meth:`produce`.
 
-    :meth:`prepare` raises :class:`ConfigError`: ``env-missing``, ``agent-unfit`` and the errors of the
-    image store.
+    Raises :class:`ConfigError`: the errors of :class:`AgentSettings` and :func:`agent_mounts`. :meth:`prepare` raises
+    ``env-missing``, ``agent-unfit`` and the errors of the image store.
     """
 
     def __init__(self, name: str, config: ProviderSettings, store: AgentStore | None = None) -> None:
@@ -97,6 +105,8 @@ class ProviderHarness(Harness):
         assert isinstance(declared, AgentDeclaration)
         self.declared = declared
         facts = dialect_facts(declared.dialect, declared.api_key_env)
+        self._settings = AgentSettings(name, declared, config)
+        self._agent_mounts = agent_mounts(config.agent_dir)
         self._store = store or AgentStore()
         self._connection = ProviderConnection(endpoint_of(facts, config))
         self._installed: Installation | None = None
@@ -106,7 +116,9 @@ class ProviderHarness(Harness):
         declared, values = self.declared, self._values(call)
         arguments: list[str] = []
         for item in declared.family_arguments.get(call.family, declared.arguments):
-            if not isinstance(item, ConditionalArguments):
+            if item == EXTRA_ARGUMENTS:
+                arguments += self._settings.extra_arguments
+            elif not isinstance(item, ConditionalArguments):
                 arguments.append(fill(item, values))
             elif self._holds(item.when):
                 arguments += (fill(argument, values) for argument in item.arguments)
@@ -136,7 +148,9 @@ class ProviderHarness(Harness):
     def _holds(self, condition: Condition) -> bool:
         if condition == "exact_model":
             return self.config.model.partition("[")[0] not in self.declared.aliases
-        return self.config.provider_tools is (condition == "provider_tools")
+        if condition in ("provider_tools", "no_provider_tools"):
+            return self.config.provider_tools is (condition == "provider_tools")
+        return condition in self._settings.given
 
     def _values(self, call: Call) -> dict[str, str]:
         """Return the values of the placeholders."""
@@ -152,6 +166,7 @@ class ProviderHarness(Harness):
             "program": PROGRAMS_TARGET,
             "idle_timeout_ms": timeout_ms(max(timeouts.first_byte, timeouts.between_bytes)),
             "answer_timeout_ms": timeout_ms(timeouts.whole_answer),
+            **self._settings.placeholders(),
         }
 
     @property
@@ -180,6 +195,7 @@ class ProviderHarness(Harness):
             "program": self.name,
             **installation.identity(),
             **declaration,
+            **self._settings.identity(),
             **self._connection.endpoint.identity(),
         }
 
@@ -208,7 +224,11 @@ class ProviderHarness(Harness):
             artifact_path=ANSWER_FILES.get(view.candidate_kind),
             task_file=config.task_file,
             environment={**self.settings(call), **(NO_PROXY if endpoint.is_relayed else {})},
-            mounts=(Mount(program.directory, PROGRAMS_TARGET), *(runtime.mounts if runtime else ())),
+            mounts=(
+                Mount(program.directory, PROGRAMS_TARGET),
+                *(runtime.mounts if runtime else ()),
+                *self._agent_mounts,
+            ),
             home=HOME,
         )
 
@@ -219,7 +239,8 @@ class ProviderHarness(Harness):
         agent = SessionAgent(
             identity=identity,
             parser=self.parser(),
-            is_trusted=self.known.is_own,
+            # Servers and further arguments of the tester act before the model's first answer.
+            is_trusted=self.known.is_own and not (self.config.mcp_servers or self.config.extra_arguments),
             gave_up_exit_codes=self.declared.gave_up_exit_codes,
         )
         return self._connection.open_session(view, context, agent)

@@ -1,0 +1,107 @@
+"""The settings of an agent program that change what it does: papers report them, so a run records them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from securebench.agents.declaration import SETTINGS
+from securebench.errors import ConfigError
+from securebench.strict_input.files import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.agents.declaration import AgentDeclaration
+    from securebench.resources import JsonValue
+    from securebench.tester_config import ProviderSettings
+
+_MAX_BYTES: Final = 120_000
+"""Bytes of a text as an argument. Linux limits one argument to 128 KiB."""
+
+_FILES: Final = ("system_prompt", "instructions")
+
+
+class AgentSettings:
+    """The settings in a configuration, with the texts of their files.
+
+    Raises :class:`ConfigError`: ``setting-unsupported`` for one that the program does not have, and the errors of a
+    file that cannot be read.
+    """
+
+    def __init__(self, name: str, declared: AgentDeclaration, config: ProviderSettings) -> None:
+        self._config = config
+        self._texts = {kind: text for kind in _FILES if (text := self._text(kind)) is not None}
+        values = {kind: getattr(config, kind) for kind in SETTINGS if kind not in _FILES}
+        self._values = {kind: value for kind, value in values.items() if value}
+        self.given = frozenset({*self._texts, *self._values})
+        """The names of the settings that the configuration has."""
+        for kind in sorted(self.given - declared.supported):
+            key = f"{kind}_file" if kind in _FILES else kind
+            known = ", ".join(sorted(declared.supported)) or "none of these settings"
+            raise ConfigError(
+                f"harness.config.{key}: the declaration of {name} does not say how to set it",
+                code="setting-unsupported",
+                hint=f"remove it; {name} has {known}",
+            )
+
+    @property
+    def extra_arguments(self) -> tuple[str, ...]:
+        """The arguments for the place of ``{extra_arguments}``."""
+        return self._config.extra_arguments
+
+    def placeholders(self) -> dict[str, str]:
+        """Return the values of the placeholders. Those that end in ``_toml`` and ``_json`` are whole values."""
+        servers = {
+            name: {"command": server.command[0], "args": list(server.command[1:]), "env": dict(server.environment)}
+            for name, server in self._config.mcp_servers.items()
+        }
+        texts = {name: self._texts.get(name, "") for name in _FILES}
+        return {
+            "effort": self._config.effort or "",
+            "max_turns": str(self._config.max_turns or ""),
+            "allowed_tools": ",".join(self._config.allowed_tools),
+            "extra_arguments": shlex.join(self.extra_arguments),
+            **texts,
+            **{f"{name}_toml": _toml(text) for name, text in texts.items()},
+            "mcp_servers_json": json.dumps({"mcpServers": servers}),
+            "mcp_servers_toml": _toml(servers),
+        }
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Return what a run states about them: of files the digest, of the variables of MCP servers the names."""
+        given: dict[str, JsonValue] = {
+            kind: list(value) if isinstance(value, tuple) else value
+            for kind, value in self._values.items()
+            if kind != "mcp_servers"
+        }
+        servers: dict[str, JsonValue] = {
+            name: {"command": [*server.command], "environment": [*sorted(server.environment)]}
+            for name, server in self._config.mcp_servers.items()
+        }
+        texts: dict[str, JsonValue] = {
+            kind: {"characters": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+            for kind, text in self._texts.items()
+        }
+        settings = {**given, **texts, **({"mcp_servers": servers} if servers else {})}
+        return {"settings": settings} if settings else {}
+
+    def _text(self, kind: str) -> str | None:
+        path = getattr(self._config, f"{kind}_file")
+        if path is None:
+            return None
+        text, _ = read_text(path, f"{kind.replace('_', ' ')} file", _MAX_BYTES, follow=True)
+        if len(_toml(text).encode()) > _MAX_BYTES:
+            raise ConfigError(f"{path} has too many characters that must be escaped", code="file-too-large")
+        return text
+
+
+def _toml(value: str | list[str] | Mapping[str, object]) -> str:
+    """Return ``value`` as TOML on one line. A JSON string is one of TOML, except for DEL."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{','.join(map(_toml, value))}]"
+    return "{" + ",".join(f"{_toml(name)}={_toml(item)}" for name, item in value.items()) + "}"  # type: ignore[arg-type]
