@@ -13,7 +13,15 @@ NOT_APPLICABLE = AuditOutcome.NOT_APPLICABLE
 
 def entry(*probes: str, tests: tuple[str, ...] = (), reason: str = "") -> CatalogueEntry:
     """Return an entry with these checks."""
-    return CatalogueEntry("A01", "One", "It does something.", "Something stops it.", probes, tests, reason)
+    return CatalogueEntry.model_construct(
+        id="A01",
+        title="One",
+        attack="It does something.",
+        contained_by="Something stops it.",
+        probes=[*probes],
+        tests=[*tests],
+        not_applicable=reason,
+    )
 
 
 def result(outcome: AuditOutcome, item: str = "x", *, place: str = HOST, of: str = "A01") -> ProbeResult:

@@ -100,8 +100,8 @@ def test_verdicts_are_attacked_on_one_driver_unless_several_are_named(
 
     monkeypatch.setattr(run, "KINDS", (kind("breakout", once=False), kind("code", once=True)))
     monkeypatch.setattr(run, "_open", open_driver)
-    entry = CatalogueEntry("B01", "One", "x", "y", ("breakout", "code"))
-    sections = (CatalogueSection("B", "Code", (entry,)),)
+    entry = CatalogueEntry(id="B01", title="One", attack="x", contained_by="y", probes=["breakout", "code"])
+    sections = (CatalogueSection(id="B", title="Code", entries=[entry]),)
     report = audit_installation(AuditRequest(sections, named, image=SCRIPTED_IMAGE))
     assert {f"{one.kind} on {one.place}" for one in report.entries["B01"].results} == expected
 

@@ -167,7 +167,7 @@ def test_an_engine_that_fails_is_never_contained(context: ProbeContext, kind: st
     from securebench.audit.installation.run import AuditRequest, _run_kind
 
     broken = replace(context, driver=Broken(context.sandboxes[0]))
-    entry = CatalogueEntry("A01", "One", "x", "y", (f"{kind}/{item}",))
+    entry = CatalogueEntry(id="A01", title="One", attack="x", contained_by="y", probes=[f"{kind}/{item}"])
     found: list[Any] = _run_kind(BY_NAME[kind], broken, [entry], AuditRequest(()))
     assert {result.outcome for result in found if result.item == item} == {AuditOutcome.NOT_CONTAINED}
     assert all(result.how.startswith("no result") for result in found if result.item == item)

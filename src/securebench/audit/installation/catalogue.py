@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,7 +13,7 @@ from securebench.errors import ConfigError
 from securebench.limits import MIB
 from securebench.strict_input.faults import Fault, Problems
 from securebench.strict_input.files import read_text
-from securebench.strict_input.models import OPTIONAL, WireModel, fit, matching, refusal
+from securebench.strict_input.models import WireModel, fit, matching, refusal
 from securebench.strict_input.yaml_text import parse_yaml
 
 if TYPE_CHECKING:
@@ -25,8 +24,12 @@ CATALOGUE: Final = Path(__file__).parents[1] / "catalogue.yaml"
 MAX_BYTES: Final = MIB // 4
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+_Id = Annotated[str, matching(re.compile(r"[A-Z][0-9]{2}"), "an id such as 'A01'")]
+_Test = Annotated[str, matching(re.compile(r"tests/[\w/]+\.py(?:::\w+)+"), "a test such as 'tests/x.py::test_y'")]
+
+
+class CatalogueEntry(WireModel):
     """One attack, and how to check that it is contained.
 
     ``attack`` says what the attacker does, ``contained_by`` what stops it. ``probes`` are kinds of probes, or single
@@ -34,37 +37,13 @@ class CatalogueEntry:
     has nothing to check.
     """
 
-    id: str
-    title: str
-    attack: str
-    contained_by: str
-    probes: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ()
-    not_applicable: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogueSection:
-    """Attacks on one part of SecureBench. ``id`` is the letter with which the ids of its entries begin."""
-
-    id: str
-    title: str
-    entries: tuple[CatalogueEntry, ...]
-
-
-_Text = Annotated[str, Field(min_length=1, max_length=200)]
-_Id = Annotated[str, matching(re.compile(r"[A-Z][0-9]{2}"), "an id such as 'A01'")]
-_Test = Annotated[str, matching(re.compile(r"tests/[\w/]+\.py(?:::\w+)+"), "a test such as 'tests/x.py::test_y'")]
-
-
-class _EntryFile(WireModel):
     id: _Id
     title: _Text
     attack: _Text
     contained_by: _Text
-    probes: Annotated[list[_Text], Field(min_length=1)] = OPTIONAL
-    tests: Annotated[list[_Test], Field(min_length=1)] = OPTIONAL
-    not_applicable: _Text = OPTIONAL
+    probes: Annotated[list[_Text], Field(min_length=1)] = Field(default_factory=list)
+    tests: Annotated[list[_Test], Field(min_length=1)] = Field(default_factory=list)
+    not_applicable: _Text = ""
 
     @model_validator(mode="after")
     def _is_checked_somehow(self) -> Self:
@@ -73,26 +52,17 @@ class _EntryFile(WireModel):
             raise refusal("field-value", "must have 'probes' or 'tests', or else 'not_applicable'")
         return self
 
-    def entry(self) -> CatalogueEntry:
-        return CatalogueEntry(
-            self.id,
-            self.title,
-            self.attack,
-            self.contained_by,
-            tuple(self.probes or ()),
-            tuple(self.tests or ()),
-            self.not_applicable or "",
-        )
 
+class CatalogueSection(WireModel):
+    """Attacks on one part of SecureBench. ``id`` is the letter with which the ids of its entries begin."""
 
-class _SectionFile(WireModel):
     id: Annotated[str, matching(re.compile(r"[A-Z]"), "a capital letter")]
     title: _Text
-    entries: Annotated[list[_EntryFile], Field(min_length=1)]
+    entries: Annotated[list[CatalogueEntry], Field(min_length=1)]
 
 
 class _CatalogueFile(WireModel):
-    sections: Annotated[list[_SectionFile], Field(min_length=1)]
+    sections: Annotated[list[CatalogueSection], Field(min_length=1)]
 
 
 def read_catalogue(path: Path = CATALOGUE) -> tuple[CatalogueSection, ...]:
@@ -108,10 +78,7 @@ def read_catalogue(path: Path = CATALOGUE) -> tuple[CatalogueSection, ...]:
         problems.extend(_id_faults(model), source)
     problems.raise_if_any()
     assert model is not None
-    return tuple(
-        CatalogueSection(section.id, section.title, tuple(entry.entry() for entry in section.entries))
-        for section in model.sections
-    )
+    return tuple(model.sections)
 
 
 def _id_faults(model: _CatalogueFile) -> Iterator[Fault]:
@@ -148,10 +115,8 @@ def select_entries(sections: Iterable[CatalogueSection], patterns: Iterable[str]
             hint = "ids are like 'A01'; 'A*' means all entries of a section"
             raise ConfigError(f"no entry of the catalogue matches {pattern!r}", code="audit-entry-unknown", hint=hint)
     chosen = (
-        CatalogueSection(
-            section.id,
-            section.title,
-            tuple(entry for entry in section.entries if any(fnmatchcase(entry.id, pattern) for pattern in wanted)),
+        section.model_copy(
+            update={"entries": [one for one in section.entries if any(fnmatchcase(one.id, name) for name in wanted)]}
         )
         for section in sections
     )
