@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from leftovers import family_of
 from scripted_judge import (
     CRITERIA,
     KEY,
@@ -16,6 +19,7 @@ from scripted_judge import (
     WRONG,
     answering,
     judging,
+    obedient,
     replying,
     verdict,
     write_judged_run,
@@ -28,6 +32,7 @@ from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.read import read_run
 from securebench.results.record import Assurance
 from securebench.results.run_files import JOURNAL
+from securebench.results.summary import RunEnd
 from securebench.tester_run import RunOptions
 from securebench.tester_run.reverify import reverify
 from securebench.testing.provider import Fail, Say
@@ -219,6 +224,21 @@ def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> No
     assert again["provenance"]["judge_usage"]["requests"] == 3 + 3
 
 
+def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
+    """A run that has reached its budget stops cleanly, and goes on with more."""
+    with judging() as provider:
+        write_judged_run(tmp_path, provider.url, tasks=3)
+        with pytest.raises(ConfigError) as raised:
+            judged(tmp_path, RIGHT, budget_usd=8.0)
+        assert raised.value.code == "price-missing"
+        write_judged_run(tmp_path, provider.url, tasks=3, prices={"input": 1000, "output": 0})
+        summary = judged(tmp_path, RIGHT, budget_usd=8.0)
+        assert (summary.ending, summary.passed, summary.total.not_run) == (RunEnd.OUT_OF_BUDGET, 2, 1)
+        summary = judged(tmp_path, RIGHT, budget_usd=50.0, resume=True)
+        assert (summary.ending, summary.passed) == (RunEnd.FINISHED, 3)
+    assert header(tmp_path)["decisive"]["judge"]["prices"]["input"] == 1000
+
+
 def test_a_response_that_breaks_the_provider_fails(tmp_path: Path) -> None:
     """A response on which a provider always fails, while it grades others, is a failure and not an error."""
 
@@ -231,6 +251,25 @@ def test_a_response_that_breaks_the_provider_fails(tmp_path: Path) -> None:
     (record,) = records(tmp_path)
     assert record["failure_reason"] == FailureReason.JUDGE_NO_VERDICT
     assert problems(tmp_path / "results") == []
+
+
+def test_a_gateway_that_dies_costs_no_verdict(tmp_path: Path) -> None:
+    """The vote that it interrupted is asked for again, through another gateway."""
+    killed: list[int] = []
+
+    def deadly(conversation: ModelConversation) -> Say:
+        if "This sentence is only here" not in conversation.prompt and not killed:
+            processes = family_of(os.getpid()).items()
+            killed.extend(pid for pid, command in processes if "securebench.egress.process" in command)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+        return obedient(conversation)
+
+    with judging(deadly) as provider:
+        write_judged_run(tmp_path, provider.url)
+        assert judged(tmp_path, RIGHT).passed == 1
+    (record,) = records(tmp_path)
+    assert (len(killed), record["provenance"]["tries"]["verify"]) == (1, 2)
 
 
 def test_a_run_with_another_judge_is_not_resumed(tmp_path: Path) -> None:

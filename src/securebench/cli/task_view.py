@@ -201,6 +201,8 @@ class TaskView:
             yield Text(f"models: {', '.join(map(_word, record.models))}")
         if record.spent:
             yield Text(usage_line(record.spent))
+        if record.entry.judge_usage:
+            yield Text(f"judge: {usage_line(record.entry.judge_usage)}")
         failed: Any = provenance.get("failed_tries")
         for number, item in enumerate(failed if isinstance(failed, list) else (), start=1):
             what = object_of(item)

@@ -234,6 +234,7 @@ def _notes(a: PairTally, b: PairTally) -> Iterator[str]:
         ("verification", "verification policies"),
         ("limits", "sandbox limits"),
         ("sandbox", "sandbox drivers"),
+        ("judge", "judge models, or different settings of one"),
     ):
         if _decisive(a, section) != _decisive(b, section):
             yield f"the runs used different {text}"

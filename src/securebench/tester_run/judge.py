@@ -11,7 +11,7 @@ from securebench.egress.model import Trouble
 from securebench.egress.relay.answer import retry_after
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object
-from securebench.errors import ConfigError, FailurePhase, FailureReason
+from securebench.errors import ConfigError, EgressError, FailurePhase, FailureReason
 from securebench.execution import RunControl
 from securebench.execution.trail import Trail
 from securebench.families.model_graded import is_model_graded
@@ -19,7 +19,7 @@ from securebench.harnesses.model.guest.apis import APIS, INVALID
 from securebench.harnesses.provider.command_provider import model_endpoint
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.outcomes import provider_error
-from securebench.harnesses.provider.relay_client import RelayClient
+from securebench.harnesses.provider.relay_client import RelayAnswer, RelayClient
 from securebench.money import in_usd
 from securebench.results.provenance import json_digest
 from securebench.results.run_judge import JudgeAgreement
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from securebench.benchmark_pack import BenchmarkPack
     from securebench.egress.gateway import Gateway
     from securebench.harnesses.base import RunContext
+    from securebench.harnesses.model.guest.apis import ModelApi
     from securebench.resources import JsonValue
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import JudgeSettings, PriceTable
@@ -47,6 +48,8 @@ _FAILURES: Final = 3
 
 _SPARE_SECONDS: Final = 60.0
 _OK: Final = 200
+_MAX_MODEL: Final = 120
+"""Characters of the name of a model."""
 _FILLER: Final = "This sentence is only here to fill the space. "
 
 
@@ -83,12 +86,19 @@ class ModelJudge(RunJudge):
     def __init__(self, settings: JudgeSettings) -> None:
         self.settings = settings
         self.connection = ProviderConnection(model_endpoint(settings, "judge", ()))
+
+    @property
+    def identity(self) -> Mapping[str, JsonValue]:  # type: ignore[override]  # the prices are known only later
+        """The model, its endpoint, its prices if they are known, and the digest of all settings."""
+        settings, endpoint = self.settings, self.connection.endpoint
         given = {name: getattr(settings, name) for name in ("effort", "temperature")}
-        self.identity = {
+        prices = endpoint.identity().get("prices")
+        return {
             "dialect": settings.dialect,
-            "endpoint": self.connection.endpoint.host,
+            "endpoint": endpoint.host,
             "model": settings.model,
             **{name: value for name, value in given.items() if value is not None},
+            **({"prices": prices} if prices else {}),
             "config": json_digest(settings.model_dump(mode="json")),
         }
 
@@ -142,17 +152,16 @@ class _ModelSession(JudgeSession):
         setup = {name: getattr(settings, name) for name in ("model", "temperature", "max_tokens", "effort")}
         api = APIS[settings.dialect]({**setup, "system": prompt.system, "is_own": settings.base_url is None})
         api.say("user", prompt.user)
-        client = self._open()
-        answer = client.post(api.path, api.body(with_shell=False), api.headers)
+        answer = self._post(api)
         if answer.status not in (0, _OK) and api.adapt(answer.data):
-            answer = client.post(api.path, api.body(with_shell=False), api.headers)
+            answer = self._post(api)
         content = read_object(answer.data)
         trouble: Trouble | None
         if answer.status == _OK:
             reading = self._dialect.read_whole(content)
             trouble = reading.trouble or (None if reading.ended else Trouble.FAILED)
             if trouble is None:
-                return JudgeReply(text=_text(api.take, content), model=reading.model)
+                return JudgeReply(text=_text(api.take, content), model=reading.model[:_MAX_MODEL])
         else:
             trouble = self._dialect.error_trouble(answer.status, content) if answer.status else Trouble.FAILED
         self._failures += trouble is Trouble.FAILED
@@ -172,12 +181,16 @@ class _ModelSession(JudgeSession):
         cost = {} if relay.micro_usd is None else {"cost_usd": in_usd(relay.micro_usd)}
         return {**{name: getattr(relay, name) for name in names}, **cost}
 
-    def _open(self) -> RelayClient:
+    def _post(self, api: ModelApi) -> RelayAnswer:
         if self._client is None:
             session = self._judge.connection.open_relay(self._gateway, self._trial)
             timeout = self._judge.settings.timeouts.whole_answer + _SPARE_SECONDS
             self._client = RelayClient(session, lambda: self._pause(0), timeout)
-        return self._client
+        try:
+            return self._client.post(api.path, api.body(with_shell=False), api.headers)
+        except EgressError:
+            self.close()  # the gateway is gone: the next try needs another one
+            raise
 
 
 def _text(take: Callable[[Any], Any], content: Mapping[str, JsonValue]) -> str:

@@ -28,6 +28,8 @@ MAX_ANSWER: Final = 8 * 1024 * 1024
 """Bytes of an answer that are read."""
 
 _POLL_SECONDS: Final = 0.5
+_DEATH_SECONDS: Final = 2.0
+"""How long after a broken connection the gateway may still turn out to be dead."""
 
 
 class RelayAnswer(NamedTuple):
@@ -71,7 +73,8 @@ class RelayClient:
             data = response.read(MAX_ANSWER)
             return RelayAnswer(response.status, {name.lower(): text for name, text in response.getheaders()}, data)
         except (OSError, http.client.HTTPException):
-            if self._dead.is_set():
+            # A connection of a dead gateway ends before the run notices the death.
+            if self._dead.wait(_DEATH_SECONDS):
                 self._session.close()  # raises the error that says why
             return RelayAnswer(0, {}, b"")
         finally:
