@@ -11,7 +11,7 @@ import pytest
 
 from harnesses.conftest import VIEW, WORKSPACE_VIEW
 from harnesses.provider_fakes import KEY, KEYS, FakeGateway, run_context
-from securebench.egress.model import RelayReport, Trouble
+from securebench.egress.model import ProbeReport, RelayReport, Trouble
 from securebench.errors import ConfigError, FailureReason, ProviderError
 from securebench.harnesses.model.harness import ModelHarnessProducer
 from securebench.harnesses.provider.endpoints import PLACEHOLDER
@@ -48,7 +48,13 @@ class Place:
         return self.harness.prepare(run_context(self._scripted, *images))
 
     def produce(
-        self, *events: Any, view: Any = VIEW, relay: RelayReport = ANSWERED, answer: str = "Answer: 4", code: int = 0
+        self,
+        *events: Any,
+        view: Any = VIEW,
+        relay: RelayReport = ANSWERED,
+        answer: str = "Answer: 4",
+        code: int = 0,
+        seconds: float = 0,
     ) -> AgentResult:
         """Run a program that prints ``events`` and leaves ``answer``, while the relay saw ``relay``."""
         self.prepare()
@@ -61,6 +67,7 @@ class Place:
                 context.stdout.write(json.dumps(event) + "\n")
             if answer:
                 context.path("candidate.txt").write_text(answer)
+            context.sleep(seconds)
             return code
 
         made = replace(self._bench.context(), gateway=self.gateway, pause=lambda _seconds: None)
@@ -149,6 +156,20 @@ def test_the_budget_and_the_provider(bench: Bench, scripted: ScriptedDriver) -> 
     failed = RelayReport(requests=6, statuses={"500": 6}, trouble=Trouble.FAILED, message="the provider answered 500")
     result = Place(bench, scripted).produce({**error, "status": 500}, relay=failed, answer="", code=1)
     assert isinstance(result.fault, ProviderError)
+
+
+@pytest.mark.parametrize(("probed", "failed"), [(None, True), (Trouble.UNREACHABLE, False), (Trouble.FAILED, False)])
+def test_a_model_that_is_too_slow(bench: Bench, scripted: ScriptedDriver, probed: Trouble | None, failed: bool) -> None:
+    """It has failed if the gateway gets an answer; else the provider was silent, and there is no score."""
+    place = Place(bench, scripted, timeout_seconds=0.3)
+    place.gateway.answers = [ProbeReport(trouble=probed)] * 3
+    waiting = RelayReport(requests=1)
+    result = place.produce({"type": "prompt", "text": "user: What?"}, relay=waiting, answer="", seconds=30)
+    if failed:
+        assert result.failure is not None
+        assert (result.failure.reason, result.metadata["outcome"]) == (FailureReason.AGENT_TIMEOUT, "timed_out")
+    else:
+        assert isinstance(result.fault, ProviderError)
 
 
 def test_a_setup_of_any_size(bench: Bench, scripted: ScriptedDriver) -> None:

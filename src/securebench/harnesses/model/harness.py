@@ -127,7 +127,7 @@ class ModelHarnessProducer(Harness):
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Open egress to the provider. Raises :class:`EgressError`."""
         identity: dict[str, JsonValue] = {"program": self.name, "version": __version__}
-        agent = SessionAgent(identity=identity, parser=ModelEventParser(), is_trusted=True)
+        agent = SessionAgent(identity=identity, parser=ModelEventParser(), is_trusted=True, is_streamed=False)
         return self._connection.open_session(view, context, agent)
 
     def _setup(self, view: AgentView) -> dict[str, Any]:

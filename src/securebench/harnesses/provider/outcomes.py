@@ -16,6 +16,7 @@ program's own events. The first two are evidence. The third is a claim: any proc
   answer, and only trouble that the gateway meets, too, is an infrastructure error. It reports nothing, so the gateway
   also probes if it left a candidate after its provider's last response was an error, and if its time ran out while a
   request had no response.
+* A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
   gateway still probes the provider.
 
@@ -73,8 +74,9 @@ class AgentOutcome(StrEnum):
 class OutcomeEvidence:
     """All evidence about an agent's work. ``failure`` is what the sandbox saw; ``relay`` is ``None`` without a relay.
 
-    ``is_trusted``: the agent's program is a built-in one. ``has_candidate``: the agent left a candidate that can be
-    judged. ``ask_provider`` makes the gateway probe the provider; it is called only if the result matters.
+    ``is_trusted``: the agent's program is a built-in one. ``is_streamed``: its answers begin long before they are
+    complete. ``has_candidate``: the agent left a candidate that can be judged. ``ask_provider`` makes the gateway probe
+    the provider; it is called only if the result matters.
     """
 
     self_report: SelfReport
@@ -82,6 +84,7 @@ class OutcomeEvidence:
     failure: CandidateError | None
     has_candidate: bool
     is_trusted: bool = True
+    is_streamed: bool = True
     ask_provider: Callable[[Trouble], ProbeReport] = field(default=lambda _trouble: ProbeReport())
 
 
@@ -175,6 +178,8 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
         return self_report.trouble, self_report.answered
     if not evidence.is_trusted:
         return relay.trouble or _hanging(evidence.failure, relay), True
+    if not evidence.is_streamed and (hanging := _hanging(evidence.failure, relay)):
+        return hanging, True  # a slow model is as silent as a broken provider, and only a probe can tell
     return relay.trouble, relay.answered > 0 or any(status.startswith("2") for status in relay.statuses)
 
 

@@ -48,12 +48,14 @@ class SessionAgent:
     """The agent of a session: its identity for the record, and how to read what it reports.
 
     Without a ``parser`` it reports no events. Unless ``is_trusted``, it is itself under test: its own code is not
-    trusted. With one of the ``gave_up_exit_codes`` it says that it gave up.
+    trusted. With one of the ``gave_up_exit_codes`` it says that it gave up. ``is_streamed``: it requests answers as
+    streams.
     """
 
     identity: Mapping[str, JsonValue] = field(default_factory=dict)
     parser: EventParser | None = None
     is_trusted: bool = False
+    is_streamed: bool = True
     gave_up_exit_codes: tuple[int, ...] = ()
 
 
@@ -104,6 +106,7 @@ class ProviderSession(EgressAgentSession):
         evidence = OutcomeEvidence(
             self_report=self._self_report,
             is_trusted=self._setup.agent.is_trusted,
+            is_streamed=self._setup.agent.is_streamed,
             relay=report.relay,
             failure=failure,
             has_candidate=candidate is not None,

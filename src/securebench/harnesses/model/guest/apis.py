@@ -1,4 +1,7 @@
-"""The APIs of model providers, one class each: what a request contains, and what an answer means."""
+"""The APIs of model providers, one class each: what a request contains, and what an answer means.
+
+The program in the sandbox uses it, and so does the judge of a run.
+"""
 
 from __future__ import annotations
 
