@@ -106,6 +106,14 @@ def test_a_model_that_is_not_there(plan: Any, error: Any) -> None:
     assert not probed(answering(404, b"not here"), replace(plan, model="x"))[0].model_unknown
 
 
+def test_a_body_may_say_when_to_try_again() -> None:
+    """Where the API says so, and the header does not."""
+    body = json.dumps({"error": {"code": 429, "details": [{"retryDelay": "9s"}]}}).encode()
+    assert probed(answering(429, body), GEMINI)[0].retry_after == 9.0
+    assert probed(answering(429, body, retry_after="7"), GEMINI)[0].retry_after == 7.0
+    assert probed(answering(429, body), CHAT)[0].retry_after is None
+
+
 def test_answers_that_are_none() -> None:
     """What begins and does not end, is no stream, is compressed, or fails in the middle, is the provider's failure."""
     failed = b'data: {"type":"response.failed","response":{"error":{"code":"server_error"}}}\n\n'

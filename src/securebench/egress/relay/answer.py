@@ -200,9 +200,11 @@ class Passage:
         data = await self._error_body(server, response)
         entry.status, entry.received = status, len(data)
         self._context.spent.bytes += len(data)
-        entry.trouble = self._context.dialect.error_trouble(status, read_object(data))
+        body = read_object(data)
+        entry.trouble = self._context.dialect.error_trouble(status, body)
         entry.message = f"the provider answered {status}"
-        entry.note_retry_after(retry_after(response.headers))
+        delay = retry_after(response.headers)
+        entry.note_retry_after(self._context.dialect.retry_delay(body) if delay is None else delay)
         data = erased(data, self._context.plan.key)
         headers = [*self._shown_headers(response), (b"content-length", str(len(data)).encode())]
         if entry.trouble is Trouble.REFUSED:

@@ -100,13 +100,13 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
                 raise NoAnswerError(Trouble.FAILED, "the provider's answer to the test request is too long")
     decoder.finish()
     if status >= _ERROR:
-        body = read_object(data)
+        body, delay = read_object(data), retry_after(response.headers)
         return ProbeReport(
             trouble=dialect.error_trouble(status, body),
             message=f"the provider answered {status}",
             status=status,
             model_unknown=dialect.is_unknown_model(body),
-            retry_after=retry_after(response.headers),
+            retry_after=dialect.retry_delay(body) if delay is None else delay,
         )
     check_final(response)
     meter.finish()

@@ -249,6 +249,25 @@ def test_errors(status: int, error: Any, trouble: Trouble) -> None:
     assert Gemini().error_trouble(status, {"error": error}) is trouble
 
 
+@pytest.mark.parametrize(
+    ("details", "seconds"),
+    [
+        (
+            [{"reason": "x"}, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.074824224s"}],
+            34.07,
+        ),
+        ([{"retryDelay": "2s"}], 2.0),
+        ([{"retryDelay": "soon"}, 5, {"retryDelay": {"seconds": 1}}], None),
+        ([{"retryDelay": "9999999999s"}], None),
+        ("x", None),
+    ],
+)
+def test_when_to_try_again(details: Any, seconds: float | None) -> None:
+    """It is in the body, because this API has no header for it."""
+    delay = Gemini().retry_delay({"error": {"code": 429, "details": details}})
+    assert delay == pytest.approx(seconds, abs=0.01) if seconds else delay is None
+
+
 def test_the_relays_own_errors() -> None:
     """They have the provider's form. That of a used-up budget is a quota of the day, which clients do not retry."""
     error: Any = Gemini().error(429, "no more")["error"]
@@ -291,4 +310,5 @@ def test_reading_raises_nothing(event: dict[str, Any]) -> None:
     dialect = Gemini()
     dialect.read(event)
     dialect.error_trouble(400, event)
+    dialect.retry_delay(event)
     dialect.is_unknown_model(event)

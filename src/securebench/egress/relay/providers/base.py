@@ -132,6 +132,11 @@ class Dialect(ABC):
         del event
         return False
 
+    def retry_delay(self, body: Object) -> float | None:
+        """Return the seconds in an error body after which to try again; ``None`` if it has none. Never raises."""
+        del body
+        return None
+
     def most_output(self, body: Object) -> int | None:
         """Return the output tokens that a checked request allows at most; ``None`` if it sets no maximum."""
         found = [value for name in _MOST_OUTPUT if (value := count(body.get(name)))]

@@ -106,6 +106,7 @@ _EVENTS: Final = "alt=sse"
 _KEY: Final = "key="
 """Some clients send their key in the query. It is removed, like every credential of an agent."""
 _VERSIONS: Final = ("/v1beta", "/v1")
+_DELAY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 _SNAKE: Final = re.compile(r"(?<=[A-Za-z0-9])_([a-z0-9])")
 _MOST_TOKENS: Final = 16
 
@@ -209,6 +210,11 @@ class Gemini(Dialect):
         for name in ("systemInstruction", "contents"):
             for content in _objects(given.get(name), name):
                 _check_parts(_fields(content, name, _CONTENT).get("parts"), parts)
+
+    def retry_delay(self, body: Object) -> float | None:
+        """See :meth:`Dialect.retry_delay`. This API has no ``Retry-After`` header, but a detail such as ``34.5s``."""
+        delays = [str(detail.get("retryDelay")) for detail in _details(part(body, "error"))]
+        return next((float(found[1]) for delay in delays if (found := _DELAY.fullmatch(delay))), None)
 
     def most_output(self, body: Object) -> int | None:
         """See :meth:`Dialect.most_output`."""
@@ -320,11 +326,15 @@ def _tokens(usage: Object, *names: str) -> int | None:
     return sum(count(usage.get(name)) for name in names) if usage else None
 
 
+def _details(error: Object) -> list[Object]:
+    found = error.get("details")
+    return [detail for detail in found if isinstance(detail, dict)] if isinstance(found, list) else []
+
+
 def _trouble(error: Object, otherwise: Trouble) -> Trouble:
     """Classify an error object by the reasons in its details, which say more than its code."""
-    details, code = error.get("details"), error.get("code")
-    found = [one.get("reason") for one in details if isinstance(one, dict)] if isinstance(details, list) else []
-    if any(str(reason).startswith("API_KEY_") for reason in found) or error.get("status") == "FAILED_PRECONDITION":
+    code, reasons = error.get("code"), [str(detail.get("reason")) for detail in _details(error)]
+    if any(reason.startswith("API_KEY_") for reason in reasons) or error.get("status") == "FAILED_PRECONDITION":
         return Trouble.REFUSED  # the second: the account needs billing, or its country is not supported
     if isinstance(code, int) and not isinstance(code, bool) and code >= _FIRST_ERROR:
         return trouble_of(code)
