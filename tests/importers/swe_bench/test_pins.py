@@ -16,7 +16,7 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.images.build.recipe_file import read_recipe
 from securebench.images.build.recipe_kinds import DerivedRecipe
 from securebench.importers.swe_bench.images import WORKDIR, built_image
-from securebench.importers.swe_bench.pins import Pins, Setup, SourceRelease, read_pins, shipped_pins
+from securebench.importers.swe_bench.pins import Pins, Setup, SourceRelease, VersionModel, read_pins, shipped_pins
 from securebench.importers.swe_bench.records import instance
 from securebench.limits import Limits
 from securebench.sandboxes.base import Command, SandboxSpec
@@ -81,15 +81,24 @@ def test_a_users_pins_go_before_ours(tmp_path: Path) -> None:
     """For a version in both the user's setup counts as a whole: without a release in it, none of ours stands in."""
     mine = read_pins(written(tmp_path, GOOD))
     both = mine.over(shipped_pins())
-    assert both.setups["pallets/flask", "2.3"] == Setup("3.11", ("pytest==7.3.1", "Jinja2==3.1.2"))
+    assert both.setups["pallets/flask", "2.3"] == mine.setups["pallets/flask", "2.3"]
+    assert both.setups["pallets/flask", "2.3"].requirements == ["pytest==7.3.1", "Jinja2==3.1.2"]
     assert ("pallets/flask", "2.3") not in both.releases
     assert both.setups["sympy/sympy", "1.12"] == shipped_pins().setups["sympy/sympy", "1.12"]
 
 
 def test_a_setup_becomes_a_recipe(tmp_path: Path) -> None:
     """Base, Python, pins and steps of a setup are the recipe's; pytest is checked where it is pinned."""
-    setup = Setup("3.9", ("six==1.16.0",), asks_git=True, base="my/python:3.9", install=(("make", "install"),))
-    release = SourceRelease("Flask", "2.2.5", "0" * 64)
+    setup = Setup(
+        repository="pallets/flask",
+        versions={"2.3": VersionModel()},
+        requirements=["six==1.16.0"],
+        base="my/python:3.9",
+        python="3.9",
+        version_from_git=True,
+        install=[["make", "install"]],
+    )
+    release = SourceRelease(name="Flask", version="2.2.5", sha256="0" * 64)
     key = ("pallets/flask", "2.3")
     image = built_image(instance(SourceLocation("rows"), row()), None, Pins({key: setup}, {key: release}))
     path = tmp_path / "recipe.yaml"

@@ -89,19 +89,19 @@ def _from_release(instance: Instance, setup: Setup, release: SourceRelease) -> I
         f"source: {release.name} {release.version}, the nearest release, for commit {instance.base_commit[:12]}",
         *(f"expected test that {release.name} {release.version} lacks or fails: {test}" for test in tests),
     ]
-    return Image(name, _BUILT_PYTHON, release.commit, recipe, release.absent, differs)
+    return Image(name, _BUILT_PYTHON, release.commit, recipe, frozenset(release.absent), differs)
 
 
 def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any], version: str) -> dict[str, Any]:
-    told = ["env", f"SETUPTOOLS_SCM_PRETEND_VERSION={version}"] if setup.asks_git else []
-    install = setup.install or ((_BUILT_PYTHON, *_INSTALL),)
+    told = ["env", f"SETUPTOOLS_SCM_PRETEND_VERSION={version}"] if setup.version_from_git else []
+    install = setup.install or [[_BUILT_PYTHON, *_INSTALL]]
     return {
         "reference": name,
         "summary": f"{instance.repository} at the base commit of {instance.id}, imported.",
         "base": setup.base,
         "workdir": WORKDIR,
         "python": setup.python,
-        "requirements": list(setup.requirements),
+        "requirements": setup.requirements,
         "source": source,
         "install": [[*told, *step] for step in install],
         "checks": [[_BUILT_PYTHON, "-m", "pytest", "--version"]] if setup.has_pytest else [],

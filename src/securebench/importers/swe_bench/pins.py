@@ -54,24 +54,32 @@ _Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 _Step = Annotated[list[_Text], Field(min_length=1)]
 
 
-class ReleaseModel(WireModel):
-    """A source distribution on the package index."""
+class SourceRelease(WireModel):
+    """A source distribution on the package index, pinned by sha256 (hex).
+
+    ``commit`` is the commit id of the repository that a build makes from it, which depends only on its content; empty
+    if not known in advance. ``absent`` are tests of the upstream commit that this release lacks.
+    """
 
     name: _Project
     version: _Version
     sha256: _Sha256
-    commit: _Commit = OPTIONAL
+    commit: _Commit = ""
     absent: list[_Text] = Field(default_factory=list)
 
 
 class VersionModel(WireModel):
     """Settings of one version."""
 
-    release: ReleaseModel = OPTIONAL
+    release: SourceRelease = OPTIONAL
 
 
-class SetupModel(WireModel):
-    """The setup of the versions of one repository."""
+class Setup(WireModel):
+    """The setup of versions of a repository on the image ``base`` with Python ``python``: pins for all its tests need.
+
+    ``version_from_git`` marks a build that reads its version from git, whose history the image lacks. ``install`` are
+    commands (argument vectors) that install it, run in the repository; by default, pip.
+    """
 
     repository: _Repository
     versions: Annotated[dict[_Version, VersionModel], Field(min_length=1)]
@@ -79,28 +87,7 @@ class SetupModel(WireModel):
     base: _Text = DEFAULT_IMAGE
     python: _Python = "3.11"
     version_from_git: bool = False
-    install: Annotated[list[_Step], Field(min_length=1)] = OPTIONAL
-
-
-class PinsModel(WireModel):
-    """A file of pins."""
-
-    setups: Annotated[list[SetupModel], Field(min_length=1)]
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """The setup of a repository on the image ``base`` with Python ``python``: pins for everything its tests need.
-
-    ``asks_git`` marks a build that reads its version from git, whose history the image lacks. ``install`` are commands
-    (argument vectors) that install it, run in the repository; by default, pip.
-    """
-
-    python: str
-    requirements: tuple[str, ...]
-    asks_git: bool = False
-    base: str = DEFAULT_IMAGE
-    install: tuple[tuple[str, ...], ...] = ()
+    install: Annotated[list[_Step], Field(min_length=1)] = Field(default_factory=list)
 
     @property
     def has_pytest(self) -> bool:
@@ -108,19 +95,10 @@ class Setup:
         return any(pin.partition("==")[0].lower() == "pytest" for pin in self.requirements)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRelease:
-    """A source distribution, pinned by sha256 (hex).
+class PinsModel(WireModel):
+    """A file of pins."""
 
-    ``commit`` is the commit id of the repository that a build makes from it, which depends only on its content; empty
-    if not known in advance. ``absent`` are tests of the upstream commit that this release lacks.
-    """
-
-    name: str
-    version: str
-    sha256: str
-    commit: str = ""
-    absent: frozenset[str] = frozenset()
+    setups: Annotated[list[Setup], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +145,9 @@ def read_pins(path: Path) -> Pins:
     setups, releases = {}, {}
     for one in model.setups:
         for version, special in one.versions.items():
-            setups[one.repository, version] = _setup(one)
+            setups[one.repository, version] = one
             if special.release is not None:
-                releases[one.repository, version] = _release(special.release)
+                releases[one.repository, version] = special.release
     return Pins(setups, releases)
 
 
@@ -189,12 +167,3 @@ def _twice(model: PinsModel) -> Iterator[Fault]:
         for index, name in enumerate(names):
             if name in names[:index]:
                 yield Fault("field-value", f"{name} is already pinned above", ("setups", place, "requirements", index))
-
-
-def _setup(model: SetupModel) -> Setup:
-    install = tuple(tuple(step) for step in model.install or ())
-    return Setup(model.python, tuple(model.requirements), model.version_from_git, model.base, install)
-
-
-def _release(model: ReleaseModel) -> SourceRelease:
-    return SourceRelease(model.name, model.version, model.sha256, model.commit or "", frozenset(model.absent))
