@@ -18,6 +18,8 @@ from securebench.agents.store import AgentStore
 from securebench.cli.agents_command import command
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.images.store.places import DIRECTORY_VARIABLE
+from securebench.testing import agent_check
+from securebench.testing.agent_check import FamilyCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,3 +144,31 @@ def on_terminal(arguments: list[str]) -> str:
         assert process.wait(30) == 0, shown.decode()
     os.close(ours)
     return shown.decode()
+
+
+def test_a_declaration_is_shown() -> None:
+    """As it was written, with its place; as JSON for scripts."""
+    shown = invoke("show", "opencode")
+    assert shown.exit_code == 0
+    assert shown.output.startswith("# /")
+    assert "opencode-linux-x64" in shown.output
+    value = json.loads(invoke("show", "opencode", "--json").output)
+    assert (value["name"], value["built_in"], value["dialect"]) == ("opencode", True, "chat_completions")
+
+
+def test_an_unknown_family_is_a_wrong_use() -> None:
+    """The message lists the families, and nothing is installed or run."""
+    result = invoke("check", "opencode", "--family", "riddles")
+    assert result.exit_code == 2
+    assert "short_answer" in result.output
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
+def test_a_check_prints_a_line_for_each_family(passed: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that an agent wrote reaches the terminal as a control sequence."""
+    result = FamilyCheck("short_answer", passed, "worked", "\x1b[31mred")
+    monkeypatch.setattr(agent_check, "check_agent", lambda *_args, **_options: (result,))
+    invoked = invoke("check", "codex")
+    assert invoked.exit_code == code
+    assert invoked.stdout.startswith(("passed" if passed else "failed") + "\tshort_answer\tworked\t")
+    assert "\x1b" not in invoked.stdout

@@ -1,10 +1,11 @@
-"""``securebench agents``: install, list and remove agent programs."""
+"""``securebench agents``: install, list, show, check and remove agent programs."""
 
 from __future__ import annotations
 
 import json
 import sys
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from securebench.cli.images_view import human_size
+from securebench.cli.run_command import known_extension
+from securebench.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,10 +36,11 @@ HEADINGS: Final = ("name", "version", "platform", "size", "installed", "source",
 
 @click.group(name="agents")
 def command() -> None:
-    """Install, list and remove the agent programs codex and claude_code. Runs mount them into sandboxes.
+    """Install, list, show, check and remove agent programs such as codex and claude_code.
 
-    They are kept in the image store: /var/lib/securebench/images for root, ~/.local/share/securebench/images for other
-    users, or the directory named by SECUREBENCH_IMAGES. A run installs the program that it needs.
+    Runs mount them into sandboxes, and install those that they need. They are kept in the image store:
+    /var/lib/securebench/images for root, ~/.local/share/securebench/images for other users, or the directory named by
+    SECUREBENCH_IMAGES.
     """
 
 
@@ -91,6 +95,53 @@ def list_(*, verify: bool, as_json: bool) -> None:
         click.echo(json.dumps([as_dict(entry) for entry in found], indent=2))
     else:
         print_programs(found)
+
+
+@command.command(short_help="Show how an agent is declared.")
+@click.argument("name")
+@_JSON
+def show(name: str, *, as_json: bool) -> None:
+    """Show how the agent NAME is declared: where its program comes from, and how it runs.
+
+    Without an agent of that name, the error lists all declared ones.
+    """
+    from securebench.agents.catalogue import find
+
+    known = find(name)
+    declared = known.declared.model_dump(mode="json", exclude_defaults=True)
+    if as_json:
+        about = {"name": name, "file": str(known.path), "sha256": known.digest, "built_in": known.is_own}
+        click.echo(json.dumps({**about, **declared}, indent=2))
+        return
+    click.echo(f"# {known.path}")
+    click.echo(known.path.read_text(encoding="utf-8"), nl=False)
+
+
+@command.command(short_help="Test an agent with a scripted model.")
+@click.argument("name")
+@click.option("--family", multiple=True, metavar="FAMILY", help="Test only this family; may be repeated.")
+@click.option("--driver", metavar="NAME", callback=known_extension, help="The sandbox driver.  [default: auto]")
+@_JSON
+def check(name: str, *, family: tuple[str, ...], driver: str | None, as_json: bool) -> None:
+    """Let the agent NAME solve a small task of each family, offline and without a key, with a scripted model.
+
+    This shows that the program starts, reaches its model only through the relay, runs commands, and leaves its answer
+    where it is judged. It says nothing about a real model. Exit code 0 if it solved all tasks, 1 otherwise.
+    """
+    from securebench.testing.agent_check import TASKS, check_agent
+
+    for unknown in set(family) - TASKS.keys():
+        raise click.BadParameter(f"{unknown!r} is not one of {', '.join(TASKS)}.", param_hint="--family")
+    results = check_agent(name, family, driver=driver, notify=lambda text: click.echo(text, err=True))
+    if as_json:
+        click.echo(json.dumps([asdict(result) for result in results], indent=2))
+    else:
+        for result in results:
+            state = "passed" if result.passed else "failed"
+            parts = (state, result.family, result.outcome, printable(result.message))
+            click.echo("\t".join(parts).rstrip())
+    if not all(result.passed for result in results):
+        sys.exit(1)
 
 
 @command.command(short_help="Remove an agent program.")

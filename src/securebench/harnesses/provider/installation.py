@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.catalogue import LATEST, find
 from securebench.agents.compatibility import choose_platform, require_fit
+from securebench.agents.declaration import AgentDeclaration
 from securebench.agents.progress import lines
 from securebench.errors import ConfigError
 from securebench.harnesses.provider.runtime import prepare_runtime
 from securebench.printable import printable_name
-from securebench.sandboxes.base import Command, Mount, SandboxSpec
+from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,11 +94,19 @@ def _install(store: AgentStore, name: str, version: str | None, run: RunContext,
 def _require_start(
     program: AgentProgram, runtime: AgentRuntime | None, run: RunContext, mount: Mount, image: ResolvedImage
 ) -> None:
-    spec = SandboxSpec(image=image, mounts=(mount, *(runtime.mounts if runtime else ())))
+    mounts = (mount, *(runtime.mounts if runtime else ()))
+    spec = SandboxSpec(image=image, mounts=mounts, environment={**BASE_ENVIRONMENT, **_constants(program.name)})
     prefix = runtime.command if runtime else ()
     command = Command(argv=(*prefix, *version_command(program, mount.target)), timeout_seconds=VERSION_SECONDS)
     with run.driver.create(spec) as sandbox:
         require_version(program, sandbox.run(command), f"the image {image.reference}")
+
+
+def _constants(name: str) -> dict[str, str]:
+    """Return the declared variables that are the same in every run: they may decide how the program starts."""
+    declared = find(name).declared
+    items = declared.environment.items() if isinstance(declared, AgentDeclaration) else ()
+    return {name: value for name, value in items if isinstance(value, str) and "{" not in value}
 
 
 def version_command(program: AgentProgram, mount_target: str) -> tuple[str, ...]:

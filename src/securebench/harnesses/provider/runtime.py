@@ -34,6 +34,9 @@ RUNTIME_TARGET: Final = "/opt/securebench/runtime"
 NODE_TARGET: Final = "/opt/securebench/node"
 """Where Node is mounted."""
 
+_NODE_OPTIONS: Final = ("--liftoff-only",)
+"""No optimizing compiler for WebAssembly: on a parser of shell commands it can use more than a gigabyte of memory."""
+
 _LOADERS: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _PYTHONS: Final = (f"usr/local/bin/python{PYTHON}", f"usr/bin/python{PYTHON}")
 
@@ -73,7 +76,7 @@ def prepare_runtime(kind: Runtime, store: AgentStore, run: RunContext) -> AgentR
         return AgentRuntime(command=(*command, python, "-EsB"), mounts=mounts, identity=identity, lease=lease)
     node = store.install(NODE, on_progress=lines(run.notify))
     return AgentRuntime(
-        command=(*command, f"{NODE_TARGET}/{node.executable}"),
+        command=(*command, f"{NODE_TARGET}/{node.executable}", *_NODE_OPTIONS),
         mounts=(*mounts, Mount(node.directory, NODE_TARGET)),
         identity={**identity, "node": find(NODE).pinned},
         lease=lease,
