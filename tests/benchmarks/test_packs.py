@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
 
-OWN = ["text-smoke", "code-completion-smoke", "terminal-task-smoke", "terminal-tasks"]
+OWN = ["text-smoke", "judge-smoke", "code-completion-smoke", "terminal-task-smoke", "terminal-tasks"]
 RECIPES = {
     "humaneval-mini": humaneval.BENCHMARK,
     "mmlu-abstract-algebra-mini": mmlu.BENCHMARK,
@@ -64,7 +64,13 @@ def test_a_pack_has_all_its_parts(pack: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pack", "count"),
-    [("text-smoke", 12), ("code-completion-smoke", 3), ("terminal-task-smoke", 1), ("terminal-tasks", 10)],
+    [
+        ("text-smoke", 12),
+        ("judge-smoke", 3),
+        ("code-completion-smoke", 3),
+        ("terminal-task-smoke", 1),
+        ("terminal-tasks", 10),
+    ],
 )
 def test_our_own_packs_load(pack: str, count: int) -> None:
     """Our own packs load and compile as they lie in the repository."""
