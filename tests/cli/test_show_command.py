@@ -173,6 +173,8 @@ class TestDetail:
         provenance: Any = {
             **synthetic.trajectory(tmp_path, TASK, *steps),
             "failed_tries": [{"error": "engine-unavailable", "message": "gone"}],
+            "agent": {"program": "codex", "version": "0.169.0", "settings": {"effort": "high"}},
+            "usage": {"warnings": ["unknown model"]},
         }
         evidence: JsonValue = {
             "kind": "test_by_test",
@@ -210,6 +212,9 @@ class TestDetail:
             "  not enforced: memory limit",
             "  failed try 1: engine-unavailable: gone",
             "  Usage: 1,000 tokens in, 100 out, 3 turns, about $0.01",
+            "  program: codex 0.169.0",
+            "  settings.effort: high",
+            "  warning of the program: unknown model",
         ):
             assert line in done.stdout.splitlines()
 
@@ -343,7 +348,12 @@ class TestHostileRecords:
             "driver": {"name": HOSTILE, "enforced": [HOSTILE, 7], "weaker": HOSTILE},
             "image": HOSTILE,
             "verifier": {"family": HOSTILE, "version": HOSTILE},
-            "usage": {"relay": {"models": {HOSTILE: 1}}, "egress": {HOSTILE: HOSTILE}},
+            "usage": {
+                "relay": {"models": {HOSTILE: 1}},
+                "egress": {HOSTILE: HOSTILE},
+                "warnings": [HOSTILE, {HOSTILE: HOSTILE}],
+            },
+            "agent": {"program": HOSTILE, "version": [HOSTILE], "settings": {HOSTILE: {HOSTILE: HOSTILE}}},
             "failed_tries": [HOSTILE, {"error": HOSTILE}],
             "durations": {HOSTILE: HOSTILE},
         }

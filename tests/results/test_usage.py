@@ -20,6 +20,13 @@ def test_usage_is_added_up() -> None:
     assert (told + silent + told).to_json() == {"input_tokens": 10, "output_tokens": 5, "turns": 2, "cost_usd": 0.2}
 
 
+def test_probes_cost_money() -> None:
+    """The gateway's own test requests are part of the cost, also where nothing else is known."""
+    probes = {"input_tokens": 5, "output_tokens": 1, "cost_usd": 0.25}
+    assert read_usage({"cost_usd": 0.5, "probes": probes}) == Usage(input_tokens=5, output_tokens=1, cost_usd=0.75)
+    assert read_usage({"cost_usd": None, "probes": probes}) == Usage(input_tokens=5, output_tokens=1, cost_usd=0.25)
+
+
 @pytest.mark.parametrize("value", [None, [], "x", {}, {"tokens": 7}, {"input_tokens": 0}])
 def test_nothing_told_is_no_usage(value: Any) -> None:
     """A record without counts that are known has no usage."""

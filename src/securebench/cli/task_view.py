@@ -16,6 +16,7 @@ from securebench.cli.images_view import human_size
 from securebench.cli.live import STYLES
 from securebench.cli.summary_table import usage_line
 from securebench.errors import ConfigError
+from securebench.harnesses.provider.self_report import MAX_WARNINGS
 from securebench.limits import MIB
 from securebench.plurals import counted
 from securebench.printable import printable_line
@@ -192,6 +193,11 @@ class TaskView:
         record, provenance = self.record, self.record.provenance
         began = f", started {record.started_at:%Y-%m-%d %H:%M:%S} UTC" if record.started_at else ""
         yield Text(f"attempt {record.attempt}{began}")
+        agent = object_of(provenance.get("agent"))
+        settings = object_of(agent.get("settings"))
+        if "program" in agent:
+            yield Text(f"program: {_word(agent['program'])} {_word(agent.get('version'))}")
+        yield from _described({"settings": settings} if settings else {})
         for name, values in (
             ("seconds", object_of(provenance.get("durations"))),
             ("tries", object_of(provenance.get("tries"))),
@@ -203,6 +209,9 @@ class TaskView:
             yield Text(usage_line(record.spent))
         if record.entry.judge_usage:
             yield Text(f"judge: {usage_line(record.entry.judge_usage)}")
+        warnings: Any = object_of(provenance.get("usage")).get("warnings")
+        for warning in warnings[:MAX_WARNINGS] if isinstance(warnings, list) else ():
+            yield Text(f"warning of the program: {_word(warning)}", style="yellow")
         failed: Any = provenance.get("failed_tries")
         for number, item in enumerate(failed if isinstance(failed, list) else (), start=1):
             what = object_of(item)
