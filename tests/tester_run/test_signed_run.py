@@ -191,9 +191,13 @@ class SignedSuite:
         """Return whether the suite has a signature. A wrong one is an error."""
         if not (self.directory / "suite.dsse.json").exists():
             return False
+        return self.attestation().check(KEY.public) == KEY.public.id
+
+    def attestation(self) -> SuiteAttestation:
+        """Return what a signature of the suite states."""
         suite = read_suite(self.directory)
         assert suite
-        return SuiteAttestation(self.directory, suite).check(KEY.public) == KEY.public.id
+        return SuiteAttestation(self.directory, suite)
 
 
 def test_every_run_of_a_suite_is_signed(root: Path) -> None:
@@ -267,6 +271,14 @@ def test_a_run_is_signed_with_sigstore(root: Path, monkeypatch: pytest.MonkeyPat
             signed.check_sigstore(SigstoreIdentity("https://ci.test/other", ISSUER))
         assert refused.value.code == "signature-invalid"
         assert (root / "results" / BUNDLE_FILE).exists()
+        suite = SignedSuite(root)
+        assert suite.run(limit=1, sign=SigstoreSigner()).problem == ""
+        assert suite.run(limit=1, resume=True, sign=SigstoreSigner()).problem == ""
+        suite.attestation().check_sigstore(SigstoreIdentity("https://ci.test/job", ISSUER))
+        assert not suite.is_signed()
+        shutil.rmtree(suite.directory / "pack" / "wrong")
+        with pytest.raises(ConfigError, match=r"pack/wrong/run.json' was signed, but is missing"):
+            suite.attestation().check_sigstore(SigstoreIdentity("https://ci.test/job", ISSUER))
 
 
 @pytest.mark.oci
