@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shlex
 import shutil
@@ -15,14 +16,20 @@ import pytest
 
 from benchmarks.authors_data import data_folder
 from benchmarks.packs import BENCHMARKS
+from pack_files import row, write_pack
 from real_agents.mixed import FAMILIES, answering_all, mixed_pack, solving_all
 from real_agents.runs import CANARY, MODEL, PLAIN_MODEL, Agent, run, run_here
+from securebench.images.store.archive import RootConfig, add_root
+from securebench.images.store.index import ImageSource, Origin
+from securebench.tasks import DEFAULT_IMAGE
 from securebench.testing.provider import Say, ScriptedProvider, Shell
+from tiny_root import tiny_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from securebench.images.store.image_store import ImageStore
     from securebench.sandboxes.base import SandboxDriver
     from securebench.testing.provider import ModelConversation, Script
 
@@ -79,6 +86,30 @@ def test_a_loop_that_never_ends(oci_driver: SandboxDriver, tmp_path: Path) -> No
     record: dict[str, Any] = done.records[0]
     assert (record["verification_status"], record["producer_metadata"]["outcome"]) == ("passed", "out_of_turns")
     assert record["provenance"]["usage"]["turns"] == 3
+
+
+@pytest.mark.long
+@pytest.mark.oci
+def test_an_image_without_python(
+    oci_driver: SandboxDriver, store: ImageStore, doomed_images: list[str], tmp_path: Path
+) -> None:
+    """A loop works in an image that has a shell and nothing else."""
+    reference = f"tests/shell:{os.getpid()}"  # sorted after the base image: the first one is inspected, with cat
+    with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
+        incoming.name(add_root(incoming, [tiny_root()], RootConfig({"PATH": "/bin"}), "tests"), reference)
+    doomed_images.append(reference)
+    task = row(
+        "terminal_task",
+        environment={"image": reference, "workdir": "/app"},
+        eval={"checker": {"command": ["grep", "-qx", "here", "made"], "image": DEFAULT_IMAGE}},
+    )
+    (tmp_path / "pack").mkdir()
+    script = (Shell("type python3 || echo here > made"), Say("Done."))
+    with ScriptedProvider(script, texts=lambda _conversation: Say("4")) as provider:
+        agent = Agent(program=PLAIN_MODEL, provider=provider)
+        files = write_pack(tmp_path / "pack", row("short_answer"), task)
+        done = run_here(tmp_path, files, agent, oci_driver)
+    assert set(done.statuses.values()) == {"passed"}, done.records
 
 
 @pytest.mark.long
