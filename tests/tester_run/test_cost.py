@@ -9,6 +9,7 @@ import pytest
 
 from run_fakes import FakeProducer, Sink, seal
 from securebench.cli.run_command import EXIT_BUDGET, exit_code
+from securebench.egress.gateway import Gateway
 from securebench.errors import ConfigError, ProviderError
 from securebench.execution import retry
 from securebench.harnesses.base import AgentResult
@@ -88,6 +89,25 @@ def test_tries_without_a_verdict_cost_money(root: Path) -> None:
     assert (summary.ending, summary.errors) == (RunEnd.OUT_OF_BUDGET, 2)
     resumed = run(root, parts=make_parts(costing(0.1)), budget_usd=0.5, resume=True)
     assert (resumed.ending, resumed.passed, resumed.usage.cost_usd) == (RunEnd.OUT_OF_BUDGET, 3, 0.5)
+
+
+def test_interrupted_tasks_cost_money(root: Path) -> None:
+    """They have no record, so the log of their requests counts. Lines that tell no price count nothing."""
+
+    class LoggingGateway(Gateway):
+        def close(self) -> None:
+            """Have nothing to close."""
+
+    def hook(number: int, view: AgentView, context: ProduceContext) -> None:
+        assert context.gateway is not None
+        for cost in (0.1, -1, "x", True, None) if number < 3 else ():
+            context.gateway._log({"task_id": view.task_id, "trial": 1, "kind": "relay", "cost_usd": cost})
+
+    parts = make_parts(FakeProducer(hook=hook, has_egress=True), make_gateway=LoggingGateway)
+    run(root, parts=parts, limit=2)
+    stopped = run(root, parts=parts, resume=True, budget_usd=0.2)
+    assert (stopped.ending, stopped.passed) == (RunEnd.OUT_OF_BUDGET, 2)
+    assert run(root, parts=parts, resume=True, budget_usd=0.21).passed == 6
 
 
 def test_the_budget_may_be_in_the_tester_yaml(root: Path) -> None:

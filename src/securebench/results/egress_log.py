@@ -13,6 +13,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.fs.append_log import AppendLog
+from securebench.money import micro_usd
+from securebench.strict_input.files import open_regular
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -34,6 +36,23 @@ _MAX_TEXT: Final = 512
 """Maximum characters of one text. The longest host name has 253."""
 
 _MAX_FIELDS: Final = 32
+
+
+def logged_cost(directory: Path) -> int:
+    """Return the price of all requests in the egress logs of a run, in micro-dollars. Damaged lines are left out."""
+    total = 0
+    for path in directory.glob("egress*.jsonl"):
+        with open_regular(path, "log of the run") as file:
+            total += sum(_cost_of(line) for line in file if b'"cost_usd"' in line)
+    return total
+
+
+def _cost_of(line: bytes) -> int:
+    try:
+        cost = json.loads(line)["cost_usd"]
+        return max(0, micro_usd(cost)) if type(cost) in (int, float) else 0
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return 0
 
 
 class EgressLog:

@@ -37,7 +37,7 @@ class Coordinator:
         self._run = run
         self._worker = TrialWorker(run, context, self._watch)
         self._breaker = Breaker(context.driver, is_resumed=bool(journal.entries))
-        self._cost = RunCost(journal, run.header)
+        self._cost = RunCost(journal, run.header, run.plan.directory)
         self._expected: set[TrialId] = set()
         """Trials that were handed out and have no result yet."""
         self._watched: set[TrialId] = set()

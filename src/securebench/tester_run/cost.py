@@ -6,9 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from securebench.money import in_usd, micro_usd
+from securebench.results.egress_log import logged_cost
 from securebench.results.usage import Usage, read_usage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from securebench.results.journal import Journal
     from securebench.results.record import TaskRecord
     from securebench.results.run_header import RunHeader
@@ -17,15 +20,18 @@ if TYPE_CHECKING:
 class RunCost:
     """The cost of a run so far: of all attempts at its trials, with the judge's, and of its provider checks.
 
+    If the run has a budget, what interrupted tasks in its ``directory`` cost counts, too.
     Thread safe.
     """
 
-    def __init__(self, journal: Journal, header: RunHeader) -> None:
+    def __init__(self, journal: Journal, header: RunHeader, directory: Path) -> None:
         recorded = [*journal.entries.values(), *journal.set_aside()]
         checks = [usage for check in header.provider_checks if (usage := read_usage(check))]
         self._costs = {entry.id: _cost(entry.usage) + _cost(entry.judge_usage) for entry in recorded}
         self._budget = None if header.budget_usd is None else micro_usd(header.budget_usd)
         self._total = sum(self._costs.values()) + sum(map(_cost, checks))
+        if self._budget is not None:  # a task that was interrupted has no record, but its requests were logged
+            self._total = max(self._total, logged_cost(directory))
         self._is_known = self._budget is not None or bool(self._total)
         self._lock = threading.Lock()
 
