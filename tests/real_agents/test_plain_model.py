@@ -19,6 +19,7 @@ from benchmarks.packs import BENCHMARKS
 from pack_files import row, write_pack
 from real_agents.mixed import FAMILIES, answering_all, mixed_pack, solving_all
 from real_agents.runs import CANARY, MODEL, PLAIN_MODEL, Agent, run, run_here
+from real_agents.searching import contents, holders
 from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.index import ImageSource, Origin
 from securebench.tasks import DEFAULT_IMAGE
@@ -64,7 +65,7 @@ def test_a_question(oci_driver: SandboxDriver, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("images")
 @pytest.mark.parametrize("dialect", ["chat_completions", "responses", "messages", "gemini"])
 def test_every_family_is_solved(dialect: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """In one turn, or in the loop, also in a repository's image, which has another Python."""
+    """In one turn, or in the loop, also in a repository's image, which has another Python. No file has the key."""
     with ScriptedProvider(solving_all(), texts=answering_all()) as provider:
         agent = Agent(
             program=PLAIN_MODEL, provider=provider, config={"dialect": dialect, "api_key_env": "OPENAI_API_KEY"}
@@ -73,6 +74,7 @@ def test_every_family_is_solved(dialect: str, driver: SandboxDriver, tmp_path: P
         assert provider.keys_seen == {CANARY}
     assert set(done.statuses.values()) == {"passed"}, done.records
     assert len(done.records) == len(FAMILIES)
+    assert holders(CANARY, contents(tmp_path.rglob("*"))) == []
 
 
 @pytest.mark.long
