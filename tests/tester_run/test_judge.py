@@ -25,6 +25,7 @@ from scripted_judge import (
     write_judged_run,
 )
 from securebench.audit.run.verify import Evidence, verify_run
+from securebench.benchmark_pack import load_benchmark_pack
 from securebench.cli.summary_table import summary_lines
 from securebench.errors import ConfigError, FailureReason, InfrastructureError
 from securebench.execution import retry
@@ -41,6 +42,7 @@ from tester_run.running import make_parts, pin_framework, records, run
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from securebench.benchmark_pack import BenchmarkPack
     from securebench.tester_run import TesterRunSummary
     from securebench.testing.provider.conversation import ModelConversation
     from securebench.testing.provider.faults import Asked
@@ -69,9 +71,9 @@ def header(root: Path) -> dict[str, Any]:
     return found
 
 
-def problems(directory: Path) -> list[str]:
+def problems(directory: Path, pack: BenchmarkPack | None = None) -> list[str]:
     """Return what verify-run finds."""
-    return [str(problem) for check in verify_run(directory, Evidence()).checks for problem in check.problems]
+    return [str(problem) for check in verify_run(directory, Evidence(pack=pack)).checks for problem in check.problems]
 
 
 def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
@@ -311,6 +313,30 @@ def test_verdicts_are_recomputed_without_the_judge(finished: Path) -> None:
     votes = [record.raw["verifier_metadata"]["evidence"]["votes"] for record in again.records()]
     assert votes == [[True, False, True], [False, True, False]]
     assert problems(again.directory) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [({"votes": 5}, "number of votes"), ({"template": "{{task}}{{criteria}}{{candidate}}"}, "another template")],
+)
+def test_verify_run_compares_the_rubric_of_the_pack(finished: Path, changed: dict[str, Any], problem: str) -> None:
+    """With a pack: the number of votes and the template are the pack's."""
+    manifest, tasks = finished / "pack" / "manifest.yaml", finished / "pack" / "tasks.jsonl"
+    assert problems(finished / "results", load_benchmark_pack(manifest, tasks)) == []
+    manifest.write_text(json.dumps({"id": "pack", "version": 1, "judge": changed}))
+    found = problems(finished / "results", load_benchmark_pack(manifest, tasks))
+    assert any(problem in text for text in found), found
+
+
+def test_verify_run_finds_a_pass_without_the_judge(finished: Path) -> None:
+    """A record of a model-graded task that claims a better assurance is found with the pack."""
+    path = finished / "results" / JOURNAL
+    record = json.loads(path.read_text().split("\n", 1)[0])
+    del record["verifier_metadata"]["evidence"]
+    record["assurance"] = "full"
+    path.write_text(json.dumps(record) + "\n")
+    pack = load_benchmark_pack(finished / "pack" / "manifest.yaml", finished / "pack" / "tasks.jsonl")
+    assert any("without the judge model" in text for text in problems(finished / "results", pack))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.errors import ConfigError
+from securebench.families.model_graded import is_model_graded
 from securebench.plurals import counted
 from securebench.resources import REDACTED
 from securebench.results.pack_match import match_pack, match_row
 from securebench.results.provenance import json_digest
+from securebench.results.record import Assurance
+from securebench.results.recorded_task import object_of
 from securebench.strict_input.faults import shown
 from securebench.tester_config import TaskSelection
 from securebench.tester_run.selection import select_tasks
+from securebench.verifiers.model_graded.prompt import DEFAULT_TEMPLATE, GradingTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +51,8 @@ class PackChecks:
     def add(self, line: RecordLine) -> None:
         """Compare one record."""
         self._number += 1
-        if problem := self._difference(line.record):
+        record = line.record
+        if problem := self._difference(record) or _against_rubric(record, self._tasks[record.task_id]):
             self._check.add(problem, line.name, line.number)
 
     def finish(self) -> None:
@@ -111,6 +116,23 @@ class PackChecks:
         # The record has them as JSON, in which tuples are lists.
         resources = json.loads(json.dumps(task.resources.summary()))
         return "" if record.raw["resource_summary"] == resources else f"task {name} has a different 'resource_summary'"
+
+
+def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
+    """Return how a verdict is not what the task's rubric asks for: of a judge model, or not. Empty if it is."""
+    name, values = shown(record.task_id), task.verifier_view().evaluator.payload()
+    is_graded = record.assurance is Assurance.MODEL_GRADED
+    if not is_model_graded(values):
+        return f"a judge model graded task {name}, which the pack does not ask for" if is_graded else ""
+    if not is_graded:
+        return f"task {name} passed without the judge model that its rubric asks for" if record.passed else ""
+    evidence = object_of(record.verifier.metadata.get("evidence")) if record.verifier else {}
+    wanted = GradingTask.of(values)
+    if evidence.get("planned_votes") != wanted.votes:
+        return f"task {name} was graded with another number of votes than the pack asks for"
+    has_template = wanted.template != DEFAULT_TEMPLATE  # the general one may be another in other versions
+    is_same = not has_template or evidence.get("template") == wanted.template_digest
+    return "" if is_same else f"task {name} was graded with another template than that of the pack"
 
 
 def _selection(criteria: Mapping[str, Any]) -> TaskSelection:

@@ -109,8 +109,8 @@ class GradingTask:
 
     @property
     def template_digest(self) -> str:
-        """The sha256 (hex) of everything in the prompt that is the same for all tasks: it contains nothing hidden."""
-        return hashlib.sha256(json.dumps([SYSTEM, self.template]).encode("ascii")).hexdigest()
+        """The sha256 (hex) of the template, which contains nothing hidden."""
+        return hashlib.sha256(self.template.encode()).hexdigest()
 
     @property
     def longest_prompt(self) -> int:
