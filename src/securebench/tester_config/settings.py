@@ -5,9 +5,9 @@ A model is frozen, rejects unknown keys and converts no types. Paths read from a
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from securebench.families.fields import Seconds, Text
 from securebench.limits import MIB, ProviderTimeouts
@@ -281,12 +281,16 @@ class ModelConfig(HarnessSettings, ModelProvider):
     command_timeout_seconds: Seconds = 120.0
     """The time limit of one command in a loop."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.system_prompt is not None and self.system_prompt_file is not None:
-            raise refusal("field-value", "has system_prompt and system_prompt_file", "remove one of the two")
-        if self.seed is not None and self.dialect not in ("chat_completions", "gemini"):
-            raise refusal("field-value", f"has a seed, which the API {self.dialect} does not support", "remove seed")
-        if self.max_tokens is not None and self.max_tokens > self.budget.tokens:
-            raise refusal("field-value", "has max_tokens above budget.tokens", "lower max_tokens, or raise the budget")
-        return self
+    @field_validator("system_prompt_file", "max_tokens", "seed")
+    @classmethod
+    def _consistent(cls, value: Any, info: ValidationInfo) -> Any:
+        """Check a setting together with those before it."""
+        given = info.data
+        match info.field_name:
+            case "system_prompt_file" if value and given.get("system_prompt"):
+                raise refusal("field-value", "is given beside system_prompt", "remove one of the two")
+            case "max_tokens" if value and (budget := given.get("budget")) and value > budget.tokens:
+                raise refusal("field-value", "is above budget.tokens", "lower it, or raise the budget")
+            case "seed" if value is not None and given.get("dialect") in ("messages", "responses"):
+                raise refusal("field-value", f"is not supported by the API {given['dialect']}", "remove it")
+        return value

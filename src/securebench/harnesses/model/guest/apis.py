@@ -130,7 +130,8 @@ class ChatCompletionsApi(ModelApi):
         text, calls = _text(message.get("content")), message.get("tool_calls") or []
         self.items.append({"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})})
         found = tuple(
-            ToolCall(call["id"], _command(call["function"]["name"], call["function"]["arguments"])) for call in calls
+            ToolCall(call.get("id") or "", _command(call["function"]["name"], call["function"]["arguments"]))
+            for call in calls
         )
         refused = reason == "content_filter" or bool(message.get("refusal"))
         usage = answer.get("usage") or {}
