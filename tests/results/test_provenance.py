@@ -18,7 +18,7 @@ from securebench.results.provenance import (
     json_digest,
 )
 from securebench.sandboxes.base import DriverInfo
-from securebench.tester_config import CommandConfig, HarnessConfig, ModelConfig
+from securebench.tester_config import CommandConfig, HarnessConfig, ModelConfig, ProviderSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def test_harness(agent: Path) -> None:
     assert one["digest"] not in digests
 
 
-def test_where_the_files_of_a_model_are_does_not_count(tmp_path: Path) -> None:
+def test_where_texts_for_a_model_are_does_not_count(tmp_path: Path) -> None:
     """What is in them is part of the agent's identity instead."""
     (tmp_path / "prompt").write_text("Be brief.")
     configs = [
@@ -87,6 +87,9 @@ def test_where_the_files_of_a_model_are_does_not_count(tmp_path: Path) -> None:
     ]
     one, same, other = (harness_provenance(HarnessConfig("model", (), config), PRODUCER) for config in configs)
     assert one["digest"] == same["digest"] != other["digest"]
+    agents = [ProviderSettings(model="m", instructions_file=tmp_path / name) for name in "ab"]
+    digests = {harness_provenance(HarnessConfig("codex", (), config), PRODUCER)["digest"] for config in agents}
+    assert len(digests) == 1
 
 
 def test_framework() -> None:

@@ -232,6 +232,7 @@ class ProviderSettings(HarnessSettings):
     declaration. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to it.
     """
 
+    identified_by_content: ClassVar = frozenset({"instructions_file", "system_prompt_file"})
     model: Model
     version: Maybe[Version] = None
     base_url: Maybe[BaseUrl] = None
