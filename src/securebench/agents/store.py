@@ -75,7 +75,9 @@ class AgentStore:
         """
         known = find(name)
         variant = known.variant(platform or machine_platform())
-        if not known.package and version not in {None, known.pinned}:
+        if not known.package:
+            if version in {None, known.pinned}:
+                return PackageRelease(known.pinned, variant.integrity)
             raise ConfigError(
                 f"{name} has only the version {known.pinned}: only npm packages have others",
                 code="agent-unknown-version",

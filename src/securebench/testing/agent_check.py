@@ -27,6 +27,8 @@ from securebench.testing.provider.scripts import READ_TASK, by_marker, give_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from securebench.testing.provider import Script
+
 KEY: Final = "sk_smoke_test_5f0d3b7c"
 """The key of the scripted provider. It may be found nowhere but at the provider."""
 
@@ -117,9 +119,7 @@ def check_agent(
     if not isinstance(declared, AgentDeclaration):
         raise ConfigError(f"{name} is not an agent", code="agent-unknown")
     wanted = {family: TASKS[family] for family in families or TASKS}
-    book = by_marker(
-        {task.marker: (READ_TASK, Shell(task.solution), _SUBMIT, Say("Done.")) for task in wanted.values()}, give_up()
-    )
+    book = by_marker({task.marker: _script(task) for task in wanted.values()}, (READ_TASK, *give_up()))
     variables = {dialect_facts(declared.dialect, declared.api_key_env).key_names[0]: KEY}
     version = "v1beta" if declared.dialect == "gemini" else "v1"
     with (
@@ -134,6 +134,12 @@ def check_agent(
         records = [json.loads(line) for line in (Path(temporary, "out/candidates.jsonl")).read_text().splitlines()]
     by_family = {str(record["task_type"]): record for record in records}
     return tuple(_check_of(family, by_family[family]) for family in wanted)
+
+
+def _script(task: _SmokeTask) -> Script:
+    """Return what solves the task. On a busy machine, agents may lose a command's output: it is read up to twice."""
+    solve = Shell(task.solution)
+    return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))
 
 
 def _write(root: Path, name: str, url: str, tasks: Mapping[str, _SmokeTask], image: str) -> Path:

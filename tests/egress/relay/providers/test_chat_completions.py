@@ -46,6 +46,7 @@ AGENT: dict[str, Any] = {
             "annotations": [],
             "audio": None,
             "reasoning_content": "hm",
+            "provider_specific_fields": {"refusal": None, "reasoning_content": "hm", "other": None},
             "tool_calls": [
                 {"id": "c", "type": "function", "function": {"name": "shell", "arguments": "{}"}},
                 {"id": "d", "type": "custom", "custom": {"name": "patch", "input": "x"}},
@@ -152,6 +153,8 @@ def test_web_search_only_if_configured() -> None:
         {"messages": [{"role": "user", "content": {"type": "text"}}]},
         {"messages": [{"role": "assistant", "audio": {"id": "audio_of_another"}}]},
         {"messages": [{"role": "user", "content": "x", "other": 1}]},
+        {"messages": [{"role": "assistant", "content": "x", "provider_specific_fields": {"api_base": "x"}}]},
+        {"messages": [{"role": "assistant", "content": "x", "provider_specific_fields": "x"}]},
     ],
 )
 def test_parameters_that_are_refused(extra: Any) -> None:

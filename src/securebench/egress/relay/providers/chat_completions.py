@@ -88,6 +88,7 @@ _MESSAGE: Final = frozenset(
         "annotations",
         "content",
         "name",
+        "provider_specific_fields",
         "reasoning",
         "reasoning_content",
         "reasoning_details",
@@ -99,6 +100,9 @@ _MESSAGE: Final = frozenset(
 )
 """The fields of a message, including those of answers that an agent sends back. Excluded: ``audio``, which names an
 answer that the provider stores."""
+
+_ECHOED: Final = frozenset({"reasoning_content", "refusal"})
+"""What LiteLLM's client sends back of an answer, in ``provider_specific_fields``."""
 
 _PARTS: Final = {
     "file": frozenset({"file_data", "filename"}),
@@ -210,6 +214,9 @@ def _check_tool(tool: Object) -> None:
 
 def _check_message(message: Object) -> None:
     only(message, _MESSAGE)
+    if (echo := message.get("provider_specific_fields")) is not None:
+        for given in objects([echo], "provider_specific_fields"):
+            only(given, _ECHOED)
     for call in objects(message.get("tool_calls"), "tool_calls"):
         if (kind := kind_of(call, "function")) not in _TOOLS:
             raise tool_refused(kind)

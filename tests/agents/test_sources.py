@@ -1,0 +1,104 @@
+"""Programs that do not come from npm: archives beside a declaration, and packages from PyPI."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench import plugins
+from securebench.agents import pypi
+from securebench.agents.catalogue import find
+from securebench.agents.model import integrity_of
+from securebench.errors import ConfigError, InfrastructureError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.agents.store import AgentStore
+
+DECLARATION = """schema_version: "0.1"
+source: {source}
+runtime: python
+dialect: chat_completions
+arguments: ["{{prompt}}"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the user's directory of declarations."""
+    directory = tmp_path / "agents"
+    directory.mkdir()
+    monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(directory))
+    return directory
+
+
+def archived(agents: Path, top: str = "mine") -> None:
+    """Declare an archive with one program."""
+    (agents / "run.py").write_text("print('hello')\n")
+    (agents / "run.py").chmod(0o644)
+    with tarfile.open(agents / "mine.tgz", "w:gz") as tar:
+        tar.add(agents / "run.py", f"{top}/run.py")
+    integrity = integrity_of(hashlib.sha512((agents / "mine.tgz").read_bytes()).digest())
+    source = f"{{archive: mine.tgz, version: '2.0', integrity: {integrity}, executable: run.py}}"
+    (agents / "mine.yaml").write_text(DECLARATION.format(source=source))
+
+
+def test_an_archive_beside_the_file_is_installed(agents: Path, cache: AgentStore) -> None:
+    """Its top directory has any name, and what runs on a runtime need not be executable."""
+    archived(agents)
+    program = cache.install("mine")
+    assert (program.version, program.executable) == ("2.0", "run.py")
+    assert (program.directory / "run.py").read_text() == "print('hello')\n"
+    assert [one.source for one in cache.installed()] == ["declaration"]
+    assert cache.install_file(agents / "mine.tgz", "mine").integrity == program.integrity
+
+
+def test_an_exchanged_archive_is_refused(agents: Path, cache: AgentStore) -> None:
+    """The hash is that of the declaration."""
+    archived(agents)
+    with (agents / "mine.tgz").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(InfrastructureError) as caught:
+        cache.install("mine")
+    assert caught.value.code == "agent-integrity"
+    assert cache.installed() == ()
+
+
+def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore) -> None:
+    """Otherwise it is not clear what its paths are relative to."""
+    archived(agents, top="..")
+    with pytest.raises(InfrastructureError, match="invalid path"):
+        cache.install("mine")
+
+
+def test_other_versions_are_only_on_npm(agents: Path, cache: AgentStore) -> None:
+    """A declaration has the hash of one archive."""
+    archived(agents)
+    with pytest.raises(ConfigError, match=r"has only the version 2\.0"):
+        cache.install("mine", "3.0.0")
+
+
+def test_wheels_become_a_program(agents: Path, cache: AgentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are unpacked and not run; the pinned hashes of the requirements are its integrity."""
+
+    def fetch(requirements: Path, python: str, directory: Path) -> None:
+        assert (requirements, python) == (agents / "mine.txt", "3.11")
+        with zipfile.ZipFile(directory / "mine-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("mine/cli.py", "raise SystemExit(7)\n")
+            wheel.writestr("mine-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\n")
+
+    monkeypatch.setattr(pypi, "fetch_wheels", fetch)
+    (agents / "mine.txt").write_text("mine==1.0 --hash=sha256:00\n")
+    source = "{pypi: mine, version: '1.0', requirements: mine.txt, module: mine.cli}"
+    (agents / "mine.yaml").write_text(DECLARATION.format(source=source))
+    program = cache.install("mine")
+    assert (program.directory / "mine/cli.py").read_text() == "raise SystemExit(7)\n"
+    assert "'mine.cli'" in (program.directory / program.executable).read_text()
+    assert program.integrity == integrity_of(hashlib.sha512((agents / "mine.txt").read_bytes()).digest())
+    (agents / "mine.txt").write_text("mine==1.0 --hash=sha256:11\n")
+    assert find("mine").variants[0].integrity != program.integrity
