@@ -109,7 +109,9 @@ def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
     assert problems(tmp_path / "results") == []
 
 
-@pytest.mark.parametrize("dialect", ["responses", "messages", "gemini"])
+@pytest.mark.parametrize(
+    "dialect", ["messages", *(pytest.param(name, marks=pytest.mark.long) for name in ("responses", "gemini"))]
+)
 def test_other_dialects_judge_as_well(tmp_path: Path, dialect: str) -> None:
     """Effort and temperature are sent where the API has them."""
     with judging() as provider:
