@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from securebench import plugins
 from securebench.agents.catalogue import PROGRAMS, find
 from securebench.errors import ConfigError
+from securebench.harnesses.provider.declared_files import DeclaredFiles
 from securebench.harnesses.provider.harness import Call, ProviderHarness
 from securebench.harnesses.provider.mapped_events import MappedEventParser
 from securebench.plugins import ExtensionKind
@@ -143,3 +145,18 @@ def test_a_name_is_used_once(agents: Path) -> None:
     """A program that embeds SecureBench cannot register a harness with the name of a declared agent."""
     with pytest.raises(ConfigError, match="already used"):
         plugins.register(ExtensionKind.HARNESS, "tiny", object())
+
+
+def test_files_are_put_into_each_home(tmp_path: Path) -> None:
+    """A shell of the image copies them, so that the program may change its own; every user can read them."""
+    files = DeclaredFiles({".tiny/settings.json": '{"url": "{base_url}", "other": {}}'}, {"base_url": "http://x"})
+    (mount,) = files.mounts
+    copied = mount.source / ".tiny/settings.json"
+    assert copied.read_text() == '{"url": "http://x", "other": {}}'
+    assert {path.stat().st_mode & 0o005 for path in (mount.source, copied.parent)} == {0o005}
+    home = tmp_path / "home"
+    home.mkdir()
+    command = [word.replace(mount.target, str(mount.source)) for word in files.command]
+    told = subprocess.run([*command, "cat", ".tiny/settings.json"], cwd=home, env={"HOME": str(home)}, check=True)
+    assert told.returncode == 0
+    assert mount.read_only

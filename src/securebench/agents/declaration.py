@@ -209,8 +209,8 @@ class ProgramDeclaration(WireModel):
 class AgentDeclaration(ProgramDeclaration):
     """The content of ``NAME.yaml``.
 
-    ``models`` are those that the program lists, ``aliases`` the names that it resolves to a model itself.
-    ``gave_up_exit_codes`` are the exit codes with which the program says that it gave up.
+    ``models`` are those that the program lists, ``aliases`` the names that it resolves to a model itself. ``files`` are
+    files in its home by path. ``gave_up_exit_codes`` are the exit codes with which the program says that it gave up.
     """
 
     dialect: Dialect
@@ -219,6 +219,7 @@ class AgentDeclaration(ProgramDeclaration):
     default_model: Maybe[Model] = None
     arguments: Arguments
     family_arguments: dict[Identifier, Arguments] = {}  # noqa: RUF012 - pydantic copies it
+    files: dict[RelativePath, Template] = {}  # noqa: RUF012 - pydantic copies it
     environment: dict[Variable, Template | ConditionalValue] = {}  # noqa: RUF012 - pydantic copies it
     events: Annotated[str, AfterValidator(_parser)] | Annotated[tuple[EventRule, ...], _List] = ()
     gave_up_exit_codes: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], _List] = ()

@@ -20,6 +20,7 @@ from securebench.harnesses.pipeline import Harness, Invocation
 from securebench.harnesses.provider.agent_settings import AgentSettings
 from securebench.harnesses.provider.command_provider import dialect_facts
 from securebench.harnesses.provider.connection import ProviderConnection
+from securebench.harnesses.provider.declared_files import DeclaredFiles
 from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, endpoint_of
 from securebench.harnesses.provider.installation import install
 from securebench.harnesses.provider.mapped_events import MappedEventParser
@@ -110,6 +111,7 @@ class ProviderHarness(Harness):
         self._store = store or AgentStore()
         self._connection = ProviderConnection(endpoint_of(facts, config))
         self._installed: Installation | None = None
+        self._files: DeclaredFiles | None = None
 
     def argv(self, call: Call) -> tuple[str, ...]:
         """Return the command line. Pure."""
@@ -190,6 +192,8 @@ class ProviderHarness(Harness):
         if warning := self._model_warning(installation):
             run.notify(warning)
         self._installed = installation
+        if self.declared.files:
+            self._files = DeclaredFiles(self.declared.files, self._values(self._call("", prompt="")))
         declaration = {} if self.known.is_own else {"declaration": self.known.digest}
         return {
             "program": self.name,
@@ -209,15 +213,7 @@ class ProviderHarness(Harness):
         """Return the program's command line; the shorter of the tester's and the task's time limits applies."""
         config, task_limit = self.config, view.environment.timeout_seconds
         program, runtime, endpoint = self._program(view), self._runtime, self._connection.endpoint
-        call = Call(
-            executable=f"{PROGRAMS_TARGET}/{program.executable}",
-            interpreter=runtime.command if runtime else (),
-            base_url=endpoint.agent_url,
-            key_name=self._connection.key.name,
-            prompt=prompt_for(view),
-            key=PLACEHOLDER if endpoint.is_relayed else self._connection.key.value,
-            family=view.family,
-        )
+        call = self._call(program.executable, prompt=prompt_for(view), family=view.family)
         return Invocation(
             argv=self.argv(call),
             timeout_seconds=config.timeout_seconds if task_limit is None else min(config.timeout_seconds, task_limit),
@@ -228,6 +224,7 @@ class ProviderHarness(Harness):
                 Mount(program.directory, PROGRAMS_TARGET),
                 *(runtime.mounts if runtime else ()),
                 *self._agent_mounts,
+                *(self._files.mounts if self._files else ()),
             ),
             home=HOME,
         )
@@ -252,6 +249,21 @@ class ProviderHarness(Harness):
         return (
             f"{self.name} {installation.version} does not list the model {self.config.model} and may use unfit "
             "settings for it, which can lower the score; see harness.config.version for a newer program"
+        )
+
+    def _call(self, executable: str, *, prompt: str, family: str = "") -> Call:
+        endpoint, key = self._connection.endpoint, self._connection.key
+        return Call(
+            executable=f"{PROGRAMS_TARGET}/{executable}",
+            interpreter=(
+                *(self._files.command if self._files else ()),
+                *(self._runtime.command if self._runtime else ()),
+            ),
+            base_url=endpoint.agent_url,
+            key_name=key.name,
+            prompt=prompt,
+            key=PLACEHOLDER if endpoint.is_relayed else key.value,
+            family=family,
         )
 
     @property
