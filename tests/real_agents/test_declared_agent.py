@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import subprocess
 from typing import TYPE_CHECKING
@@ -12,14 +13,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.packs import BENCHMARKS
+from pack_files import row, write_pack
 from real_agents.runs import CANARY, MODEL, Agent, run, short_answers
 from securebench import plugins
-from securebench.testing.provider import ScriptedProvider
+from securebench.images.store.archive import RootConfig, add_root
+from securebench.images.store.index import ImageSource, Origin
+from securebench.tasks import DEFAULT_IMAGE
+from securebench.testing.provider import Say, ScriptedProvider, Shell
 from securebench.testing.provider.scripts import solve
+from tiny_root import tiny_root
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from securebench.images.store.image_store import ImageStore
     from securebench.sandboxes.base import SandboxDriver
 
 pytestmark = [pytest.mark.oci, pytest.mark.usefixtures("_with_ports", "base_image")]
@@ -68,3 +75,29 @@ def test_one_short_file_adds_an_agent(
     assert (identity["program"], identity["runtime"], len(identity["declaration"])) == ("tiny", "python", 64)
     steps = [json.loads(line) for line in next((done.directory / "trajectories").iterdir()).read_text().splitlines()]
     assert [step["kind"] for step in steps] == ["command", "result", "command", "result", "message"]
+
+
+@pytest.mark.long
+def test_an_image_without_python(
+    oci_driver: SandboxDriver,
+    store: ImageStore,
+    doomed_images: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its Python brings its own loader and libraries; commands see only the image, which has a shell."""
+    monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path))
+    declare(tmp_path)
+    reference = f"tests/shell-of-declared:{os.getpid()}"
+    with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
+        incoming.name(add_root(incoming, [tiny_root()], RootConfig({"PATH": "/bin"}), "tests"), reference)
+    doomed_images.append(reference)
+    task = row(
+        "terminal_task",
+        environment={"image": reference, "workdir": "/app"},
+        eval={"checker": {"command": ["grep", "-qx", "here", "made"], "image": DEFAULT_IMAGE}},
+    )
+    (tmp_path / "pack").mkdir()
+    with ScriptedProvider((Shell("type python3 || echo here > made"), Say("Done.")), models=(MODEL,)) as provider:
+        done = run(tmp_path, write_pack(tmp_path / "pack", task), Agent(program="tiny", provider=provider), oci_driver)
+    assert set(done.statuses.values()) == {"passed"}, (done.records, done.said)
