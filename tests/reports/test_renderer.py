@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from securebench.report import renderer
+import pytest
+
+from securebench.report import plots, renderer
 from securebench.report.renderer import Renderer
-
-if TYPE_CHECKING:
-    import pytest
+from securebench.results.statistics import Estimate, Interval
 
 PLOT: dict[str, Any] = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
 
@@ -35,6 +35,15 @@ def test_what_is_no_plot_is_missing() -> None:
     with closing(Renderer()) as plots:
         assert plots.draw({"mark": 3, "data": []}) is None
         assert plots.draw(PLOT) is not None
+
+
+@pytest.mark.parametrize("name", ["constructor", "toString", "__proto__", "hasOwnProperty"])
+def test_a_name_that_every_object_of_javascript_has_is_a_label(name: str) -> None:
+    """A group with such a name hides no other group."""
+    rate = Estimate(0.5, Interval(0.4, 0.6), 10)
+    plot = str(plots.pass_rates([("codex", rate), (name, rate)]))
+    assert "codex" in plot
+    assert name in plot
 
 
 def test_the_renderer_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:

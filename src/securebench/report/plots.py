@@ -27,6 +27,10 @@ MAX_BARS: Final = 20
 _LABEL: Final = 28
 """Maximum characters of a label. Vega reserves room for the longest."""
 
+_OF_EVERY_OBJECT: Final = frozenset(
+    ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
+)
+
 _ORDER: Final = (
     VerificationStatus.PASSED,
     VerificationStatus.FAILED,
@@ -240,8 +244,14 @@ def _time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _label(name: str) -> str:
-    """Return a label without control characters, on which vl-convert aborts the process."""
+    """Return a label without control characters, on which vl-convert aborts the process.
+
+    Vega looks labels up in JavaScript objects, where ``constructor``, for example, exists in every object, and a plot
+    with such a label is empty. An invisible character makes it a name that no object has.
+    """
     shown = printable_line(name[:_LABEL])
+    if shown in _OF_EVERY_OBJECT or shown.startswith("__"):
+        return f"{shown}\u2060"
     return shown if len(name) <= _LABEL else f"{shown[: _LABEL - 1]}…"
 
 
