@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 import securebench.cli.summary_table as summary_table_module
 import securebench.tester_run as tester_run_module
 from results.samples import STATUS, record
 from securebench.cli import main
-from securebench.cli.run_command import exit_code, resume_command
+from securebench.cli.run_command import command, exit_code, resume_command
 from securebench.progress import AgentOutput, Event, RunStart, SandboxCommand
 from securebench.results.strict_record import read_entry
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary
@@ -294,6 +295,21 @@ def test_a_closed_terminal(code: int, exit_code: int, fake_run: FakeRun, monkeyp
 def test_resume_stands_once() -> None:
     """A resumed run is resumed with the same command."""
     assert resume_command(["run", "x", "--resume"]) == "securebench run x --resume"
+
+
+@pytest.mark.parametrize("given", [[], ["--budget-usd", "0.5"], ["--budget-usd=0.5"]])
+def test_a_run_that_spent_its_budget_is_resumed_with_more(given: list[str]) -> None:
+    """The printed command works: with the same budget, the run would end at once."""
+    found = resume_command(["run", *given, "x"], 0.5)
+    assert found == "securebench run x --resume --budget-usd 1"
+
+
+@pytest.mark.parametrize("option", ["--budget-usd", "--fail-under"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "0.0000001x"])
+def test_a_number_must_be_in_its_range(option: str, value: str) -> None:
+    """A comparison with ``nan`` is never true, so such a limit would not exist."""
+    result = CliRunner().invoke(command, ["tester.yaml", option, value])
+    assert (result.exit_code, option in result.output) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shlex
 import signal
@@ -41,6 +42,17 @@ _DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installe
 _DEFAULT_ENV_FILE: Final = Path(".env")
 
 
+class NumberRange(click.FloatRange):
+    """A range of numbers. :class:`click.FloatRange` accepts ``nan``, which is in no range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
 def known_extension(_ctx: click.Context, option: click.Parameter, name: str | None) -> str | None:
     """Refuse the name of a driver or executor that is not installed."""
     from securebench import plugins
@@ -75,7 +87,7 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 )
 @click.option(
     "--budget-usd",
-    type=click.FloatRange(min=0, min_open=True, max=1_000_000_000),
+    type=NumberRange(min=1e-6, max=1_000_000_000),
     metavar="USD",
     help="Start no more tasks when the run has cost this much.  [default: run.budget.usd]",
 )
@@ -92,9 +104,7 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the run directory.")
 @sign_option
 @passphrase_option
-@click.option(
-    "--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit with code 4 below this pass rate."
-)
+@click.option("--fail-under", type=NumberRange(0, 1), metavar="RATE", help="Exit with code 4 below this pass rate.")
 @click.option("--lower-bound", is_flag=True, help="Use the lower end of the 95 % interval for --fail-under.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML for a CI system.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would run.")
@@ -272,13 +282,30 @@ def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
     if left := summary.total.not_run + summary.errors:
         noun = "trial" if summary.total.trials > 1 else "task"
         click.echo(
-            f"{counted(left, noun)} without a verdict. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True
+            f"{counted(left, noun)} without a verdict. To resume, run:\n"
+            f"  {resume_command(sys.argv[1:], spent_budget(summary))}",
+            err=True,
         )
 
 
-def resume_command(arguments: list[str]) -> str:
-    """Return the command that resumes a run that was started with ``arguments``."""
-    again = arguments if "--resume" in arguments else [*arguments, "--resume"]
+def spent_budget(summary: TesterRunSummary) -> float | None:
+    """Return the run's budget in US dollars, if the run has reached it."""
+    from securebench.results.summary import RunEnd
+
+    return summary.budget_usd if summary.ending is RunEnd.OUT_OF_BUDGET else None
+
+
+def resume_command(arguments: list[str], spent_usd: float | None = None) -> str:
+    """Return the command that resumes a run that was started with ``arguments``.
+
+    If the run has spent its budget of ``spent_usd``, the command has a budget twice as large.
+    """
+    again = [*arguments, *([] if "--resume" in arguments else ["--resume"])]
+    if spent_usd is not None:
+        budget = [place for place, given in enumerate(again) if given.partition("=")[0] == "--budget-usd"]
+        for place in reversed(budget):
+            del again[place : place + (1 if "=" in again[place] else 2)]
+        again = [*again, "--budget-usd", f"{2 * spent_usd:g}"]
     return shlex.join(["securebench", *again])
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.results.summary import Counts, RunEstimates, TesterRunSummary
     from securebench.results.usage import Usage
 
-_OUT_OF_BUDGET = "The run reached its budget. To run the rest, pass --resume and a larger --budget-usd"
+_OUT_OF_BUDGET = "The run reached its budget. To run the rest, resume it with a larger --budget-usd"
 _COLUMNS = ("tasks", "trials", "passed", "failed", "errors", "pending", "not run", "pass rate")
 
 

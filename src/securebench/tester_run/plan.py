@@ -242,6 +242,8 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     prices = options.price_table or config.run.prices
     table = read_price_table(prices) if prices else None
     budget_usd = config.run.budget_usd if options.budget_usd is None else options.budget_usd
+    if budget_usd is not None and not budget_usd > 0:  # nor is nan
+        raise ValueError(f"budget_usd is {budget_usd}, and must be positive")
     faults = [user.use_prices(table) for user in (producer, judge) if user is not None]
     if any(faults) and budget_usd is not None:
         fault = next(filter(None, faults))
