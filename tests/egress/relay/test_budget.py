@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relay_setup import PLAN
+from relay_setup import BODIES, CHAT, CLAUDE, GEMINI, PLAN
 from securebench.egress.relay.budget import Reservation, Spending
+from securebench.egress.relay.providers import dialect_of
+from securebench.egress.relay.refusals import RefusedError
 from securebench.money import TokenPrices
+
+if TYPE_CHECKING:
+    from securebench.egress.model import RelayPlan
 
 PRICES = TokenPrices(input=1_000_000, cached_input=0, cache_write=0, cache_write_1h=0, output=2_000_000)
 
@@ -63,3 +69,35 @@ def test_requests_in_progress_share_the_budget() -> None:
     assert Spending(input_tokens=400, reserved=[wanted]).has_room(plan, wanted)
     assert not Spending(output_tokens=401, reserved=[wanted]).has_room(plan, wanted)
     assert Reservation.of(PLAN, 4, None) == Reservation(tokens=32_772, micro_usd=0, answer=0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "limits", "most"),
+    [
+        (CHAT, {"max_tokens": 1, "max_completion_tokens": 100}, 100),
+        (CHAT, {"max_tokens": 100, "max_completion_tokens": 1}, 100),
+        (CHAT, {"max_tokens": 1, "reasoning": {"max_tokens": 50}}, 50),
+        (PLAN, {"max_output_tokens": 7}, 7),
+        (CLAUDE, {"max_tokens": 1, "thinking": {"budget_tokens": 60}}, 60),
+        (GEMINI, {"generation_config": {"max_output_tokens": 5}}, 5),
+        (GEMINI, {"generationConfig": {"maxOutputTokens": 1, "thinkingConfig": {"thinking_budget": 60}}}, 60),
+        (GEMINI, {"generationConfig": {"thinkingConfig": {"thinkingBudget": -1}}}, None),
+        (PLAN, {}, None),
+    ],
+)
+def test_most_output_is_the_largest_limit(plan: RelayPlan, limits: dict[str, Any], most: int | None) -> None:
+    """A provider may use any of the limits that a request sets."""
+    assert dialect_of(plan.provider).most_output({**BODIES[plan.provider], **limits}) == most
+
+
+@pytest.mark.parametrize("value", [100.0, "100", True, [1], -5, 10**20])
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [(CHAT, "max_tokens"), (CHAT, "max_completion_tokens"), (PLAN, "max_output_tokens"), (CLAUDE, "max_tokens")],
+)
+def test_limits_are_whole_numbers(plan: RelayPlan, name: str, value: Any) -> None:
+    """A limit of another type is refused: the provider might accept it, and the relay would not reserve it."""
+    with pytest.raises(RefusedError, match=name):
+        dialect_of(plan.provider).check({**BODIES[plan.provider], name: value}, plan)
+    with pytest.raises(RefusedError, match="maxOutputTokens"):
+        dialect_of(GEMINI.provider).check({"generationConfig": {"maxOutputTokens": value}}, GEMINI)

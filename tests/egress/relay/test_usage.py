@@ -13,6 +13,7 @@ from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay import usage
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.usage import AnswerMeter
+from securebench.money import TokenPrices
 
 
 def read(provider: Provider, *pieces: bytes, asked: int = 400, is_stream: bool = True) -> AnswerMeter:
@@ -72,11 +73,25 @@ def test_answer_that_ends_without_usage() -> None:
     assert (meter.ended, meter.tokens()) == (True, (100, len(done) // 4))
 
 
-@pytest.mark.parametrize("value", ["-5", "1.5", "true", '"9"', "null", "[1]", "{}"])
-def test_counts_that_are_none(value: str) -> None:
-    """A count that is no positive whole number is nothing, and takes nothing off what was spent."""
-    body = f'{{"usage":{{"input_tokens":{value},"output_tokens":{value}}}}}'.encode()
-    assert read(Provider.OPENAI, body, is_stream=False).tokens() == (0, 0)
+IMPLAUSIBLE = ["-5", "1.5", "true", '"9"', "null", "[1]", "{}", "1" + "0" * 20, "1" + "0" * 400, "1" + "0" * 5000]
+
+
+@pytest.mark.parametrize("value", IMPLAUSIBLE)
+@pytest.mark.parametrize(
+    ("provider", "usage", "taken", "given"),
+    [
+        (Provider.OPENAI, "usage", "input_tokens", "output_tokens"),
+        (Provider.ANTHROPIC, "usage", "input_tokens", "output_tokens"),
+        (Provider.CHAT_COMPLETIONS, "usage", "prompt_tokens", "completion_tokens"),
+        (Provider.GEMINI, "usageMetadata", "promptTokenCount", "candidatesTokenCount"),
+    ],
+)
+def test_implausible_counts_are_estimated(provider: Provider, usage: str, taken: str, given: str, value: str) -> None:
+    """A count that is not a plausible whole number is missing: the length of the texts counts instead."""
+    body = f'{{"{usage}":{{"{taken}":{value},"{given}":{value}}}}}'.encode()
+    meter = read(provider, body, is_stream=False)
+    assert meter.tokens() == (100, len(body) // 4)
+    assert meter.cost(TokenPrices(input=1, cached_input=0, cache_write=0, cache_write_1h=0, output=1)) == 1
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

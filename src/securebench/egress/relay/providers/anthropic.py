@@ -25,7 +25,9 @@ from securebench.egress.relay.providers.base import (
     part,
     shown,
     tool_refused,
+    total,
     trouble_of,
+    whole_number,
 )
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.money import CachedTokens
@@ -120,6 +122,8 @@ _TROUBLES: Final = {
     "request_too_large": Trouble.REJECTED,
 }
 _VERSION: Final = (b"anthropic-version", b"2023-06-01")
+_READ: Final = "cache_read_input_tokens"
+_WRITTEN: Final = "cache_creation_input_tokens"
 _REFUSAL: Final = "refusal"
 _FILTERED: Final = "content filtering policy"
 """Part of the message of a policy refusal, whose error type is that of a malformed request."""
@@ -186,6 +190,7 @@ class Anthropic(Dialect):
         only(body, _FIELDS)
         if not _is_model(body.get("model"), plan.model):
             raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
+        whole_number(body, "max_tokens")
         checks = _Checks(provider_tools=plan.provider_tools)
         checks.tools(body.get("tools"))
         checks.blocks(body.get("system"))
@@ -258,13 +263,14 @@ def _trouble(error: Object) -> Trouble | None:
 
 def _usage(usage: Object) -> EventReading:
     """Return the token counts, ``None`` if not reported. Cached tokens count as input."""
-    given = count(usage["output_tokens"]) if "output_tokens" in usage else None
-    if "input_tokens" not in usage:
+    given = total(usage, "output_tokens")
+    if count(usage.get("input_tokens")) is None:
         return EventReading(output_tokens=given)
-    read, written = count(usage.get("cache_read_input_tokens")), count(usage.get("cache_creation_input_tokens"))
-    for_an_hour = min(written, count(part(usage, "cache_creation").get("ephemeral_1h_input_tokens")))
+    taken = total(usage, "input_tokens", _READ, _WRITTEN)
+    read, written = count(usage.get(_READ)) or 0, count(usage.get(_WRITTEN)) or 0
+    for_an_hour = min(written, count(part(usage, "cache_creation").get("ephemeral_1h_input_tokens")) or 0)
     cached = CachedTokens(read=read, written=written - for_an_hour, written_1h=for_an_hour)
-    return EventReading(count(usage["input_tokens"]) + read + written, given, cached=cached)
+    return EventReading(taken, given, cached=cached)
 
 
 def _is_model(requested: JsonValue, configured: str) -> bool:

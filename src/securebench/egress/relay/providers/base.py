@@ -32,6 +32,8 @@ _REFERENCES: Final = frozenset(
 """Keys that refer to data stored at the provider or elsewhere."""
 
 _MOST_OUTPUT: Final = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+_MOST_TOKENS: Final = 10**9
+"""More tokens than one answer can have. A larger number is false."""
 
 _HEADERS: Final = frozenset({b"accept", b"user-agent"})
 
@@ -139,8 +141,9 @@ class Dialect(ABC):
 
     def most_output(self, body: Object) -> int | None:
         """Return the output tokens that a checked request allows at most; ``None`` if it sets no maximum."""
-        found = [value for name in _MOST_OUTPUT if (value := count(body.get(name)))]
-        return min(found) if found else None
+        limits = [body.get(name) for name in _MOST_OUTPUT]
+        thoughts = [part(body, "thinking").get("budget_tokens"), part(body, "reasoning").get("max_tokens")]
+        return max(count(limit) or 0 for limit in limits + thoughts) or None
 
     def credentials(self, plan: RelayPlan) -> list[Header]:
         """Return the header that carries the key, if there is a key."""
@@ -227,11 +230,17 @@ def only(given: Object, known: Collection[str]) -> None:
 
 def within_budget(given: Object, name: str, plan: RelayPlan) -> None:
     """Raise :class:`RefusedError` if the limit ``name`` of an answer is more than the task's budget."""
-    limit = given.get(name)
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= plan.tokens):
+    whole_number(given, name)
+    if (limit := given.get(name)) is not None and not 0 < (count(limit) or 0) <= plan.tokens:
         raise RefusedError(
             RelayRefusal.FIELD, f"{name} must be a number from 1 to the task's budget of {plan.tokens} tokens"
         )
+
+
+def whole_number(given: Object, name: str) -> None:
+    """Raise :class:`RefusedError` if the limit ``name`` has another type, which a provider may read differently."""
+    if given.get(name) is not None and count(given[name]) is None:
+        raise RefusedError(RelayRefusal.FIELD, f"{name} must be a whole number of tokens")
 
 
 def objects(value: JsonValue, what: str) -> Iterator[Object]:
@@ -280,9 +289,21 @@ def shown(text: JsonValue) -> str:
     return repr(_NOT_PLAIN.sub("?", str(text)[:_SHOWN]))
 
 
-def count(value: JsonValue) -> int:
-    """Return a token count from a provider, or 0 if it is invalid."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+def count(value: JsonValue) -> int | None:
+    """Return a number of tokens, or ``None`` if it is not a plausible one."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _MOST_TOKENS else None
+
+
+def total(usage: Object, *names: str) -> int | None:
+    """Return the sum of a provider's token counts, some of which may be missing.
+
+    It is ``None`` if all are missing or one is invalid.
+    """
+    found = [count(usage[name]) for name in names if usage.get(name) is not None]
+    known = [number for number in found if number is not None]
+    return sum(known) if found and len(known) == len(found) else None
 
 
 def part(value: JsonValue, key: str) -> Object:

@@ -13,13 +13,13 @@ from securebench.egress.relay.providers.base import (
     Object,
     ProbeRequest,
     Route,
-    count,
     kind_of,
     objects,
     only,
     part,
     shown,
     tool_refused,
+    total,
     within_budget,
 )
 from securebench.egress.relay.providers.openai_common import (
@@ -265,14 +265,10 @@ def _reading(answer: Object, key: str) -> EventReading:
     elif FILTERED in reasons or any(part(choice, key).get("refusal") for choice in choices):
         trouble = Trouble.DECLINED
     return EventReading(
-        input_tokens=_tokens(usage, "prompt_tokens"),
-        output_tokens=_tokens(usage, "completion_tokens"),
+        input_tokens=total(usage, "prompt_tokens"),
+        output_tokens=total(usage, "completion_tokens"),
         ended=bool(reasons),
         trouble=trouble,
         model=name_of_model(answer),
         cached=cached_tokens(usage, "prompt_tokens_details"),
     )
-
-
-def _tokens(usage: Object, name: str) -> int | None:
-    return count(usage[name]) if name in usage else None

@@ -21,6 +21,7 @@ from securebench.egress.relay.providers.base import (
     part,
     shown,
     tool_refused,
+    total,
     trouble_of,
     within_budget,
 )
@@ -218,8 +219,10 @@ class Gemini(Dialect):
 
     def most_output(self, body: Object) -> int | None:
         """See :meth:`Dialect.most_output`."""
-        config = part(_named(body, "the body"), "generationConfig")
-        return count(_named(config, "generationConfig").get("maxOutputTokens")) or None
+        config = _named(part(_named(body, "the body"), "generationConfig"), "generationConfig")
+        thoughts = _named(part(config, "thinkingConfig"), "thinkingConfig")
+        limits = (config.get("maxOutputTokens"), thoughts.get("thinkingBudget"))
+        return max(count(limit) or 0 for limit in limits) or None
 
     def question(self, base: str, model: str) -> ProbeRequest:
         """See :meth:`Dialect.question`."""
@@ -252,12 +255,12 @@ class Gemini(Dialect):
             trouble = _trouble(part(event, "error"), Trouble.FAILED)
         model = event.get("modelVersion")
         return EventReading(
-            input_tokens=_tokens(usage, "promptTokenCount", "toolUsePromptTokenCount"),
-            output_tokens=_tokens(usage, "candidatesTokenCount", "thoughtsTokenCount"),
+            input_tokens=total(usage, "promptTokenCount", "toolUsePromptTokenCount"),
+            output_tokens=total(usage, "candidatesTokenCount", "thoughtsTokenCount"),
             ended=is_blocked or bool(reasons),
             trouble=trouble,
             model=model if isinstance(model, str) else "",
-            cached=CachedTokens(read=count(usage.get("cachedContentTokenCount"))) if usage else None,
+            cached=CachedTokens(read=count(usage.get("cachedContentTokenCount")) or 0) if usage else None,
         )
 
     def read_whole(self, answer: Object) -> EventReading:
@@ -319,11 +322,6 @@ def _fields(given: JsonValue, what: str, known: frozenset[str], reason: RelayRef
     if unknown := sorted(found.keys() - known):
         raise RefusedError(reason, f"{shown(unknown[0])} in {what} is not allowed")
     return found
-
-
-def _tokens(usage: Object, *names: str) -> int | None:
-    """Return the sum of the counts. The API leaves out counts of 0."""
-    return sum(count(usage.get(name)) for name in names) if usage else None
 
 
 def _details(error: Object) -> list[Object]:

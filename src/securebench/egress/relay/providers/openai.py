@@ -12,7 +12,6 @@ from securebench.egress.relay.providers.base import (
     Object,
     ProbeRequest,
     Route,
-    count,
     kind_of,
     no_references,
     objects,
@@ -20,6 +19,8 @@ from securebench.egress.relay.providers.base import (
     part,
     shown,
     tool_refused,
+    total,
+    whole_number,
 )
 from securebench.egress.relay.providers.openai_common import (
     FILTERED,
@@ -151,6 +152,7 @@ class OpenAI(OpenAIDialect):
             raise RefusedError(RelayRefusal.FIELD, "store must be false: the provider must not store data")
         if body.get("service_tier") not in SERVICE_TIERS:
             raise RefusedError(RelayRefusal.FIELD, "this service_tier is not allowed")
+        whole_number(body, "max_output_tokens")
         checks = _Checks(provider_tools=plan.provider_tools)
         checks.tools(body.get("tools"))
         checks.items(body.get("input"))
@@ -196,7 +198,7 @@ def _is_refusal(answer: Object) -> bool:
 
 def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = None) -> EventReading:
     usage = part(answer, "usage")
-    taken, given = (count(usage[key]) if key in usage else None for key in ("input_tokens", "output_tokens"))
+    taken, given = total(usage, "input_tokens"), total(usage, "output_tokens")
     return EventReading(
         taken, given, ended, trouble, name_of_model(answer), cached_tokens(usage, "input_tokens_details")
     )

@@ -108,4 +108,5 @@ def cached_tokens(usage: Object, details: str) -> CachedTokens | None:
     given = part(usage, details)
     if not given:
         return None
-    return CachedTokens(read=count(given.get("cached_tokens")), written=count(given.get("cache_write_tokens")))
+    read, written = count(given.get("cached_tokens")), count(given.get("cache_write_tokens"))
+    return CachedTokens(read=read or 0, written=written or 0)
