@@ -102,3 +102,24 @@ def test_wheels_become_a_program(agents: Path, cache: AgentStore, monkeypatch: p
     assert program.integrity == integrity_of(hashlib.sha512((agents / "mine.txt").read_bytes()).digest())
     (agents / "mine.txt").write_text("mine==1.0 --hash=sha256:11\n")
     assert find("mine").variants[0].integrity != program.integrity
+
+
+def test_a_hostile_wheel_writes_nothing_on_the_host(
+    agents: Path, cache: AgentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I25: the name of a program in a wheel is not a path."""
+
+    def fetch(_requirements: object, _python: str, directory: Path) -> None:
+        with zipfile.ZipFile(directory / "mine-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("mine-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\n")
+            points = f"[console_scripts]\n{tmp_path}/evil.pth = x\n import os; os.abort()\n y:main\n"
+            wheel.writestr("mine-1.0.dist-info/entry_points.txt", points)
+
+    monkeypatch.setattr(pypi, "fetch_wheels", fetch)
+    (agents / "mine.txt").write_text(f"mine==1.0 --hash=sha256:{'0' * 64}\n")
+    source = "{pypi: mine, version: '1.0', requirements: mine.txt, module: mine.cli}"
+    (agents / "mine.yaml").write_text(DECLARATION.format(source=source))
+    with pytest.raises(InfrastructureError, match="unsafe program") as caught:
+        cache.install("mine")
+    assert caught.value.code == "agent-unusable"
+    assert not (tmp_path / "evil.pth").exists()

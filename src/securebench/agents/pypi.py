@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tarfile
-import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Final
 
 from securebench.agents.catalogue import MAIN
 from securebench.agents.model import TOP
+from securebench.agents.package import LIMITS, unusable
 from securebench.images.build.derived.wheels import fetch_wheels
-from securebench.images.build.guest.install_wheels import Wheel
+from securebench.images.build.guest.install_wheels import WheelError, install_wheel
+from securebench.printable import printable_line
 
 if TYPE_CHECKING:
     from securebench.agents.declaration import ProgramSource
@@ -31,7 +32,7 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
     """Write the pinned packages of ``source`` and their start program to ``file``, as a compressed tar archive.
 
-    Raises :class:`ImageError` as :func:`fetch_wheels` does.
+    Raises :class:`ImageError` as :func:`fetch_wheels` does, and :class:`InfrastructureError` (``agent-unusable``).
     """
     assert source.requirements is not None
     with TemporaryDirectory(prefix="securebench-") as temporary:
@@ -40,9 +41,12 @@ def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
             directory.mkdir()
         fetch_wheels(source.requirements, PYTHON, wheels)
         places = {"purelib": tree, "platlib": tree, "scripts": tree / "bin", "data": tree}
+        room = LIMITS.bytes
         for wheel in sorted(wheels.glob("*.whl")):
-            with zipfile.ZipFile(wheel) as archive:
-                Wheel(archive, places).install()
+            try:
+                room -= sum(path.stat().st_size for path in install_wheel(wheel, places, room))
+            except WheelError as error:
+                raise unusable(source.pypi or "", printable_line(str(error))) from None
         (tree / MAIN).write_text(_MAIN.format(name=source.pypi, module=source.module), encoding="utf-8")
         with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
             tar.add(tree, TOP, filter=_plain)

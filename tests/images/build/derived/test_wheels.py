@@ -116,6 +116,70 @@ def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.rglob("evil.py"))
 
 
+def _refusal(tmp_path: Path, members: Mapping[str, str]) -> str:
+    """Install a wheel as on the host, and return why it is refused."""
+    tree = tmp_path / "tree"
+    places = {"purelib": tree, "platlib": tree, "scripts": tree / "bin", "data": tree}
+    with pytest.raises(install_wheels.WheelError) as caught:
+        install_wheels.install_wheel(wheel(tmp_path, members), places)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "target"),
+    [
+        ("{outside}/evil", "tool:main"),
+        ("../../evil", "tool:main"),
+        ("..", "tool:main"),
+        ("evil" * 99, "tool:main"),
+        ("evil\x1b[2J", "tool:main"),
+        ("evil", "tool\n import os:main"),
+        ("evil", "os; os.system('id') #:main"),
+        ("evil", "tool:main() or exit"),
+        ("evil", "tool"),
+    ],
+)
+def test_a_program_of_a_wheel_neither_leads_out_nor_is_code(tmp_path: Path, program: str, target: str) -> None:
+    """I25: wheels of declared agents are installed on the host."""
+    before = tmp_path / "outside"
+    before.mkdir()
+    points = f"[console_scripts]\n{program.format(outside=before)} = {target}\n"
+    assert "unsafe program" in _refusal(tmp_path, {f"{INFO}/entry_points.txt": points})
+    assert not list(tmp_path.rglob("evil*"))
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ({"evil\n.py": ""}, "unsafe path"),
+        ({"../evil.py": ""}, "unsafe path"),
+        ({"a": "", "a/b": ""}, "damaged"),
+        ({f"{INFO}/entry_points.txt": "no section\n"}, "damaged"),
+        ({"other-1.dist-info/WHEEL": ""}, "one .dist-info directory"),
+    ],
+)
+def test_a_hostile_wheel_is_an_error(tmp_path: Path, members: Mapping[str, str], why: str) -> None:
+    """H13: whatever is wrong with a wheel, the error names the wheel."""
+    assert why in (message := _refusal(tmp_path, members))
+    assert message.startswith("tool-1-py3-none-any.whl")
+
+
+@pytest.mark.parametrize("member", ["tool-1.data/headers/x.h", "tool-1.data/scripts", "tool-1.data"])
+def test_a_member_without_a_place_is_left_out(tmp_path: Path, member: str) -> None:
+    """Agents have no directory of headers, and a kind alone is not a file."""
+    path = wheel(tmp_path, {member: "x"})
+    tree = tmp_path / "tree"
+    made = install_wheels.install_wheel(path, {"purelib": tree, "scripts": tree / "bin", "data": tree})
+    assert {made_path.parent for made_path in made} == {tree / INFO}
+
+
+def test_a_wheel_is_limited(tmp_path: Path) -> None:
+    """H14: the sizes that its headers announce are summed before anything is written."""
+    with pytest.raises(install_wheels.WheelError, match="larger than 1000 bytes"):
+        install_wheels.install_wheel(wheel(tmp_path, {"big": "x" * 1000}), {"purelib": tmp_path / "tree"}, 1000)
+    assert not (tmp_path / "tree").exists()
+
+
 def test_the_installer_is_for_old_pythons_too() -> None:
     """It parses as Python 3.7 does, and imports nothing of ours."""
     import ast

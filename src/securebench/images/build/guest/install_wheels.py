@@ -5,6 +5,7 @@ Run as ``python3 install_wheels.py DIRECTORY``. Modules are compiled with the ha
 
 import compileall
 import configparser
+import re
 import stat
 import sys
 import sysconfig
@@ -19,6 +20,14 @@ from {module} import {first}
 if __name__ == "__main__":
     sys.exit({call}())
 """
+_PROGRAM = re.compile(r"(?!\.{1,2}$)[\w.+-]{1,100}", re.ASCII)
+_NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_TARGET = re.compile(rf"({_NAME})\s*:\s*({_NAME})\s*(?:\[[^\[\]]*\])?", re.ASCII)
+MAX_BYTES = 8 << 30  # for the files of one wheel
+
+
+class WheelError(Exception):
+    """The wheel is damaged, or something in it is unsafe."""
 
 
 def main(directory: str) -> int:
@@ -26,21 +35,41 @@ def main(directory: str) -> int:
     places = {kind: Path(path) for kind, path in sysconfig.get_paths().items()}
     for wheel in sorted(Path(directory).glob("*.whl")):
         print(f"installing {wheel.name}")  # noqa: T201 - this is the log of a build
-        with zipfile.ZipFile(str(wheel)) as archive:
-            for path in Wheel(archive, places).install():
-                if path.suffix == ".py" and places["scripts"] not in path.parents:
-                    _compile(path)
+        try:
+            made = install_wheel(wheel, places)
+        except WheelError as error:
+            raise SystemExit(str(error)) from None
+        for path in made:
+            if path.suffix == ".py" and places["scripts"] not in path.parents:
+                _compile(path)
     return 0
 
 
-class Wheel:
-    """One wheel, and the target directory of each kind of file."""
+def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) -> "list[Path]":
+    """Write the files of a wheel, at most ``room`` bytes, to ``places``. Return their paths.
 
-    def __init__(self, archive: zipfile.ZipFile, places: "dict[str, Path]") -> None:
+    Raises :class:`WheelError`.
+    Wheels for agents are installed on the host in this way, so nothing in a wheel may lead out of ``places`` or run.
+    """
+    try:
+        with zipfile.ZipFile(str(path)) as archive:
+            return Wheel(archive, places, room).install()
+    except WheelError as error:
+        raise WheelError(f"{path.name}: {error}") from None
+    except Exception as error:  # zipfile and its decompressors raise many kinds for hostile archives
+        raise WheelError(f"{path.name} is damaged: {error!r}") from error
+
+
+class Wheel:
+    """One wheel, the target directory of each kind of file, and the most bytes of its files."""
+
+    def __init__(self, archive: zipfile.ZipFile, places: "dict[str, Path]", room: int) -> None:
+        if sum(member.file_size for member in archive.infolist()) > room:
+            raise WheelError(f"its files are larger than {room} bytes")
         tops = {name.split("/")[0] for name in archive.namelist()}
         found = [top for top in tops if top.endswith(".dist-info")]
         if len(found) != 1:
-            raise SystemExit(f"{archive.filename} is not a wheel")
+            raise WheelError("it must contain one .dist-info directory")
         self._archive = archive
         self._info = found[0]
         self._places = places
@@ -54,7 +83,7 @@ class Wheel:
             target = self._target(member.filename)
             if target is not None:
                 executable = bool(member.external_attr >> 16 & stat.S_IXUSR)
-                made.append(self._write(target, self._archive.read(member), executable))
+                made.append(self._write(target, self._read(member), executable))
         made += self._launchers()
         info = self._library / self._info
         made.append(self._write(info / "INSTALLER", b"securebench\n"))
@@ -63,19 +92,24 @@ class Wheel:
         made.append(self._write(record, "".join(lines).encode()))
         return made
 
+    def _read(self, member: zipfile.ZipInfo) -> bytes:
+        """Return the bytes of a member, never more than its header announces."""
+        with self._archive.open(member) as file:
+            return file.read(member.file_size)
+
     def _target(self, name: str) -> "Path | None":
         """Return the target path of a member. Files in ``.data`` go to the directory of their kind."""
         parts = name.split("/")
-        if ".." in parts or name.startswith("/"):
-            raise SystemExit(f"the wheel contains the unsafe path {name!r}")
+        if ".." in parts or name.startswith("/") or not name.isprintable():
+            raise WheelError(f"it contains the unsafe path {name[:100]!r}")
         if name.endswith("/") or name == f"{self._info}/RECORD":
             return None
         if parts[0] != self._info[: -len(".dist-info")] + ".data":
             return self._library.joinpath(*parts)
-        kind, rest = parts[1], parts[2:]
-        if kind == "headers":
+        kind, rest = parts[1] if len(parts) > 1 else "", parts[2:]
+        if kind == "headers" and "include" in self._places:
             return self._places["include"].joinpath(self._info.split("-")[0], *rest)
-        return self._places[kind].joinpath(*rest) if kind in self._places else None
+        return self._places[kind].joinpath(*rest) if rest and kind in self._places else None
 
     def _write(self, target: Path, data: bytes, executable: bool = False) -> Path:  # noqa: FBT001, FBT002 - as files are
         if self._places["scripts"] in target.parents:
@@ -99,7 +133,11 @@ class Wheel:
         return [self._launcher(program, value) for program, value in programs]
 
     def _launcher(self, program: str, value: str) -> Path:
-        module, _, call = (part.strip() for part in value.split("[", maxsplit=1)[0].partition(":"))
+        """Write one program. Its name and target become a path and code, so anything unusual is refused."""
+        target = _TARGET.fullmatch(value.strip())
+        if _PROGRAM.fullmatch(program) is None or target is None:
+            raise WheelError(f"it contains the unsafe program {program[:100]!r} = {value[:100]!r}")
+        module, call = target.groups()
         text = LAUNCHER.format(python=sys.executable, module=module, first=call.split(".")[0], call=call)
         return self._write(self._places["scripts"] / program, text.encode())
 
