@@ -37,6 +37,7 @@ from securebench.results.summary import RunEnd
 from securebench.tester_run import RunOptions
 from securebench.tester_run.reverify import reverify
 from securebench.testing.provider import Fail, Say
+from securebench.verifiers.model_graded.prompt import CONTROL
 from tester_run.running import make_parts, pin_framework, records, run
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> No
     broken = [True]
 
     def limited(asked: Asked) -> Fault | None:
-        return Fail(429) if broken[0] and "blocked" in asked.conversation.text else None
+        words = asked.conversation.text
+        return Fail(429) if broken[0] and ("blocked" in words or CONTROL in words) else None
 
     with judging(fault=limited) as provider:
         write_judged_run(tmp_path, provider.url, tasks=2, calibration=KNOWN)
@@ -213,7 +215,7 @@ def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> No
         assert (summary.passed, summary.errors) == (1, 1)
         (failed,) = [record for record in records(tmp_path) if record["verification_status"] == "error"]
         assert failed["failure_reason"] == "provider_unavailable"
-        assert failed["provenance"]["judge_usage"]["requests"] == 3
+        assert failed["provenance"]["judge_usage"]["requests"] == 3 + 3  # for the response, and for the control
         assert not summary.usage.requests
         broken[0] = False
         before = len(provider.requests)
@@ -225,7 +227,7 @@ def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> No
     judge: Any = summary.to_json()["judge"]
     assert judge["calibration"]["kappa"] == 1
     (again,) = [record for record in records(tmp_path) if record["task_id"] == failed["task_id"]]
-    assert again["provenance"]["judge_usage"]["requests"] == 3 + 3
+    assert again["provenance"]["judge_usage"]["requests"] == 3 + 3 + 3
 
 
 def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
@@ -243,18 +245,57 @@ def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
     assert header(tmp_path)["decisive"]["judge"]["prices"]["input"] == 1000
 
 
-def test_a_response_that_breaks_the_provider_fails(tmp_path: Path) -> None:
-    """A response on which a provider always fails, while it grades others, is a failure and not an error."""
+@pytest.mark.parametrize(
+    ("fault", "tries"),
+    [
+        (Fail(500), 3 + 3),
+        (Fail(403), 1 + 1),
+        (Fail(401), 1 + 1),
+        (Fail(413), 1 + 1),
+        (Fail(429), 3 + 3),
+        (Fail(429, retry_after=3600), 1 + 1),
+    ],
+    ids=lambda fault: str(getattr(fault, "status", "")),
+)
+def test_a_response_that_breaks_the_provider_fails(tmp_path: Path, fault: Fail, tries: int) -> None:
+    """A response that a provider always refuses, while it grades others, is a failure and stops no run."""
 
     def crash(asked: Asked) -> Fault | None:
-        return Fail(500) if "crash" in asked.conversation.text else None
+        return fault if "crash" in asked.conversation.text else None
 
     with judging(fault=crash) as provider:
         write_judged_run(tmp_path, provider.url)
         assert judged(tmp_path, "Rayleigh scattering, crash").failed == 1
+        assert len([found for found in provider.requests if "crash" in str(found.body)]) == tries
     (record,) = records(tmp_path)
     assert record["failure_reason"] == FailureReason.JUDGE_NO_VERDICT
     assert problems(tmp_path / "results") == []
+
+
+def test_a_rate_limit_that_ends_costs_nothing(tmp_path: Path) -> None:
+    """The response is graded as soon as the provider answers again, in the time that its Retry-After says."""
+    refusals = [Fail(429, retry_after=0)] * 2
+
+    def limited(asked: Asked) -> Fault | None:
+        return refusals.pop() if refusals and RIGHT in asked.conversation.text else None
+
+    with judging(fault=limited) as provider:
+        write_judged_run(tmp_path, provider.url)
+        assert judged(tmp_path, RIGHT).passed == 1
+    assert records(tmp_path)[0]["provenance"]["judge_usage"]["requests"] == 2 + 3
+
+
+def test_a_key_that_is_refused_during_a_run_is_no_score(tmp_path: Path) -> None:
+    """The control is refused as well."""
+
+    def revoked(asked: Asked) -> Fault | None:
+        words = asked.conversation.text
+        return Fail(403) if CONTROL in words or WRONG in words else None
+
+    with judging(fault=revoked) as provider:
+        write_judged_run(tmp_path, provider.url)
+        assert judged(tmp_path, WRONG).errors == 1
+    assert "provider-refused" in records(tmp_path)[0]["failure_message"]
 
 
 def test_a_gateway_that_dies_costs_no_verdict(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from securebench.egress.model import Trouble
 from securebench.egress.relay.answer import retry_after
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object
-from securebench.errors import ConfigError, EgressError, FailurePhase, FailureReason
+from securebench.errors import ConfigError, EgressError, FailurePhase, FailureReason, ProviderError
 from securebench.execution import RunControl
+from securebench.execution.retry import pause_before_retry
 from securebench.execution.trail import Trail
 from securebench.families.model_graded import is_model_graded
 from securebench.harnesses.model.guest.apis import APIS, INVALID
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from securebench.tester_run.sealed_run import SealedRun
     from securebench.verifiers.base import VerificationResult
     from securebench.verifiers.model_graded.prompt import JudgePrompt
-
-_FAILURES: Final = 3
-"""After so many failures of the provider, the control shows whether the response provokes them."""
 
 _SPARE_SECONDS: Final = 60.0
 _OK: Final = 200
@@ -146,8 +144,22 @@ class _ModelSession(JudgeSession):
         self._client: RelayClient | None = None
         self._failures = 0
 
-    def ask(self, prompt: JudgePrompt) -> JudgeReply:
-        """See :meth:`JudgeSession.ask`."""
+    def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
+        """See :meth:`JudgeSession.ask`. What the provider refuses about a response is tried again here."""
+        while True:
+            reply, error = self._ask_once(prompt)
+            if is_control and error is not None:
+                raise error
+            if error is None:
+                self._failures = 0 if is_control else self._failures
+                return reply
+            self._failures += 1
+            if (pause := pause_before_retry(error, self._failures)) is None:
+                return reply
+            self._pause(pause)
+
+    def _ask_once(self, prompt: JudgePrompt) -> tuple[JudgeReply, ProviderError | None]:
+        """Return the reply, with an error if the provider did not serve the judge."""
         settings = self._judge.settings
         setup = {name: getattr(settings, name) for name in ("model", "temperature", "max_tokens", "effort")}
         api = APIS[settings.dialect]({**setup, "system": prompt.system, "is_own": settings.base_url is None})
@@ -161,14 +173,14 @@ class _ModelSession(JudgeSession):
             reading = self._dialect.read_whole(content)
             trouble = reading.trouble or (None if reading.ended else Trouble.FAILED)
             if trouble is None:
-                return JudgeReply(text=_text(api.take, content), model=reading.model[:_MAX_MODEL])
+                return JudgeReply(text=_text(api.take, content), model=reading.model[:_MAX_MODEL]), None
         else:
             trouble = self._dialect.error_trouble(answer.status, content) if answer.status else Trouble.FAILED
-        self._failures += trouble is Trouble.FAILED
-        if trouble in (Trouble.DECLINED, Trouble.REJECTED) or self._failures >= _FAILURES:
-            return JudgeReply(trouble=trouble.value)
+        reply = JudgeReply(trouble=trouble.value)
+        if trouble is Trouble.DECLINED:
+            return reply, None
         pairs = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in answer.headers.items()]
-        raise provider_error(trouble, f"status {answer.status}", retry_after(pairs), served="judge")
+        return reply, provider_error(trouble, f"status {answer.status}", retry_after(pairs), served="judge")
 
     def close(self) -> Mapping[str, JsonValue]:
         """See :meth:`JudgeSession.close`."""
@@ -225,9 +237,9 @@ class RecordedJudge(RunJudge):
 
 
 class _RecordedSession(JudgeSession):
-    def ask(self, prompt: JudgePrompt) -> JudgeReply:
+    def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
         """Raise :class:`ConfigError`: nothing is asked again."""
-        del prompt
+        del prompt, is_control
         raise ConfigError(
             "the record does not have the judge's replies that this verdict needs",
             code="judge-replies-missing",

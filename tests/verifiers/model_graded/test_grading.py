@@ -39,8 +39,9 @@ class Scripted(JudgeSession):
         self._coming = iter(replies)
         self.prompts: list[JudgePrompt] = []
 
-    def ask(self, prompt: JudgePrompt) -> JudgeReply:
+    def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
         """Give the next reply."""
+        assert is_control == (CONTROL in prompt.user)
         self.prompts.append(prompt)
         return next(self._coming)
 
@@ -99,7 +100,7 @@ def test_the_judge_is_asked_again_up_to_three_times() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [[BAD] * 3, [DECLINED], [JudgeReply(trouble="rejected")], [JudgeReply(trouble="failed")]]
+    "bad", [[BAD] * 3, *([JudgeReply(trouble=trouble)] for trouble in ("declined", "rejected", "refused", "failed"))]
 )
 def test_a_response_that_confuses_the_judge_fails(bad: list[JudgeReply]) -> None:
     """The judge grades the control, and once more not the response: that is the response's failure, and no error."""
@@ -132,11 +133,11 @@ def test_a_verification_that_is_tried_again_asks_for_the_rest_only() -> None:
     """Paid replies are not asked for again."""
 
     class Failing(Scripted):
-        def ask(self, prompt: JudgePrompt) -> JudgeReply:
+        def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
             if len(self.prompts) == 2:
                 self.prompts.append(prompt)
                 raise ProviderError("gone")
-            return super().ask(prompt)
+            return super().ask(prompt, is_control=is_control)
 
     session = Failing([PASS, FAIL, PASS])
     with pytest.raises(ProviderError):

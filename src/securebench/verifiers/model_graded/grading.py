@@ -163,7 +163,7 @@ def regraded(evidence: Mapping[str, Any]) -> Grading:
 
 
 def _ask(conversation: Conversation, task: GradingTask, response: str, is_control: bool) -> JudgeReply:  # noqa: FBT001
-    return conversation.ask(partial(task.prompt, CONTROL if is_control else response))
+    return conversation.ask(partial(task.prompt, CONTROL if is_control else response), is_control=is_control)
 
 
 def _vote(ask: Callable[[bool], JudgeReply], *, is_control: bool) -> bool | None:

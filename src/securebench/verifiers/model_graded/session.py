@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """A reply of a judge, or else why there is none although the provider works for others: its ``trouble``.
+    """A reply of a judge, or else why there is none: its ``trouble``.
 
     ``model`` is the model that replied, as the provider named it.
     """
@@ -36,8 +36,11 @@ class JudgeSession(ABC):
         self.replies = replies if replies is not None else []
 
     @abstractmethod
-    def ask(self, prompt: JudgePrompt) -> JudgeReply:
-        """Ask the judge. Raises :class:`ProviderError` and :class:`EgressError`."""
+    def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
+        """Ask the judge. Raises :class:`EgressError`, and :class:`ProviderError`.
+
+        No failure of the provider on a response is raised: the response may have provoked it. It is a ``trouble``.
+        """
 
     def close(self) -> Mapping[str, JsonValue]:
         """Close the session, and return its usage. Never raises."""
@@ -51,9 +54,9 @@ class Conversation:
     session: JudgeSession
     asked: int = field(default=0, init=False)
 
-    def ask(self, prompt: Callable[[], JudgePrompt]) -> JudgeReply:
+    def ask(self, prompt: Callable[[], JudgePrompt], *, is_control: bool) -> JudgeReply:
         """Return the next reply. Raises the errors of :meth:`JudgeSession.ask`."""
         if self.asked == len(self.session.replies):
-            self.session.replies.append(self.session.ask(prompt()))
+            self.session.replies.append(self.session.ask(prompt(), is_control=is_control))
         self.asked += 1
         return self.session.replies[self.asked - 1]
