@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from securebench.errors import EgressError, EngineError, InfrastructureError, ProviderError
-from securebench.execution.retry import BACK_OFF, MAX_RETRY_AFTER, PROVIDER_BACK_OFF, SPREAD, pause_before_retry
+from securebench.execution.retry import (
+    BACK_OFF,
+    MAX_RETRY_AFTER,
+    PROVIDER_BACK_OFF,
+    SPREAD,
+    pause_before_retry,
+    with_retries,
+)
 
 
 def refused(after: float | None = None, code: str = "") -> ProviderError:
@@ -48,3 +57,21 @@ def test_a_provider_that_asks_for_hours_is_left_to_resume() -> None:
 def test_a_key_that_is_not_accepted_is_not_tried_again(code: str) -> None:
     """A wrong key or model is as wrong in ten seconds."""
     assert pause_before_retry(refused(code=code), 1) is None
+
+
+def test_a_request_before_the_first_task_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is announced; trouble that lasts is raised, and every other error at once."""
+    pauses: list[float] = []
+    notes: list[str] = []
+    monkeypatch.setattr("securebench.execution.retry.time.sleep", pauses.append)
+
+    def fail(error: Exception) -> NoReturn:
+        raise error
+
+    with pytest.raises(ProviderError):
+        with_retries(lambda: fail(refused()), notes.append)
+    assert len(pauses) == len(PROVIDER_BACK_OFF)
+    assert notes == [f"no; trying again in {pause:.0f} seconds" for pause in pauses]
+    with pytest.raises(EgressError):
+        with_retries(lambda: fail(EgressError("x")), notes.append)
+    assert with_retries(lambda: 1, notes.append) == len(pauses) - 1

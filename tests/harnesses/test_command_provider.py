@@ -215,6 +215,43 @@ def test_a_wrong_key_or_model_ends_the_run(
     assert "MY_KEY" in str(raised.value.hint) or "harness.config.provider.model" in str(raised.value.hint)
 
 
+NOT_HERE = ProbeReport(trouble=Trouble.REJECTED, is_foreign=True, message="the provider answered 404 to http://h/x")
+GONE = ProbeReport(trouble=Trouble.UNREACHABLE, is_connected=False, message="no connection to the provider (OSError)")
+
+
+@pytest.mark.parametrize(
+    ("provider", "report", "code", "hint"),
+    [
+        ({"base_url": "http://h"}, NOT_HERE, "provider-rejected", "{place}.base_url: does it end in /v1?"),
+        ({"base_url": "http://h/v1/"}, NOT_HERE, "provider-rejected", "{place}.base_url"),
+        ({"base_url": "http://h/v1", "dialect": "gemini"}, NOT_HERE, "provider-rejected", "does it end in /v1beta?"),
+        ({"base_url": "http://h", "dialect": "messages"}, NOT_HERE, "provider-rejected", "{place}.base_url"),
+        ({}, NOT_HERE, "provider-rejected", "{place}.model"),
+        ({"base_url": "http://h/v1"}, GONE, "provider-unreachable", "HTTPS_PROXY, and {place}.base_url"),
+        ({}, GONE, "provider-unreachable", "HTTPS_PROXY"),
+        (
+            {"base_url": "http://h"},
+            ProbeReport(trouble=Trouble.REFUSED),
+            "provider-refused",
+            "OPENAI_API_KEY is not set",
+        ),
+    ],
+)
+def test_a_wrong_address_ends_the_run(
+    bench: Bench, scripted: ScriptedDriver, provider: dict[str, Any], report: ProbeReport, code: str, hint: str
+) -> None:
+    """A server without the API would otherwise fail every task, and the tester sees which URL was requested."""
+    place = Place(bench, scripted, **provider)
+    place.prepare({} if "base_url" in provider else None)
+    place.gateway.answers = [report]
+    with pytest.raises((ConfigError, ProviderError)) as raised:
+        place.harness.check_provider(lambda: place.gateway, place.notes.append)
+    assert raised.value.code == code
+    assert str(raised.value.hint).endswith(hint.format(place="harness.config.provider"))
+    assert report.message in raised.value.message
+    assert not place.notes
+
+
 def test_a_way_around_the_relay_is_reported(bench: Bench, scripted: ScriptedDriver) -> None:
     """J13: a domain that includes the provider's host is a warning."""
     place = Place(bench, scripted, domains=("openai.com",))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from real_agents.runs import CANARY, COMMAND, MODEL, Agent, documented_agent, run, run_here, short_answers
+from securebench.errors import ProviderError
 from securebench.execution import retry
 from securebench.testing.provider import Fail, Say, ScriptedProvider, Shell, always
 from securebench.testing.provider.scripts import READ_TASK
@@ -125,12 +126,12 @@ def test_a_crash_is_its_failure(oci_driver: SandboxDriver, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("_once")
 def test_a_provider_that_is_gone(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """A port without a listener is an infrastructure error, whatever the agent makes of it."""
+    """A port without a listener ends the run before the first task."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with ScriptedProvider(SCRIPT) as provider:
         config = {"base_url": f"http://127.0.0.1:{port}/v1"}
         agent = Agent(program=COMMAND, provider=provider, config=config)
-        done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
-    assert only(done.records)["verification_status"] == "error"
-    assert "provider-unreachable" in only(done.records)["failure_message"]
+        with pytest.raises(ProviderError) as raised:
+            run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
+    assert raised.value.code == "provider-unreachable"

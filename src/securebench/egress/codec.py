@@ -99,6 +99,8 @@ def probe_from_json(found: object) -> ProbeReport:
         trouble=_trouble(report.get("trouble")),
         message=_text(report.get("message")),
         model_unknown=report.get("model_unknown") is True,
+        is_foreign=report.get("is_foreign") is True,
+        is_connected=report.get("is_connected") is True,
         retry_after=_seconds(report.get("retry_after")),
         **{name: _count(report.get(name)) for name in ("status", "input_tokens", "output_tokens")},
     )

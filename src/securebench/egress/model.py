@@ -136,13 +136,16 @@ class RelayReport:
 class ProbeReport:
     """How a provider answered the gateway's own test request. ``trouble`` is ``None`` if it succeeded.
 
-    ``status`` is 0 if there was no response. ``model_unknown``: the provider does not have the model.
+    ``status`` is 0 if there was no response. ``model_unknown``: the provider does not have the model. ``is_foreign``:
+    the answer is not one of this API, so the base URL may be wrong. Unless ``is_connected``, there was no connection.
     """
 
     trouble: Trouble | None = None
     message: str = ""
     status: int = 0
     model_unknown: bool = False
+    is_foreign: bool = False
+    is_connected: bool = True
     input_tokens: int = 0
     output_tokens: int = 0
     retry_after: float | None = None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from securebench.errors import ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from securebench.errors import InfrastructureError
+
+T = TypeVar("T")
 
 BACK_OFF: Sequence[float] = (0.5, 2.0)
 """Seconds before each retry of a phase after an infrastructure failure."""
@@ -44,3 +47,21 @@ def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
         return None
     own = PROVIDER_BACK_OFF[tries - 1] * _chance.uniform(1 - SPREAD, 1 + SPREAD)
     return max(own, asked * _chance.uniform(1, 1 + SPREAD))
+
+
+def with_retries(once: Callable[[], T], notify: Callable[[str], None]) -> T:
+    """Return the result of ``once``, a request to the model provider before the first task. Each pause is announced.
+
+    Raises the last :class:`ProviderError`, and all other errors at once.
+    """
+    tries = 1
+    while True:
+        try:
+            return once()
+        except ProviderError as error:
+            pause = pause_before_retry(error, tries)
+            if pause is None:
+                raise
+            notify(f"{error.message}; trying again in {pause:.0f} seconds")
+            time.sleep(pause)
+            tries += 1

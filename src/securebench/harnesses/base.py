@@ -143,8 +143,9 @@ class HarnessProducer(Extension, ABC):
     ) -> Mapping[str, JsonValue]:
         """Check the key and the model with the model provider, if there is one. Called before the first task.
 
-        Returns the usage of the check. Raises :class:`ConfigError` if the provider rejects the key or the model; calls
-        ``notify`` with problems that may be temporary. ``open_gateway`` makes a gateway; this method closes it.
+        Returns the usage of the check. Raises :class:`ConfigError` if the provider rejects the key or the model, and
+        :class:`ProviderError` if it cannot be reached, which the run retries; calls ``notify`` with other problems that
+        may be temporary. ``open_gateway`` makes a gateway; this method closes it.
         """
         del open_gateway, notify
         return {}

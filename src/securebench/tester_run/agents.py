@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
+from securebench.execution.retry import with_retries
 from securebench.harnesses.base import RunContext
 from securebench.results.egress_log import EGRESS_LOG, EgressLog
 from securebench.results.redaction import Redactor
@@ -77,7 +78,8 @@ def check_provider(plan: Plan, parts: RunParts, options: RunOptions, earlier: Ru
     """
     lines: list[Mapping[str, JsonValue]] = []
     notify = _scrubbed(options.notify, plan)
-    usages = [plan.producer.check_provider(lambda: parts.make_gateway(lines.append), notify)]
+    producer = plan.producer
+    usages = [with_retries(lambda: producer.check_provider(lambda: parts.make_gateway(lines.append), notify), notify)]
     if plan.judge:
         check = JudgeCheck(plan.judge, plan.pack, plan.all_tasks, plan.workers)
         is_calibrated = earlier is not None and calibration_in(earlier) is not None

@@ -13,7 +13,7 @@ from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object
 from securebench.errors import ConfigError, EgressError, FailurePhase, FailureReason, ProviderError
 from securebench.execution import RunControl
-from securebench.execution.retry import pause_before_retry
+from securebench.execution.retry import pause_before_retry, with_retries
 from securebench.execution.trail import Trail
 from securebench.families.model_graded import is_model_graded
 from securebench.harnesses.model.guest.apis import APIS, INVALID
@@ -292,7 +292,9 @@ class JudgeCheck:
         try:
             # The gateway is closed first, which ends the requests that an error or an interrupt leaves behind.
             with closing(open_gateway()) as gateway:
-                probed = read_usage({"probes": self._judge.connection.probe(gateway, notify)}) or Usage()
+                connection = self._judge.connection
+                found_usage = with_retries(lambda: connection.probe(gateway, notify), notify)
+                probed = read_usage({"probes": found_usage}) or Usage()
                 self._require_long_responses(gateway)
                 found = None if is_calibrated else self._calibrate(gateway, pool)
         finally:

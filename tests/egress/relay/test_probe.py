@@ -106,6 +106,26 @@ def test_a_model_that_is_not_there(plan: Any, error: Any) -> None:
     assert not probed(answering(404, b"not here"), replace(plan, model="x"))[0].model_unknown
 
 
+@EVERY
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, b'{"detail":"Not Found"}'), (405, b"{}"), (400, b"Client sent an HTTP request to an HTTPS server.")],
+)
+def test_an_answer_of_another_api(plan: Any, status: int, body: bytes) -> None:
+    """The base URL may be wrong, so the message has the URL that was requested."""
+    report, setting = probed(answering(status, body), plan)
+    assert (report.trouble, report.is_foreign, report.is_connected) == (Trouble.REJECTED, True, True)
+    assert report.message == f"the provider answered {status} to {setting.plan.base_url}{setting.seen[0].target[3:]}"
+    assert probed(answering(200, b"<html>Welcome"), plan)[0].is_foreign
+    for other in (answering(400, b'{"error": {"message": "no"}}'), answering(502, b"<html>"), GOOD[plan.provider]):
+        assert not probed(other, plan)[0].is_foreign
+
+
+def test_a_server_without_a_list_of_models() -> None:
+    """Only the list is missing there, which the gateway needs for an alias."""
+    assert not probed(answering(404, b"{}"), CLAUDE)[0].is_foreign
+
+
 def test_a_body_may_say_when_to_try_again() -> None:
     """Where the API says so, and the header does not."""
     body = json.dumps({"error": {"code": 429, "details": [{"retryDelay": "9s"}]}}).encode()
@@ -143,11 +163,12 @@ def test_a_provider_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
             await peer.send(h11.Data(data=b": filler\n\n" * 1000))
 
     monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 50_000)
-    assert probed(hang, seconds=0.3)[0].trouble is Trouble.UNREACHABLE
+    slow = probed(hang, seconds=0.3)[0]
+    assert (slow.trouble, slow.is_connected) == (Trouble.UNREACHABLE, True)
     assert probed(cut)[0].trouble in {Trouble.FAILED, Trouble.UNREACHABLE}
     assert probed(flood)[0].trouble is Trouble.FAILED
     closed = asyncio.run(ask_provider(replace(PLAN, base_url="http://127.0.0.1:1/v1"), "m", 5.0))
-    assert closed.trouble is Trouble.UNREACHABLE
+    assert (closed.trouble, closed.is_connected) == (Trouble.UNREACHABLE, False)
 
 
 def test_a_refusal_by_policy_is_no_outage() -> None:

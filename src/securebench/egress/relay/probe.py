@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -33,6 +34,7 @@ PROBE_SECONDS: Final = 30.0
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 _ERROR: Final = 400
 """The first status that is an error."""
+_NO_SUCH_PATH: Final = frozenset({404, 405})
 
 
 async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECONDS) -> ProbeReport:
@@ -49,17 +51,21 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
         async with asyncio.timeout(seconds):
             server = await upstream.take()
             await _ask(server, question, upstream, plan)
-            return await _answer(server, dialect, question)
+            report = await _answer(server, dialect, question)
+            if report.trouble is Trouble.REJECTED or report.is_foreign:
+                url = f"{upstream.url}{versioned(question.path, plan)}"
+                return replace(report, message=f"{report.message} to {url}")
+            return report
     except TimeoutError:
         message = f"the provider did not answer within {seconds:g} seconds"
-        return ProbeReport(trouble=Trouble.UNREACHABLE, message=message)
+        return ProbeReport(trouble=Trouble.UNREACHABLE, message=message, is_connected=server is not None)
     except NoAnswerError as error:
-        return ProbeReport(trouble=error.trouble, message=error.message)
+        return ProbeReport(trouble=error.trouble, message=error.message, is_connected=server is not None)
     except h11.RemoteProtocolError:
         return ProbeReport(trouble=Trouble.FAILED, message="the provider's answer is incomplete")
     except OSError as error:
         message = f"no connection to the provider ({type(error).__name__})"
-        return ProbeReport(trouble=Trouble.UNREACHABLE, message=message)
+        return ProbeReport(trouble=Trouble.UNREACHABLE, message=message, is_connected=server is not None)
     finally:
         if server is not None:
             drop(server)
@@ -99,15 +105,23 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
             if len(data) > MAX_ANSWER_BYTES:
                 raise NoAnswerError(Trouble.FAILED, "the provider's answer to the test request is too long")
     decoder.finish()
+    body = read_object(data)
     if status >= _ERROR:
-        body, delay = read_object(data), retry_after(response.headers)
+        delay, error = retry_after(response.headers), dialect.error_trouble(status, body)
+        is_unknown = dialect.is_unknown_model(body)
+        # Only a question needs the path: some servers with the API have no list of models.
+        is_lost = question.body is not None and (status in _NO_SUCH_PATH or not body)
         return ProbeReport(
-            trouble=dialect.error_trouble(status, body),
+            trouble=error,
             message=f"the provider answered {status}",
             status=status,
-            model_unknown=dialect.is_unknown_model(body),
+            model_unknown=is_unknown,
+            is_foreign=error is Trouble.REJECTED and is_lost and not is_unknown,
             retry_after=dialect.retry_delay(body) if delay is None else delay,
         )
+    if not is_stream and not body:
+        message = f"the provider answered {status} without a JSON object"
+        return ProbeReport(trouble=Trouble.FAILED, message=message, status=status, is_foreign=True)
     check_final(response)
     meter.finish()
     taken, given = meter.tokens() if question.body is not None else (0, 0)

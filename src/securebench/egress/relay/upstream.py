@@ -63,6 +63,8 @@ class Upstream:
         """The path of the base URL, without a trailing slash."""
         self.authority = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
         """Host and port, as in the ``Host`` header."""
+        self.url = f"{parts.scheme}://{self.authority.decode()}"
+        """The base URL up to the host and port, without a user name."""
         self._idle: list[tuple[float, HttpPeer]] = []
 
     async def take(self) -> HttpPeer:

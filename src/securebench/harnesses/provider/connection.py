@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from securebench.egress.model import PROVIDER_TROUBLES, ProbeReport, Trouble
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, ProviderError
 from securebench.harnesses.agent_session import open_egress
 from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.provider.ca_bundle import read_ca_bundle
@@ -82,7 +82,7 @@ class ProviderConnection:
             run.notify(warning)
 
     def check(self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
+        """See :meth:`HarnessProducer.check_provider`: ``provider-refused``, ``provider-rejected``, ``-unreachable``."""
         if self.endpoint.cloud:
             cloud = self.endpoint.cloud
             notify(f"{cloud}: only the agent has credentials for the model, so they are not checked")
@@ -98,13 +98,25 @@ class ProviderConnection:
             raise ConfigError(
                 f"the model provider at {endpoint.host} does not accept the key: {report.message}",
                 code="provider-refused",
-                hint=f"check {secrets.key.name} and that its account may use the model {endpoint.model}",
+                hint=f"check {secrets.key.name} and that its account may use the model {endpoint.model}"
+                if secrets.key.value
+                else f"no key was sent: {' or '.join(endpoint.facts.key_names)} is not set",
             )
         if report.model_unknown:
             raise ConfigError(
                 f"the model provider at {endpoint.host} has no model {endpoint.model}: {report.message}",
                 code="provider-rejected",
                 hint=f"check {endpoint.place}.model",
+            )
+        if report.is_foreign:
+            message = f"the server at {endpoint.host} did not answer as this API does: {report.message}"
+            raise ConfigError(message, code="provider-rejected", hint=endpoint.url_hint)
+        if not report.is_connected:
+            own_url = "" if endpoint.is_own else f", and {endpoint.place}.base_url"
+            raise ProviderError(
+                f"cannot connect to the model provider at {endpoint.host}: {report.message}",
+                code="provider-unreachable",
+                hint=f"check the network and HTTPS_PROXY{own_url}",
             )
         if warning := _warning(report):
             notify(warning)

@@ -124,6 +124,15 @@ class ProviderEndpoint:
         """The base URL for the agent, including the API version."""
         return f"http://127.0.0.1:{RELAY_PORT}/v1" if self.is_relayed else self.base_url
 
+    @property
+    def url_hint(self) -> str:
+        """What to check if the server at the base URL does not answer as the API does."""
+        if self.is_own:
+            return f"check {self.place}.model"
+        version = {Provider.GEMINI: "/v1beta", Provider.ANTHROPIC: ""}.get(self.facts.provider, "/v1")
+        question = "" if self.base_url.rstrip("/").endswith(version) else f": does it end in {version}?"
+        return f"check {self.place}.base_url{question}"
+
     def with_cloud(self, variables: Mapping[str, str]) -> ProviderEndpoint:
         """Return the endpoint with the cloud that the tester's variables choose, if any."""
         has_key = any(variables.get(name, "").strip() for name in self.facts.key_names)
