@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -85,22 +86,23 @@ def test_other_versions_are_only_on_npm(agents: Path, cache: AgentStore) -> None
 
 def test_wheels_become_a_program(agents: Path, cache: AgentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are unpacked and not run; the pinned hashes of the requirements are its integrity."""
+    pin = f"mine==1.0 --hash=sha256:{'0' * 64}"
 
-    def fetch(requirements: Path, python: str, directory: Path) -> None:
-        assert (requirements, python) == (agents / "mine.txt", "3.11")
+    def fetch(requirements: tuple[str, ...], python: str, directory: Path) -> None:
+        assert (requirements, python) == ((pin,), "3.11")
         with zipfile.ZipFile(directory / "mine-1.0-py3-none-any.whl", "w") as wheel:
             wheel.writestr("mine/cli.py", "raise SystemExit(7)\n")
             wheel.writestr("mine-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\n")
 
     monkeypatch.setattr(pypi, "fetch_wheels", fetch)
-    (agents / "mine.txt").write_text("mine==1.0 --hash=sha256:00\n")
+    (agents / "mine.txt").write_text(f"{pin}\n")
     source = "{pypi: mine, version: '1.0', requirements: mine.txt, module: mine.cli}"
     (agents / "mine.yaml").write_text(DECLARATION.format(source=source))
     program = cache.install("mine")
     assert (program.directory / "mine/cli.py").read_text() == "raise SystemExit(7)\n"
     assert "'mine.cli'" in (program.directory / program.executable).read_text()
     assert program.integrity == integrity_of(hashlib.sha512((agents / "mine.txt").read_bytes()).digest())
-    (agents / "mine.txt").write_text("mine==1.0 --hash=sha256:11\n")
+    (agents / "mine.txt").write_text(f"{pin} # the same\n")
     assert find("mine").variants[0].integrity != program.integrity
 
 
@@ -123,3 +125,22 @@ def test_a_hostile_wheel_writes_nothing_on_the_host(
         cache.install("mine")
     assert caught.value.code == "agent-unusable"
     assert not (tmp_path / "evil.pth").exists()
+
+
+def test_no_source_archive_runs_on_the_host(agents: Path, cache: AgentStore, tmp_path: Path) -> None:
+    """I26: pip runs the code of a source archive that a URL names, also if it may download only wheels."""
+    data = f"open({str(tmp_path / 'canary')!r}, 'w')\n".encode()
+    with tarfile.open(agents / "evil-1.0.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("evil-1.0/setup.py")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    digest = hashlib.sha256((agents / "evil-1.0.tar.gz").read_bytes()).hexdigest()
+    line = f"evil @ {(agents / 'evil-1.0.tar.gz').as_uri()} --hash=sha256:{digest}\n"
+    (agents / "mine.txt").write_text(f"# pinned\n{line}")
+    source = "{pypi: mine, version: '1.0', requirements: mine.txt, module: mine.cli}"
+    (agents / "mine.yaml").write_text(DECLARATION.format(source=source))
+    with pytest.raises(ConfigError, match="is not an exact requirement") as caught:
+        cache.install("mine")
+    assert caught.value.code == "agent-requirements"
+    assert "mine.txt:2" in str(caught.value)
+    assert not (tmp_path / "canary").exists()

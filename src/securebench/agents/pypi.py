@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Final
 from securebench.agents.catalogue import MAIN
 from securebench.agents.model import TOP
 from securebench.agents.package import LIMITS, unusable
+from securebench.agents.requirements import read_requirements
 from securebench.images.build.derived.wheels import fetch_wheels
 from securebench.images.build.guest.install_wheels import WheelError, install_wheel
 from securebench.printable import printable_line
@@ -32,14 +33,16 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
     """Write the pinned packages of ``source`` and their start program to ``file``, as a compressed tar archive.
 
-    Raises :class:`ImageError` as :func:`fetch_wheels` does, and :class:`InfrastructureError` (``agent-unusable``).
+    Raises :class:`ImageError` as :func:`fetch_wheels` does, :class:`ConfigError` (``agent-requirements``), and
+    :class:`InfrastructureError` (``agent-unusable``).
     """
     assert source.requirements is not None
+    requirements = read_requirements(source.requirements)
     with TemporaryDirectory(prefix="securebench-") as temporary:
         wheels, tree = Path(temporary, "wheels"), Path(temporary, TOP)
         for directory in (wheels, tree):
             directory.mkdir()
-        fetch_wheels(source.requirements, PYTHON, wheels)
+        fetch_wheels(requirements, PYTHON, wheels)
         places = {"purelib": tree, "platlib": tree, "scripts": tree / "bin", "data": tree}
         room = LIMITS.bytes
         for wheel in sorted(wheels.glob("*.whl")):

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from securebench.errors import ConfigError
 from securebench.families.fields import Argument
+from securebench.images.build.derived.wheels import PIN, PROJECT
 from securebench.images.build.recipe_kinds import DerivedRecipe, DockerfileRecipe, GitSource, PypiSource, SystemRecipe
 from securebench.images.reference import check_reference
 from securebench.strict_input.faults import Problems
@@ -55,8 +56,6 @@ def _pattern(pattern: str, what: str) -> AfterValidator:
     return matching(re.compile(pattern, re.ASCII), what)
 
 
-_PROJECT = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-
 Text = Annotated[str, Field(min_length=1)]
 Tagged = Annotated[
     str,
@@ -71,11 +70,9 @@ Suite = Annotated[str, _pattern(r"[a-z]+", "the name of a Debian release, such a
 ImagePath = Annotated[str, AfterValidator(_image_path)]
 LocalPath = Annotated[str, AfterValidator(_local_path)]
 Variable = Annotated[str, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a variable")]
-Project = Annotated[str, _pattern(_PROJECT, "the name of a Python project")]
+Project = Annotated[str, _pattern(PROJECT, "the name of a Python project")]
 Version = Annotated[str, _pattern(r"[A-Za-z0-9](?:[A-Za-z0-9._+!-]*[A-Za-z0-9])?", "a version, such as '1.2.3'")]
-Pin = Annotated[
-    str, _pattern(rf"{_PROJECT}==[A-Za-z0-9][A-Za-z0-9._+!-]*", "an exact requirement, such as 'pytest==8.3.3'")
-]
+Pin = Annotated[str, _pattern(PIN, "an exact requirement, such as 'pytest==8.3.3'")]
 Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256 digest: 64 digits 0 to 9 and a to f")]
 Commit = Annotated[str, _pattern(r"[0-9a-f]{40}", "the full id of a commit: 40 digits 0 to 9 and a to f")]
 Url = Annotated[

@@ -68,6 +68,23 @@ def test_a_source_archive_is_never_used_as_a_wheel(index: Path, tmp_path: Path) 
     assert not canary.exists()
 
 
+@pytest.mark.parametrize(
+    "requirement",
+    ["tool", "tool @ file:///tool.tar.gz", "-r/etc/passwd", "tool==1\n-r x", "tool==1 --pre", "./tool.whl"],
+)
+def test_only_exact_requirements_reach_pip(tmp_path: Path, requirement: str) -> None:
+    """I26: pip runs the code of a source archive that a URL names, also for wheels only."""
+    with pytest.raises(ImageError, match="not an exact requirement"):
+        fetch_wheels((requirement,), "3.11", tmp_path)
+
+
+def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
+    """Hashes after a requirement are checked by pip."""
+    wheel(index, {"tool.py": ""})
+    with pytest.raises(ImageError, match="HASHES"):
+        fetch_wheels((f"tool==1 --hash=sha256:{'0' * 64}",), "3.11", tmp_path)
+
+
 def test_pip_is_told_which_python_the_wheels_are_for(index: Path, tmp_path: Path) -> None:
     """A wheel of another version of Python is none for this image."""
     wheel(index, {"tool.py": ""}, "tool-1-cp39-cp39-manylinux_2_28_x86_64.whl")
