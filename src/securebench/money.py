@@ -58,3 +58,8 @@ class TokenPrices:
             + given * self.output
         )
         return -(-total // _MILLION)
+
+    def most(self, taken: int, given: int) -> int:
+        """Return the highest price of an answer in micro-dollars: its input may be written to a cache."""
+        dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
+        return -(-(taken * dearest + given * self.output) // _MILLION)

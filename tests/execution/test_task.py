@@ -500,11 +500,12 @@ def test_tries_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         told.append(context.spent)
         return void(100, ProviderError("529")) if number < 3 else None
 
-    before = History(attempt=2, spent=Usage(input_tokens=10, output_tokens=5, requests=7, forgiven=2, bytes=3))
+    used = Usage(input_tokens=10, requests=7, forgiven=2, bytes=3, unreported_tokens=5, unreported_usd=0.25)
+    before = History(attempt=2, spent=used)
     record = json.loads(
         execute_task(make_task(), make_context(tmp_path, producer=FakeProducer(hook=hook)), before).line(0)
     )
-    assert told == [Spent(5, 15, 3), Spent(8, 116, 12), Spent(11, 217, 21)]
+    assert told == [Spent(5, 15, 3, 250_000), Spent(8, 116, 12, 250_000), Spent(11, 217, 21, 250_000)]
     assert record["verification_status"] == "passed"
     assert record["provenance"]["spent"]["input_tokens"] == 210
     assert len(record["provenance"]["failed_tries"]) == 2

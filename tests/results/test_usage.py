@@ -38,3 +38,13 @@ def test_what_no_program_uses_is_not_counted(odd: Any) -> None:
     """A hostile program moves no sum by what is no count."""
     usage = read_usage({"input_tokens": odd, "output_tokens": odd, "turns": odd, "cost_usd": 0})
     assert usage == Usage(cost_usd=0.0)
+
+
+def test_what_was_not_reported_is_added_up() -> None:
+    """What answers may have cost whose end is not known is kept beside what they cost."""
+    usage = read_usage({"requests": 1, "cost_usd": 0.1, "relay": {"unreported_tokens": 5, "unreported_usd": 0.25}})
+    assert usage
+    assert (usage + usage).to_json()["unreported_tokens"] == 10
+    assert read_usage((usage + usage).to_json()) == usage + usage
+    assert (usage + usage).unreported_usd == 0.5
+    assert (usage + usage).cost_usd == 0.2

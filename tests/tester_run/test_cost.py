@@ -91,6 +91,19 @@ def test_tries_without_a_verdict_cost_money(root: Path) -> None:
     assert (resumed.ending, resumed.passed, resumed.usage.cost_usd) == (RunEnd.OUT_OF_BUDGET, 3, 0.5)
 
 
+def test_what_was_not_reported_counts_against_the_budget(root: Path) -> None:
+    """What answers may have cost whose end no provider reported is charged to the run, also when it is resumed."""
+
+    def hook(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
+        usage: Any = {"requests": 1, "cost_usd": 0.1, "relay": {"unreported_tokens": 9, "unreported_usd": 0.4}}
+        return AgentResult(candidate=seal(context.store, "right"), fault=None, metadata={"usage": usage})
+
+    parts = make_parts(FakeProducer(hook=hook))
+    summary = run(root, parts=parts, budget_usd=1)
+    assert (summary.ending, summary.passed, summary.usage.cost_usd) == (RunEnd.OUT_OF_BUDGET, 2, 0.2)
+    assert run(root, parts=parts, budget_usd=1.5, resume=True).passed == 3
+
+
 def test_interrupted_tasks_cost_money(root: Path) -> None:
     """They have no record, so the log of their requests counts. Lines that tell no price count nothing."""
 
@@ -101,13 +114,14 @@ def test_interrupted_tasks_cost_money(root: Path) -> None:
     def hook(number: int, view: AgentView, context: ProduceContext) -> None:
         assert context.gateway is not None
         for cost in (0.1, -1, "x", True, None) if number < 3 else ():
-            context.gateway._log({"task_id": view.task_id, "trial": 1, "kind": "relay", "cost_usd": cost})
+            line: dict[str, Any] = {"task_id": view.task_id, "trial": 1, "kind": "relay"}
+            context.gateway._log({**line, "cost_usd": cost, "unreported_usd": 0.1})
 
     parts = make_parts(FakeProducer(hook=hook, has_egress=True), make_gateway=LoggingGateway)
     run(root, parts=parts, limit=2)
-    stopped = run(root, parts=parts, resume=True, budget_usd=0.2)
+    stopped = run(root, parts=parts, resume=True, budget_usd=1.2)
     assert (stopped.ending, stopped.passed) == (RunEnd.OUT_OF_BUDGET, 2)
-    assert run(root, parts=parts, resume=True, budget_usd=0.21).passed == 6
+    assert run(root, parts=parts, resume=True, budget_usd=1.21).passed == 6
 
 
 def test_the_budget_may_be_in_the_tester_yaml(root: Path) -> None:

@@ -107,7 +107,8 @@ def probe_from_json(found: object) -> ProbeReport:
 
 
 def _relay_report(found: Mapping[str, Any]) -> RelayReport:
-    counted = ("requests", "forgiven", "answered", "input_tokens", "output_tokens", "bytes")
+    counted = ["requests", "forgiven", "answered", "input_tokens", "output_tokens", "bytes"]
+    counted += ["unreported_tokens", "unreported_micro_usd"]
     return RelayReport(
         **{name: _count(found.get(name)) for name in counted},
         model=_text(found.get("model")),

@@ -125,6 +125,9 @@ class RelayReport:
     bytes: int = 0
     micro_usd: int | None = None
     """The price of all answers; ``None`` without prices."""
+    unreported_tokens: int = 0
+    """What answers whose end is not known may have used at most, beyond these counts. The budget is charged it."""
+    unreported_micro_usd: int = 0
     trouble: Trouble | None = None
     message: str = ""
     """A description of the trouble. It never quotes a response body."""

@@ -172,9 +172,9 @@ class _TaskExecution:
             pause=context.control.pause,
             spent=Spent(
                 max(0, spent.requests - spent.forgiven),
-                spent.input_tokens + spent.output_tokens,
+                spent.input_tokens + spent.output_tokens + spent.unreported_tokens,
                 spent.bytes,
-                micro_usd(spent.cost_usd or 0.0),
+                micro_usd((spent.cost_usd or 0.0) + spent.unreported_usd),
             ),
             trial=self.trial.trial,
             labels={"task": self.directory},

@@ -39,19 +39,23 @@ _MAX_FIELDS: Final = 32
 
 
 def logged_cost(directory: Path) -> int:
-    """Return the price of all requests in the egress logs of a run, in micro-dollars. Damaged lines are left out."""
+    """Return what all requests in the egress logs of a run may have cost, in micro-dollars.
+
+    Damaged lines are left out.
+    """
     total = 0
     for path in directory.glob("egress*.jsonl"):
         with open_regular(path, "log of the run") as file:
-            total += sum(_cost_of(line) for line in file if b'"cost_usd"' in line)
+            total += sum(_cost_of(line) for line in file if b'_usd"' in line)
     return total
 
 
 def _cost_of(line: bytes) -> int:
     try:
-        cost = json.loads(line)["cost_usd"]
-        return max(0, micro_usd(cost)) if type(cost) in (int, float) else 0
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        found = json.loads(line)
+        costs = [found.get("cost_usd"), found.get("unreported_usd")]
+        return sum(max(0, micro_usd(cost)) for cost in costs if type(cost) in (int, float))
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return 0
 
 

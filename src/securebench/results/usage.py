@@ -25,6 +25,9 @@ class Usage:
     """Requests that a relay forwarded; ``forgiven`` of them failed because of the provider."""
     forgiven: int = 0
     bytes: int = 0
+    unreported_tokens: int = 0
+    """What answers whose end is not known may have used beyond these counts. Budgets are charged it."""
+    unreported_usd: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
@@ -36,6 +39,8 @@ class Usage:
             requests=self.requests + other.requests,
             forgiven=self.forgiven + other.forgiven,
             bytes=self.bytes + other.bytes,
+            unreported_tokens=self.unreported_tokens + other.unreported_tokens,
+            unreported_usd=math.fsum((self.unreported_usd, other.unreported_usd)),
         )
 
     def __bool__(self) -> bool:
@@ -47,7 +52,9 @@ class Usage:
         relayed = {"requests": self.requests, "forgiven": self.forgiven, "bytes": self.bytes} if self.requests else {}
         cost = {} if self.cost_usd is None else {"cost_usd": round(self.cost_usd, 6)}
         tokens = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
-        return {**tokens, "turns": self.turns, **relayed, **cost}
+        unreported = {"unreported_tokens": self.unreported_tokens} if self.unreported_tokens else {}
+        at_most = {"unreported_usd": round(self.unreported_usd, 6)} if self.unreported_usd else {}
+        return {**tokens, "turns": self.turns, **relayed, **cost, **unreported, **at_most}
 
 
 def read_usage(value: Any) -> Usage | None:
@@ -69,6 +76,8 @@ def read_usage(value: Any) -> Usage | None:
         requests=_count(value.get("requests")),
         forgiven=_count(relay.get("forgiven")),
         bytes=_count(relay.get("bytes")),
+        unreported_tokens=_count(relay.get("unreported_tokens")),
+        unreported_usd=float(relay["unreported_usd"]) if _is_amount(relay.get("unreported_usd")) else 0.0,
     )
     return usage or None
 

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 class RunCost:
     """The cost of a run so far: of all attempts at its trials, with the judge's, and of its provider checks.
 
-    If the run has a budget, what interrupted tasks in its ``directory`` cost counts, too.
+    If the run has a budget, what interrupted tasks in its ``directory`` cost counts, too, and what answers whose end is
+    not known may have cost.
     Thread safe.
     """
 
     def __init__(self, journal: Journal, header: RunHeader, directory: Path) -> None:
         recorded = [*journal.entries.values(), *journal.set_aside()]
         checks = [usage for check in header.provider_checks if (usage := read_usage(check))]
-        self._costs = {entry.id: _cost(entry.usage) + _cost(entry.judge_usage) for entry in recorded}
         self._budget = None if header.budget_usd is None else micro_usd(header.budget_usd)
-        self._total = sum(self._costs.values()) + sum(map(_cost, checks))
+        self._costs = {entry.id: self._cost(entry.usage) + self._cost(entry.judge_usage) for entry in recorded}
+        self._total = sum(self._costs.values()) + sum(map(self._cost, checks))
         if self._budget is not None:  # a task that was interrupted has no record, but its requests were logged
             self._total = max(self._total, logged_cost(directory))
         self._is_known = self._budget is not None or bool(self._total)
@@ -40,8 +41,8 @@ class RunCost:
         usage = read_usage(record.provenance.get("spent") or record.provenance.get("usage")) or Usage()
         usage += read_usage(record.provenance.get("judge_usage")) or Usage()
         with self._lock:
-            self._total += _cost(usage) - self._costs.get(record.id, 0)
-            self._costs[record.id] = _cost(usage)
+            self._total += self._cost(usage) - self._costs.get(record.id, 0)
+            self._costs[record.id] = self._cost(usage)
             self._is_known = self._is_known or usage.cost_usd is not None
 
     @property
@@ -54,6 +55,8 @@ class RunCost:
         """Whether the run has a budget and has reached it."""
         return self._budget is not None and self._total >= self._budget
 
-
-def _cost(usage: Usage | None) -> int:
-    return micro_usd(usage.cost_usd or 0.0) if usage else 0
+    def _cost(self, usage: Usage | None) -> int:
+        """Return a cost in micro-dollars. A budget is also charged what answers may have cost at most."""
+        if usage is None:
+            return 0
+        return micro_usd((usage.cost_usd or 0.0) + (0.0 if self._budget is None else usage.unreported_usd))

@@ -21,6 +21,7 @@ from securebench.harnesses.provider.command_provider import model_endpoint
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.outcomes import provider_error
 from securebench.harnesses.provider.relay_client import RelayAnswer, RelayClient
+from securebench.harnesses.provider.session import unreported
 from securebench.money import in_usd
 from securebench.results.provenance import json_digest
 from securebench.results.run_judge import JudgeAgreement
@@ -191,7 +192,7 @@ class _ModelSession(JudgeSession):
         relay = report.relay
         names = ("requests", "forgiven", "input_tokens", "output_tokens", "bytes")
         cost = {} if relay.micro_usd is None else {"cost_usd": in_usd(relay.micro_usd)}
-        return {**{name: getattr(relay, name) for name in names}, **cost}
+        return {**{name: getattr(relay, name) for name in names}, **cost, **unreported(relay)}
 
     def _post(self, api: ModelApi) -> RelayAnswer:
         if self._client is None:

@@ -50,25 +50,27 @@ def test_whose_spending_it_is() -> None:
     assert Spending(requests=10, failed=9, bytes=plan.bytes).is_used_up(plan)
 
 
-@pytest.mark.parametrize(("micro", "broken_off", "bound"), [(299, 0, ""), (300, 0, "$0.0005"), (250, 50, "$0.0005")])
-def test_money_is_a_bound(micro: int, broken_off: int, bound: str) -> None:
-    """What earlier tries cost counts, and so does what answers that the agent broke off may have cost."""
+@pytest.mark.parametrize(("micro", "unreported", "bound"), [(299, 0, ""), (300, 0, "$0.0005"), (250, 50, "$0.0005")])
+def test_money_is_a_bound(micro: int, unreported: int, bound: str) -> None:
+    """What earlier tries cost counts, and so does what answers whose end is not known may have cost."""
     plan = replace(PLAN, micro_usd=500, prices=PRICES, spent_micro_usd=200)
-    assert Spending(micro_usd=micro, broken_off=broken_off).over(plan) == bound
-    assert not Spending(micro_usd=micro, broken_off=broken_off).over(replace(plan, micro_usd=None))
+    assert Spending(micro_usd=micro, unreported_micro_usd=unreported).over(plan) == bound
+    assert not Spending(micro_usd=micro, unreported_micro_usd=unreported).over(replace(plan, micro_usd=None))
 
 
 def test_requests_in_progress_share_the_budget() -> None:
     """A request has room beside others if all together cannot exceed the budget. A single one always has."""
     plan = replace(PLAN, tokens=1000, micro_usd=1000, prices=PRICES, spent_tokens=100, spent_micro_usd=100)
     wanted = Reservation.of(plan, 100, 150)
-    assert wanted == Reservation(tokens=250, micro_usd=400, answer=300)
+    assert wanted == Reservation(tokens=250, micro_usd=400)
     assert Spending(micro_usd=900).has_room(plan, wanted)
     assert Spending(micro_usd=100, reserved=[wanted]).has_room(plan, wanted)
     assert not Spending(micro_usd=101, reserved=[wanted]).has_room(plan, wanted)
     assert Spending(input_tokens=400, reserved=[wanted]).has_room(plan, wanted)
     assert not Spending(output_tokens=401, reserved=[wanted]).has_room(plan, wanted)
-    assert Reservation.of(PLAN, 4, None) == Reservation(tokens=32_772, micro_usd=0, answer=0)
+    assert Reservation.of(PLAN, 4, None) == Reservation(tokens=131_076, micro_usd=0)
+    cached = replace(PRICES, cache_write_1h=4_000_000)
+    assert Reservation.of(replace(plan, prices=cached), 100, 150).micro_usd == 700
 
 
 @pytest.mark.parametrize(

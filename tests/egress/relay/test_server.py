@@ -493,24 +493,99 @@ def test_requests_with_room_run_at_once() -> None:
     asyncio.run(play())
 
 
-def test_an_answer_that_is_broken_off_keeps_its_reservation() -> None:
+async def _silent(seen: Seen, peer: HttpPeer) -> None:
+    """Never answer."""
+    await asyncio.sleep(60)
+
+
+async def _begun(seen: Seen, peer: HttpPeer) -> None:
+    """Begin an answer whose end, and so its price, the agent does not wait for."""
+    await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
+    for _ in range(100):
+        await peer.send(h11.Data(data=b": waiting\n\n"))
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("plan", [replace(PRICED, micro_usd=100_000), replace(PLAN, tokens=10_000)])
+def test_an_answer_that_is_broken_off_is_charged_its_reservation(plan: RelayPlan) -> None:
     """J18: an agent cannot get answers below their price by leaving before the provider says what they cost."""
 
-    async def endless(seen: Seen, peer: HttpPeer) -> None:
-        await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
-        for _ in range(100):
-            await peer.send(h11.Data(data=b": waiting\n\n"))
-            await asyncio.sleep(0.01)
-
     async def play() -> None:
-        async with relayed(endless, plan=replace(PRICED, micro_usd=100_000)) as setting:
+        async with relayed(_begun, plan=plan) as setting:
             agent = await setting.connect()
-            await send(agent, setting.request())
+            _, body = asked = setting.request({**BODIES[Provider.OPENAI], "max_output_tokens": 10_000})
+            await send(agent, asked)
             await agent.next_event()
             await agent.close()
             await setting.has_logged.wait()
             assert (await setting.ask()).status == 429
-        assert setting.lines[0]["cost_usd"] < 0.05
+        report, line = setting.relay.report(), setting.lines[0]
+        assert report.input_tokens + report.output_tokens + report.unreported_tokens >= 10_000 + len(body) - 20
+        if plan.prices:
+            assert line["cost_usd"] < 0.05
+            assert line["cost_usd"] + line["unreported_usd"] >= 0.1
+            assert report.unreported_micro_usd == round(line["unreported_usd"] * 1e6)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("script", [_silent, _begun])
+def test_requests_in_flight_at_the_end_are_charged(script: Any) -> None:
+    """J18: an agent cannot get answers for nothing by exiting while they are in progress."""
+    all_seen = asyncio.Barrier(4)
+
+    async def provide(seen: Seen, peer: HttpPeer) -> None:
+        await all_seen.wait()
+        await script(seen, peer)
+
+    async def play() -> None:
+        async with relayed(provide, plan=PRICED, timeouts=ProviderTimeouts()) as setting:
+            agents = [await setting.connect() for _ in range(3)]
+            for agent in agents:
+                await send(agent, setting.request({**BODIES[Provider.OPENAI], "max_output_tokens": 1000}))
+            await all_seen.wait()
+            await setting.relay.close()
+            report = setting.relay.report()
+            assert report.output_tokens + report.unreported_tokens > 3000
+            assert (report.micro_usd or 0) + report.unreported_micro_usd > 30_000
+            assert sum(line["unreported_usd"] for line in setting.lines) > 0.02
+            for agent in agents:
+                await agent.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("plan", [PRICED, replace(CLAUDE, prices=PRICES), replace(CHAT, prices=PRICES)])
+def test_the_reported_price_is_all_that_is_charged(plan: RelayPlan) -> None:
+    """An answer that ends, and an error, cost what the provider says. So does an answer cut off after its usage."""
+
+    async def endless(seen: Seen, peer: HttpPeer) -> None:
+        await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
+        await peer.send(h11.Data(data=STREAM[plan.provider]))
+        await asyncio.sleep(60)
+
+    async def play() -> None:
+        for script in (GOOD[plan.provider], answering(500), answering(302), endless):
+            async with relayed(script, plan=plan) as setting:
+                await setting.ask()
+            report = setting.relay.report()
+            assert (report.unreported_tokens, report.unreported_micro_usd) == (0, 0)
+            assert "unreported_usd" not in setting.lines[0]
+
+    asyncio.run(play())
+
+
+def test_input_that_the_start_reports_is_not_charged_again() -> None:
+    """An answer that breaks off is charged its maximum of output, and the input that its start reported."""
+    start = STREAM[Provider.ANTHROPIC].split(b"event: message_delta")[0]
+
+    async def play() -> None:
+        async with relayed(streaming(start), plan=replace(CLAUDE, prices=PRICES)) as setting:
+            await setting.ask({**BODIES[Provider.ANTHROPIC], "max_tokens": 5000})
+        report = setting.relay.report()
+        assert report.input_tokens == 100
+        assert report.output_tokens + report.unreported_tokens == 5000
+        assert (report.micro_usd or 0) + report.unreported_micro_usd == 100 * 3 + 5000 * 10
 
     asyncio.run(play())
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from securebench.egress.model import Trouble
+from securebench.egress.relay.budget import Reservation
 from securebench.egress.relay.encoding import AnswerDecoder
 from securebench.egress.relay.providers.base import read_object, versioned
 from securebench.egress.relay.upstream import NoAnswerError, drop
@@ -103,6 +104,8 @@ class Order:
     headers: list[Header]
     body: bytes
     is_stream: bool
+    most_output: int | None = None
+    """The output tokens that the request allows at most; ``None`` if it sets no maximum."""
     has_added_usage: bool = False
     """Whether the relay asked for the tokens of the stream, and the agent did not."""
 
@@ -129,6 +132,8 @@ class Passage:
             await self._ask(server)
             response = await self._head(server)
             self._entry.answer = response.status_code
+            if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
+                self._entry.owed = None  # providers do not charge for errors
             if response.status_code >= 400:  # noqa: PLR2004 - a status is its own name
                 await self._pass_error(server, response)
             else:
@@ -155,6 +160,7 @@ class Passage:
             (b"content-length", str(len(order.body)).encode()),
             *context.dialect.credentials(context.plan),
         ]
+        self._entry.owed = self._entry.reserved if order.route.is_model else None
         target = versioned(context.dialect.upstream_path(context.upstream.path, order.route), context.plan)
         try:
             async with asyncio.timeout(self._timeouts.between_bytes):
@@ -239,16 +245,24 @@ class Passage:
             await self._give(h11.Response(status_code=response.status_code, headers=self._shown_headers(response)))
             added = AddedEvents(self._context.dialect) if is_stream and self._order.has_added_usage else None
             await self._pieces(server, decoder, meter, added)
-        except AgentGoneError:
-            self._entry.is_broken_off = True
-            raise
+            if meter.ended or meter.trouble is not None:
+                self._entry.owed = None
         finally:
             if is_model:
+                self._entry.owed = self._still_owed(meter)
                 self._entry.input_tokens, self._entry.output_tokens = meter.tokens()
                 self._entry.micro_usd = meter.cost(prices) if (prices := self._context.plan.prices) else None
                 self._entry.answering = meter.model
         if is_model:
             self._judge(meter)
+
+    def _still_owed(self, meter: AnswerMeter) -> Reservation | None:
+        """Return what the provider may charge for an answer. Its start may have reported the input tokens."""
+        if self._entry.owed is None or meter.is_reported:
+            return None
+        if meter.input_tokens is None:
+            return self._entry.owed
+        return Reservation.of(self._context.plan, meter.input_tokens, self._order.most_output)
 
     async def _pieces(
         self, server: HttpPeer, decoder: AnswerDecoder, meter: AnswerMeter, added: AddedEvents | None

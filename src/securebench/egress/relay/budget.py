@@ -11,17 +11,16 @@ from securebench.plurals import counted
 if TYPE_CHECKING:
     from securebench.egress.model import RelayPlan
 
-_UNLIMITED_OUTPUT: Final = 32_768
-"""Output tokens that are reserved for a request that sets no maximum: more than agents usually get in one answer."""
+_UNLIMITED_OUTPUT: Final = 131_072
+"""Output tokens that are reserved for a request that sets no maximum: no usual model gives more in one answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a request in progress uses at most. ``answer`` is the part of ``micro_usd`` for output tokens."""
+    """What a request uses at most."""
 
     tokens: int
     micro_usd: int
-    answer: int
 
     @classmethod
     def of(cls, plan: RelayPlan, asked: int, most_output: int | None) -> Self:
@@ -30,9 +29,7 @@ class Reservation:
         A text has at most one token for each byte.
         """
         given = _UNLIMITED_OUTPUT if most_output is None else most_output
-        if plan.prices is None:
-            return cls(asked + given, 0, 0)
-        return cls(asked + given, plan.prices.cost(asked, given), plan.prices.cost(0, given))
+        return cls(asked + given, 0 if plan.prices is None else plan.prices.most(asked, given))
 
 
 @dataclass(slots=True)
@@ -43,8 +40,8 @@ class Spending:
     the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
 
     An agent could exceed the budget by many requests at once, so tokens and money are reserved before a request is
-    sent. ``broken_off`` is what answers may have cost whose end the agent did not wait for, in micro-dollars: only the
-    end tells their tokens.
+    sent. Only the end of an answer tells what it used. Without it, the budget is charged the reservation: what that is
+    beyond the other counts is ``unreported_tokens`` and ``unreported_micro_usd``.
     """
 
     requests: int = 0
@@ -53,7 +50,8 @@ class Spending:
     output_tokens: int = 0
     bytes: int = 0
     micro_usd: int = 0
-    broken_off: int = 0
+    unreported_tokens: int = 0
+    unreported_micro_usd: int = 0
     reserved: list[Reservation] = field(default_factory=list)
 
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
@@ -84,7 +82,7 @@ class Spending:
         return next((bound for bound, is_over in spent.items() if is_over), "")
 
     def _tokens(self, plan: RelayPlan) -> int:
-        return plan.spent_tokens + self.input_tokens + self.output_tokens
+        return plan.spent_tokens + self.input_tokens + self.output_tokens + self.unreported_tokens
 
     def _money(self, plan: RelayPlan) -> int:
-        return plan.spent_micro_usd + self.micro_usd + self.broken_off
+        return plan.spent_micro_usd + self.micro_usd + self.unreported_micro_usd

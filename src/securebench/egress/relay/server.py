@@ -152,16 +152,17 @@ class ProviderRelay:
                 self._context.dialect.headers(headers),
                 encode(sent),
                 is_stream=body.get("stream") is True if route.streams is None else route.streams,
+                most_output=self._context.dialect.most_output(sent) if route.is_model else 0,
                 has_added_usage=sent is not body,
             )
             entry.model = route.model or str(body.get("model", ""))
-            await self._reserve(entry, order, self._context.dialect.most_output(sent))
+            await self._reserve(entry, order)
             await Passage(self._context, agent, order, entry).run()
 
-    async def _reserve(self, entry: RequestEntry, order: Order, most_output: int | None) -> None:
+    async def _reserve(self, entry: RequestEntry, order: Order) -> None:
         """Reserve what a request may use. If it might exceed the budget, wait for those in progress to end first."""
         plan, spent = self._context.plan, self._tally.spent
-        wanted = Reservation.of(plan, len(order.body), most_output if order.route.is_model else 0)
+        wanted = Reservation.of(plan, len(order.body), order.most_output)
         while not (bound := spent.over(plan)) and not spent.has_room(plan, wanted):
             self._has_ended.clear()
             await self._has_ended.wait()

@@ -10,13 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import PROVIDER_TROUBLES, RelayReport, Trouble
-from securebench.egress.relay.budget import Spending
+from securebench.egress.relay.budget import Reservation, Spending
 from securebench.money import in_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.egress.relay.budget import Reservation
     from securebench.egress.relay.refusals import RelayRefusal
     from securebench.resources import JsonValue
 
@@ -48,9 +47,9 @@ class RequestEntry:
     micro_usd: int | None = None
     """The price of the answer; ``None`` without prices."""
     reserved: Reservation | None = None
-    """Set as long as the request is in progress."""
-    is_broken_off: bool = False
-    """Whether the agent did not wait for the end of the answer."""
+    """Set once there is room for the request in the budget."""
+    owed: Reservation | None = None
+    """What the provider may charge, as long as it has not said what the answer used."""
     is_answered: bool = False
     model: str = ""
     """The requested model, which the plan allows."""
@@ -80,7 +79,16 @@ class RequestEntry:
             "bytes": self.sent + self.received,
             "tokens": self.input_tokens + self.output_tokens,
             **({} if self.micro_usd is None else {"cost_usd": in_usd(self.micro_usd)}),
+            **({"unreported_usd": in_usd(self.unreported.micro_usd)} if self.unreported.micro_usd else {}),
         }
+
+    @property
+    def unreported(self) -> Reservation:
+        """What the provider may charge beyond the counts."""
+        if self.owed is None:
+            return Reservation(0, 0)
+        tokens = self.owed.tokens - self.input_tokens - self.output_tokens
+        return Reservation(max(0, tokens), max(0, self.owed.micro_usd - (self.micro_usd or 0)))
 
     def _decision(self) -> str:
         if self.refusal is not None:
@@ -122,8 +130,8 @@ class Tally:
         self.spent.micro_usd += entry.micro_usd or 0
         if entry.reserved is not None:
             self.spent.reserved.remove(entry.reserved)
-            if entry.is_broken_off:
-                self.spent.broken_off += entry.reserved.answer
+        self.spent.unreported_tokens += entry.unreported.tokens
+        self.spent.unreported_micro_usd += entry.unreported.micro_usd
         self._answered += entry.is_answered
         if entry.is_answered:
             self._model = entry.model
@@ -150,6 +158,8 @@ class Tally:
             output_tokens=self.spent.output_tokens,
             bytes=self.spent.bytes,
             micro_usd=self.spent.micro_usd if self._is_priced else None,
+            unreported_tokens=self.spent.unreported_tokens,
+            unreported_micro_usd=self.spent.unreported_micro_usd,
             trouble=self._last.trouble,
             message=self._last.message,
         )

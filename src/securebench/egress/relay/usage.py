@@ -107,6 +107,16 @@ class AnswerMeter:
             output = max(output, self._length // BYTES_A_TOKEN)
         return self._asked // BYTES_A_TOKEN if self._input is None else self._input, output
 
+    @property
+    def input_tokens(self) -> int | None:
+        """The input tokens, if the provider has reported them."""
+        return self._input
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the provider has reported all tokens of the whole answer."""
+        return self.ended and self._input is not None and self._output is not None
+
     def cost(self, prices: TokenPrices) -> int:
         """Return the price of :meth:`tokens` in micro-dollars."""
         return prices.cost(*self.tokens(), self._cached)

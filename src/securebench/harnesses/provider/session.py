@@ -218,5 +218,14 @@ def _relayed(relay: RelayReport) -> dict[str, JsonValue]:
             "refused": dict(relay.refused),
             "bytes": relay.bytes,
             "trouble": None if relay.trouble is None else relay.trouble.value,
+            **unreported(relay),
         },
+    }
+
+
+def unreported(relay: RelayReport) -> dict[str, JsonValue]:
+    """Return what answers whose end is not known may have used beyond the counts, for a record."""
+    return {
+        **({"unreported_tokens": relay.unreported_tokens} if relay.unreported_tokens else {}),
+        **({"unreported_usd": in_usd(relay.unreported_micro_usd)} if relay.unreported_micro_usd else {}),
     }
