@@ -286,3 +286,14 @@ def test_every_reason_is_of_one_status() -> None:
     section = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "failures.md").read_text()
     of_errors = section.partition("## Infrastructure")[2]
     assert {reason for reason in FailureReason if f'<a id="{reason.value}"></a>' in of_errors} == INFRASTRUCTURE_REASONS
+
+
+def test_a_long_message_is_cut_visibly() -> None:
+    """A hint that ends in the middle of a word looks like a whole one otherwise."""
+    line = json.loads(record("x", STATUS.FAILED).line(3))
+    messages = {size: "x" * size for size in (300, 301)}
+    found = {
+        size: read_entry(json.dumps(line | {"failure_message": text}).encode()).message
+        for size, text in messages.items()
+    }
+    assert found == {300: messages[300], 301: "x" * 299 + "…"}

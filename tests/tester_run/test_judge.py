@@ -27,7 +27,7 @@ from scripted_judge import (
 from securebench.audit.run.verify import Evidence, verify_run
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.cli.summary_table import summary_lines
-from securebench.errors import ConfigError, FailureReason, InfrastructureError
+from securebench.errors import ConfigError, FailureReason, InfrastructureError, ProviderError
 from securebench.execution import retry
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.read import read_run
@@ -179,6 +179,22 @@ def test_a_wrong_key_is_found_first(tmp_path: Path) -> None:
             judged(tmp_path, RIGHT)
     assert raised.value.code == "provider-refused"
     assert "JUDGE_KEY" in raised.value.hint
+
+
+def test_a_wrong_address_is_found_first(tmp_path: Path) -> None:
+    """It is not a judge that gives no verdicts, and the hint names the setting."""
+    with judging(fault=Fail(405)) as provider:
+        write_judged_run(tmp_path, provider.url)
+        config = json.loads((tmp_path / "tester.yaml").read_text())
+        config["judge"]["base_url"] = provider.url
+        (tmp_path / "tester.yaml").write_text(json.dumps(config))
+        with pytest.raises(ConfigError, match=r"405 to http://.*/chat/completions") as raised:
+            judged(tmp_path, RIGHT)
+    assert (raised.value.code, raised.value.hint) == ("provider-rejected", "check judge.base_url: does it end in /v1?")
+    with pytest.raises(ProviderError) as gone:
+        judged(tmp_path, RIGHT)
+    assert gone.value.code == "provider-unreachable"
+    assert "judge.base_url" in gone.value.hint
 
 
 def test_a_pack_that_needs_a_judge_demands_one(tmp_path: Path) -> None:

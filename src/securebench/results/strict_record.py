@@ -25,7 +25,7 @@ from securebench.results.usage import read_usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_ENTRY_MESSAGE: Final = 200
+_ENTRY_MESSAGE: Final = 300
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -127,7 +127,7 @@ def entry_of(record: Mapping[str, Any]) -> RecordEntry:
         status=status,
         attempt=_field(provenance, "attempt", int),
         reason=str(record.get("failure_reason", "")),
-        message=str(record.get("failure_message", ""))[:_ENTRY_MESSAGE],
+        message=_shortened(str(record.get("failure_message", ""))),
         usage=read_usage(provenance.get("spent") or provenance.get("usage")),
         can_be_verified=status is VerificationStatus.ERROR
         and record.get("failure_phase") == FailurePhase.VERIFY
@@ -142,7 +142,11 @@ def entry_of(record: Mapping[str, Any]) -> RecordEntry:
 def last_line(text: str) -> str:
     """Return the last line of ``text`` that is not blank, truncated; empty if there is none."""
     lines = text.strip().splitlines()
-    return lines[-1].strip()[:_ENTRY_MESSAGE] if lines else ""
+    return _shortened(lines[-1].strip()) if lines else ""
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _ENTRY_MESSAGE else f"{text[: _ENTRY_MESSAGE - 1]}…"
 
 
 def _require_fields_of(record: dict[str, Any], version: int) -> None:

@@ -338,6 +338,19 @@ def test_a_command_is_judged_by_what_the_gateway_meets(
     assert case(relay, ended, trusted=False) == expected
 
 
+@pytest.mark.parametrize("ended", [None, failure()])
+@pytest.mark.parametrize("trouble", [Trouble.REJECTED, Trouble.FAILED])
+def test_a_command_that_no_model_could_answer(trouble: Trouble, ended: CandidateError | None) -> None:
+    """A provider that rejects the gateway's probe, too, is no score. A command's own nonsense is its failure."""
+    relay = RelayReport(requests=2, statuses={"404": 2}, trouble=trouble)
+    with pytest.raises(ProviderError) as raised:
+        case(relay, ended, probed=Trouble.REJECTED, trusted=False)
+    assert raised.value.code == "provider-rejected"
+    for served in (replace(relay, answered=1), replace(relay, statuses={"200": 1, "404": 1})):
+        assert case(served, ended, probed=Trouble.REJECTED, trusted=False).failure is ended
+    assert case(relay, ended, trusted=False).failure is ended
+
+
 def test_a_command_that_waited_in_vain() -> None:
     """If its time ran out while a request had no response, the provider is probed; otherwise it is not."""
     late = failure(FailureReason.AGENT_TIMEOUT)

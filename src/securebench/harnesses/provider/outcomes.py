@@ -15,7 +15,7 @@ program's own events. The first two are evidence. The third is a claim: any proc
 * A command of the tester is itself the agent under test. It acts from the start, so it is judged as after a first
   answer, and only trouble that the gateway meets, too, is an infrastructure error. It reports nothing, so the gateway
   also probes if it left a candidate after its provider's last response was an error, and if its time ran out while a
-  request had no response.
+  request had no response. If no model has answered it, a rejection counts as such trouble.
 * A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
   gateway still probes the provider.
@@ -112,7 +112,7 @@ _ENDS: Final = {
 }
 _STOPS: Final = {outcome.value: outcome for outcome in (AgentOutcome.TRUNCATED, AgentOutcome.OUT_OF_TURNS)}
 _CODES: Final = {
-    Trouble.REJECTED: ("provider-rejected", "check that the configured model name exists at the provider"),
+    Trouble.REJECTED: ("provider-rejected", "check the configured model name and base_url"),
     Trouble.REFUSED: ("provider-refused", "check that the key is valid and that its account may use the model"),
     Trouble.RATE_LIMITED: ("provider-rate-limited", "use fewer workers, or raise the account's rate limits"),
     Trouble.FAILED: ("provider-failed", "check the provider's status page; --resume tries again"),
@@ -146,11 +146,12 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
     if trouble is not None and not answered:
         return _troubled(trouble, evidence)
     has_failed = _ended_in_failure(evidence)
-    if trouble is not None and trouble in PROVIDER_TROUBLES and (has_failed or not evidence.is_trusted):
+    blamed = _blamed(evidence)
+    if trouble is not None and trouble in blamed and (has_failed or not evidence.is_trusted):
         probed = evidence.ask_provider(trouble)
-        if probed.trouble in PROVIDER_TROUBLES:
+        if probed.trouble is not None and probed.trouble in blamed:
             raise provider_error(probed.trouble, probed.message, probed.retry_after)
-    elif trouble is not None and has_failed:
+    if trouble is not None and trouble not in PROVIDER_TROUBLES and has_failed:
         return _troubled(trouble, evidence)
     if not answered:
         raise _not_started(evidence)
@@ -180,7 +181,21 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
         return relay.trouble or _hanging(evidence.failure, relay), True
     if not evidence.is_streamed and (hanging := _hanging(evidence.failure, relay)):
         return hanging, True  # a slow model is as silent as a broken provider, and only a probe can tell
-    return relay.trouble, relay.answered > 0 or any(status.startswith("2") for status in relay.statuses)
+    return relay.trouble, _has_answer(relay)
+
+
+def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
+    """Return the troubles that are the provider's if the gateway meets them, too.
+
+    A rejection counts only if no model has answered a command: what it sends itself may be invalid.
+    """
+    relay = evidence.relay
+    is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)
+    return PROVIDER_TROUBLES | {Trouble.REJECTED} if is_unserved else PROVIDER_TROUBLES
+
+
+def _has_answer(relay: RelayReport) -> bool:
+    return relay.answered > 0 or any(status.startswith("2") for status in relay.statuses)
 
 
 def _hanging(failure: CandidateError | None, relay: RelayReport) -> Trouble | None:
