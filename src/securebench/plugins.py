@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import sys
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -97,8 +98,9 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
 
 _OWN_AGENTS: Final = Path(__file__).parent / "agents/programs"
 _AGENT_HARNESS: Final = "securebench.harnesses.provider.harness"
-_RESERVED: Final = ("command", "model", "node")
-"""Names that no declared agent can have."""
+_RESERVED: Final = ("command", "model", "node", "python")
+"""Names that no declared agent can have: those of other harnesses and of runtimes."""
+_AGENT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 AGENTS_VARIABLE: Final = "SECUREBENCH_AGENTS"
 """Names the directory with the user's declarations of agents."""
 
@@ -181,27 +183,52 @@ def agents_directory() -> Path:
 def agent_names() -> tuple[str, ...]:
     """Return the names of all declared agents, SecureBench's own first."""
     own = sorted(_declarations(_OWN_AGENTS))
-    others = {*_declarations(agents_directory()), *_entry_points(ExtensionKind.AGENT)}
+    others = {*_user_declarations(), *_entry_points(ExtensionKind.AGENT)}
     return (*own, *sorted(others - set(own)))
 
 
 def agent_file(name: str) -> Path:
     """Return the declaration of an agent. Raises :class:`ConfigError` as :func:`load` does."""
-    own, given = (_declarations(place).get(name) for place in (_OWN_AGENTS, agents_directory()))
+    own, given = _declarations(_OWN_AGENTS).get(name), _user_declarations().get(name)
     is_packaged = any(name in _entry_points(kind) for kind in (ExtensionKind.AGENT, ExtensionKind.HARNESS))
-    if given is not None and (own is not None or is_packaged or name in _RESERVED):
+    if given is not None and (own is not None or is_packaged):
         raise ConfigError(
             f"the name of the agent in {given} is already used", code="plugin-conflict", hint="rename the file"
         )
     return own or given or Path(load(ExtensionKind.AGENT, name))
 
 
+def ignored_agents() -> dict[Path, str]:
+    """Return the files in the user's directory that declare no agent because of their names, with the reason."""
+    return {path: why for path in _files(agents_directory()) if (why := _name_fault(path))}
+
+
+def _name_fault(path: Path) -> str:
+    """Return what is wrong with the name of a user's declaration, or an empty text."""
+    if path.suffix not in {".yaml", ".yml"}:
+        return ""  # a declaration may refer to it
+    if path.suffix == ".yml":
+        return "the name of a declaration ends in .yaml"
+    if _AGENT_NAME.fullmatch(path.stem) is None:
+        return "the name of an agent has only a-z, 0-9, _ and -, and begins with a letter or a digit"
+    return f"the name {path.stem!r} is reserved" if path.stem in _RESERVED else ""
+
+
+def _user_declarations() -> dict[str, Path]:
+    found = _declarations(agents_directory())
+    return {name: path for name, path in found.items() if not _name_fault(path)}
+
+
 def _declarations(directory: Path) -> dict[str, Path]:
     """Return the declarations in a directory by name."""
+    return {path.stem: path for path in _files(directory) if path.suffix == ".yaml"}
+
+
+def _files(directory: Path) -> list[Path]:
     try:
-        return {path.stem: path for path in directory.iterdir() if path.suffix == ".yaml"}
+        return sorted(directory.iterdir())
     except OSError:
-        return {}
+        return []
 
 
 def choices(kind: ExtensionKind) -> tuple[str, ...]:

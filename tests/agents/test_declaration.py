@@ -141,6 +141,27 @@ def test_an_own_name_is_not_replaced(agents: Path) -> None:
     assert find("codex").is_own
 
 
+def test_files_with_other_names_are_ignored_with_the_reason(agents: Path) -> None:
+    """K26: a name becomes part of paths and messages; reserved names would never be used."""
+    for name in (
+        "Big.yaml",
+        "a b.yaml",
+        "-x.yaml",
+        "x\x1b[2J.yaml",
+        "tiny.yml",
+        "node.yaml",
+        "python.yaml",
+        "notes.txt",
+    ):
+        (agents / name).write_text(TINY)
+    own = {name for name, known in PROGRAMS.items() if known.is_own}
+    assert set(PROGRAMS) - own == {"tiny"}
+    ignored = {path.name: why for path, why in plugins.ignored_agents().items()}
+    assert ignored.keys() == {path.name for path in agents.iterdir()} - {"tiny.yaml", "notes.txt"}
+    assert "reserved" in ignored["node.yaml"]
+    assert "only a-z" in ignored["Big.yaml"]
+
+
 def test_a_name_is_used_once(agents: Path) -> None:
     """A program that embeds SecureBench cannot register a harness with the name of a declared agent."""
     with pytest.raises(ConfigError, match="already used"):

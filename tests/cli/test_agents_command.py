@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from fake_npm import FakeNpm, fake_npm, package
+from securebench import plugins
 from securebench.agents.store import AgentStore
 from securebench.cli.agents_command import command
 from securebench.errors import ConfigError, InfrastructureError
@@ -172,3 +173,15 @@ def test_a_check_prints_a_line_for_each_family(passed: bool, code: int, monkeypa
     assert invoked.exit_code == code
     assert invoked.stdout.startswith(("passed" if passed else "failed") + "\tshort_answer\tworked\t")
     assert "\x1b" not in invoked.stdout
+
+
+def test_a_declaration_with_an_unusable_name_is_a_warning(
+    npm: FakeNpm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K26: the path is printed without its control characters."""
+    monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path / "agents"))
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents/x\x1b[2J\n.yaml").touch()
+    done = invoke("list")
+    assert done.exit_code == 0
+    assert done.stderr.startswith(f"warning: {tmp_path}/agents/x\\x1b[2J\\n.yaml is ignored: the name of an agent")

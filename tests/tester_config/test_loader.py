@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pack_files import row, write_pack
+from securebench import plugins
 from securebench.errors import ConfigError
 from securebench.limits import MIB, Limits
 from securebench.tester_config import (
@@ -362,6 +363,15 @@ def test_a_wrong_field_is_refused(pack_dir: Path, sections: dict[str, str], code
         for problem in problems(pack_dir, **sections)
     ]
     assert (code, pointer) in found
+
+
+def test_an_agent_whose_file_is_ignored_is_explained(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K26: the hint says why the file declares no agent."""
+    (pack_dir / "agents").mkdir()
+    (pack_dir / "agents/My.yaml").touch()
+    monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(pack_dir / "agents"))
+    (problem,) = problems(pack_dir, harness="{type: My, config: {}}")
+    assert "agents/My.yaml is ignored: the name of an agent" in problem.hint
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import click
 
 from securebench.cli.images_view import human_size
 from securebench.cli.run_command import known_extension
-from securebench.printable import printable
+from securebench.printable import printable, printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +42,10 @@ def command() -> None:
     /var/lib/securebench/images for root, ~/.local/share/securebench/images for other users, or the directory named by
     SECUREBENCH_IMAGES.
     """
+    from securebench import plugins
+
+    for path, why in plugins.ignored_agents().items():
+        click.echo(f"warning: {printable_line(str(path))} is ignored: {why}", err=True)
 
 
 @command.command(short_help="Install agent programs.")

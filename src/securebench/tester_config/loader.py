@@ -12,6 +12,7 @@ from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import ConfigError
 from securebench.limits import Limits
 from securebench.plugins import AUTO_DRIVER, DEFAULT_EXECUTOR, ExtensionKind
+from securebench.printable import printable_line
 from securebench.strict_input.faults import Fault, Problems, did_you_mean, name_of
 from securebench.strict_input.files import open_regular, read_text
 from securebench.strict_input.models import WireModel, describe, fit
@@ -171,7 +172,11 @@ def _at(value: Any, place: _Place) -> dict[str, Any]:
 def _unknown(kind: ExtensionKind, name: str, path: _Place) -> Fault:
     known = plugins.choices(kind)
     wanted = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
-    hint = did_you_mean(name, known) or "install the package that provides it"
+    ignored = plugins.ignored_agents() if kind is ExtensionKind.HARNESS else {}
+    own = next(
+        (f"{printable_line(str(file))} is ignored: {ignored[file]}" for file in ignored if file.stem == name), ""
+    )
+    hint = own or did_you_mean(name, known) or "install the package that provides it"
     return Fault("field-value", f"{name_of(path)} must be {wanted}, but is {describe(name)}", path, hint)
 
 
