@@ -83,6 +83,7 @@ NOT_CODES = {
     "system-out",
     "us-ascii",
     "x-lane",
+    "x-securebench-refusal",
 }
 """Hyphenated words in the source that are no codes of errors: programs, threads, what is enforced, encodings."""
 

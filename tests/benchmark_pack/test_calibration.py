@@ -42,13 +42,13 @@ def load(root: Path, judge: dict[str, Any] | None, *lines: Any, rubric: dict[str
 
 def test_the_manifest_has_the_defaults_of_rubrics(tmp_path: Path) -> None:
     """A rubric's own values win, and other rubrics stay as they are."""
-    defaults = {"votes": 5, "max_characters": 100}
+    defaults = {"votes": 5, "max_bytes": 100}
     one, other = load(tmp_path, {**defaults, "template": TEMPLATE}, rubric={"votes": 1}).rows
     assert one.eval["rubric"] == {
         "type": "model_graded",
         "criteria": "It is good.",
         "votes": 1,
-        "max_characters": 100,
+        "max_bytes": 100,
         "template": TEMPLATE,
     }
     assert other.eval["rubric"].keys() == {"type", "accepted_answers"}
@@ -76,7 +76,7 @@ def test_the_calibration_set_is_part_of_the_pack(tmp_path: Path) -> None:
         ({"template": "{{task}} {{candidate}}"}, [], "rubric-template"),
         ({"template": TEMPLATE + "{{task}}"}, [], "rubric-template"),
         ({"template": TEMPLATE + "{{key}}"}, [], "rubric-template"),
-        ({"max_characters": 0}, [], "field-value"),
+        ({"max_bytes": 0}, [], "field-value"),
         ({"min_kappa": 0.5}, [], "calibration-unfit"),
         ({"min_kappa": 2, "calibration": "known.jsonl"}, GOOD, "field-value"),
         ({"model": "m"}, [], "field-unknown"),

@@ -174,7 +174,7 @@ def test_every_field_is_content_unless_it_is_declared_to_be_structure() -> None:
     """Each field that is shown in records was decided on: a new one is secret until somebody adds it here."""
     declared = {name: structure_fields(name) for name, family in FAMILIES.items() if family.active}
     assert {name: fields for name, fields in declared.items() if fields} == {
-        "free_response": ["rubric.votes", "rubric.template", "rubric.max_characters"],
+        "free_response": ["rubric.votes", "rubric.template", "rubric.max_bytes"],
         "repo_patch": ["tests.workdir", "tests.timeout_seconds", "tests.candidate_policy"],
         "terminal_task": ["checker.workdir", "checker.timeout_seconds", "checker.image", "needed_commands"],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +37,7 @@ from securebench.results.run_files import JOURNAL
 from securebench.results.summary import RunEnd
 from securebench.tester_run import RunOptions
 from securebench.tester_run.reverify import reverify
-from securebench.testing.provider import Fail, Say
+from securebench.testing.provider import AnswerUsage, Fail, Say
 from securebench.verifiers.model_graded.prompt import CONTROL
 from tester_run.running import make_parts, pin_framework, records, run
 
@@ -164,10 +165,12 @@ def test_a_judge_that_agrees_too_little_is_refused(tmp_path: Path) -> None:
 def test_a_judge_that_gives_no_verdicts_is_refused(tmp_path: Path) -> None:
     """The check sends the longest response that the pack allows."""
     with judging(lambda _: Say("Looks good to me.")) as provider:
-        write_judged_run(tmp_path, provider.url, pack_judge={"max_characters": 5000})
+        write_judged_run(tmp_path, provider.url, pack_judge={"max_bytes": 5000})
         with pytest.raises(InfrastructureError) as raised:
             judged(tmp_path, RIGHT)
-        assert len(str(provider.requests[-1].body)) < 5000 < max(len(str(found.body)) for found in provider.requests)
+        sizes = [len(str(found.body).encode()) for found in provider.requests]
+        assert sizes[-1] < 5000 < max(sizes)
+        assert any(len(set(str(found.body))) > 1000 for found in provider.requests)  # rare characters have most tokens
     assert raised.value.code == "judge-unfit"
 
 
@@ -210,11 +213,44 @@ def test_a_pack_that_needs_a_judge_demands_one(tmp_path: Path) -> None:
 
     assert refused(judge={**config["judge"], "budget": {"requests": 20}}) == "judge-budget"
     assert refused(judge={**config["judge"], "budget": {"tokens": 100_000}}) == "judge-budget"
+    assert refused(judge={**config["judge"], "budget": {"bytes": 10_000}}) == "judge-budget"
     assert refused(judge={**config["judge"], "api_key_env": "NOT_SET"}) == "env-missing"
     assert refused(harness={**config["harness"], "env": ["COPY"]}) == "key-exposed"
     assert refused(judge={**config["judge"], "dialekt": "x"}) == "field-unknown"
     del config["judge"]
     assert refused() == "judge-missing"
+
+
+def test_the_worst_case_is_enough(tmp_path: Path) -> None:
+    """A response of rare characters, which confuses the judge at a token for each byte, does not use up the budget."""
+
+    def confused(conversation: ModelConversation) -> Say:
+        is_rare = "\U00020000" * 9 in conversation.prompt
+        return Say("?" if is_rare else verdict(passes=False), AnswerUsage(input=len(conversation.prompt.encode())))
+
+    with judging(confused) as provider:
+        write_judged_run(tmp_path, provider.url, budget={"tokens": 1}, pack_judge={"votes": 1})
+        with pytest.raises(ConfigError) as raised:
+            judged(tmp_path, WRONG)
+        found = re.search(r"tokens: (\d+)", raised.value.hint)
+        assert found
+        write_judged_run(tmp_path, provider.url, budget={"tokens": int(found[1])}, pack_judge={"votes": 1})
+        assert judged(tmp_path, "\U00020000" * 4999).failed == 1
+    assert records(tmp_path)[0]["failure_reason"] == FailureReason.JUDGE_NO_VERDICT
+
+
+def test_a_used_up_budget_is_named(tmp_path: Path) -> None:
+    """It is not said to be a wrong key. Each task has a budget of its own."""
+
+    def greedy(conversation: ModelConversation) -> Say:
+        return Say(verdict(passes=True), AnswerUsage(input=10**8 if "greedy" in conversation.prompt else 10))
+
+    with judging(greedy) as provider:
+        write_judged_run(tmp_path, provider.url, tasks=2)
+        summary = judged(tmp_path, "greedy", RIGHT)
+    assert (summary.passed, summary.errors) == (1, 1)
+    (failed,) = [record for record in records(tmp_path) if record["verification_status"] == "error"]
+    assert "[judge-budget]" in failed["failure_message"]
 
 
 def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from securebench.benchmark_pack.model import AssetRoots
 from securebench.families.fields import Identifier
-from securebench.families.model_graded import Characters, Template, Votes
+from securebench.families.model_graded import MaxBytes, Template, Votes
 from securebench.families.row import EnvironmentModel, FamilyName
 from securebench.pack_paths import folded, is_at_or_below, relative_path_fault
 from securebench.strict_input.faults import Fault, Problems
@@ -63,7 +63,7 @@ class JudgeModel(WireModel):
 
     votes: Votes = OPTIONAL
     template: Template = OPTIONAL
-    max_characters: Characters = OPTIONAL
+    max_bytes: MaxBytes = OPTIONAL
     calibration: Root = OPTIONAL
     min_kappa: Annotated[float, Field(ge=0, le=1)] = OPTIONAL
 

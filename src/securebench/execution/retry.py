@@ -27,8 +27,9 @@ SPREAD: Final = 0.5
 MAX_RETRY_AFTER: Final = 120.0
 """The longest ``Retry-After`` in seconds that a task waits for. Beyond it, the task is left to ``--resume``."""
 
-_FINAL: Final = frozenset({"provider-refused", "provider-rejected", "judge-unfit"})
-"""Codes that are not retried: a rejected key or model stays rejected, and an unfit judge was asked several times."""
+_FINAL: Final = frozenset({"provider-refused", "provider-rejected", "judge-unfit", "judge-budget"})
+"""Codes that are not retried: a rejected key or model stays rejected, a spent budget stays spent, and an unfit
+judge was asked several times."""
 
 _chance = random.SystemRandom()
 

@@ -23,8 +23,8 @@ MAX_VOTES: Final = 15
 """Votes of the judge on one response. More cost more than they settle."""
 
 DEFAULT_VOTES: Final = 3
-DEFAULT_CHARACTERS: Final = 20_000
-"""The default length of a response: about 5,000 tokens."""
+DEFAULT_BYTES: Final = 20_000
+"""The default size of a response: at most one token for each byte, and about 5,000 tokens of English."""
 
 PLACEHOLDERS: Final = ("task", "criteria", "candidate")
 """What a template contains, as ``{{task}}``, each exactly once."""
@@ -47,20 +47,20 @@ def _template(text: str) -> str:
 
 Votes: TypeAlias = Annotated[int, Field(ge=1, le=MAX_VOTES), AfterValidator(_odd), STRUCTURE]
 Template: TypeAlias = Annotated[Text, Field(max_length=20_000), AfterValidator(_template), STRUCTURE]
-Characters: TypeAlias = Annotated[int, Field(ge=1, le=200_000), STRUCTURE]
+MaxBytes: TypeAlias = Annotated[int, Field(ge=1, le=200_000), STRUCTURE]
 
 
 class ModelGradedModel(WireModel):
     """A judge model decides whether the response meets the criteria. Defaults of all but these are in the manifest.
 
-    ``max_characters`` is the length of a response as the judge sees it, with escaped characters.
+    ``max_bytes`` is the size of a response in UTF-8, as the judge sees it: with escaped characters.
     """
 
     type: Literal["model_graded"]
     criteria: Annotated[Text, Field(max_length=50_000)]
     votes: Votes = OPTIONAL
     template: Template = OPTIONAL
-    max_characters: Characters = OPTIONAL
+    max_bytes: MaxBytes = OPTIONAL
 
 
 def is_model_graded(evals: Mapping[str, Any]) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.egress.model import Trouble
-from securebench.egress.relay.answer import retry_after
+from securebench.egress.relay.answer import MAX_ERROR_BYTES, retry_after
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object
+from securebench.egress.relay.refusals import REFUSAL_HEADER, RelayRefusal
 from securebench.errors import ConfigError, EgressError, FailurePhase, FailureReason, ProviderError
 from securebench.execution import RunControl
-from securebench.execution.retry import pause_before_retry, with_retries
+from securebench.execution.retry import PROVIDER_BACK_OFF, pause_before_retry, with_retries
 from securebench.execution.trail import Trail
 from securebench.families.model_graded import is_model_graded
 from securebench.harnesses.model.guest.apis import APIS, INVALID
@@ -27,8 +29,8 @@ from securebench.results.provenance import json_digest
 from securebench.results.run_judge import JudgeAgreement
 from securebench.results.usage import Usage, read_usage
 from securebench.trials import TrialId
-from securebench.verifiers.model_graded.grading import MAX_REQUESTS_A_VOTE, graded, read_replies, unfit
-from securebench.verifiers.model_graded.prompt import GradingTask, quoted_lines
+from securebench.verifiers.model_graded.grading import JUDGE_UNFIT, MAX_REQUESTS_A_VOTE, graded, read_replies
+from securebench.verifiers.model_graded.prompt import GradingTask, quoted_bytes
 from securebench.verifiers.model_graded.session import JudgeReply, JudgeSession
 
 if TYPE_CHECKING:
@@ -45,11 +47,23 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import VerificationResult
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
+_RETRIES: Final = len(PROVIDER_BACK_OFF)
+"""Requests that a session repeats after failures, again after each control, and a verification that is tried again."""
+_JSON_BYTES: Final = 3
+"""Bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six, and the letter two.
+
+The relay charges a token for each byte of a request if the provider does not report its tokens.
+"""
+_TOKEN_BYTES: Final = 32
+"""Bytes in the JSON of an answer for each of its tokens. Most have four."""
+
 _SPARE_SECONDS: Final = 60.0
 _OK: Final = 200
 _MAX_MODEL: Final = 120
 """Characters of the name of a model."""
 _FILLER: Final = "This sentence is only here to fill the space. "
+_RARE: Final = 0x20000
+"""The first of 40,000 characters that hardly any text contains, with four bytes each."""
 
 
 class RunJudge(ABC):
@@ -118,15 +132,23 @@ class ModelJudge(RunJudge):
         """See :meth:`RunJudge.require_budget`: an agent could otherwise turn its failure into an error."""
         budget, prices = self.settings.budget, self.connection.endpoint.token_prices
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):
-            requests = task.votes * MAX_REQUESTS_A_VOTE
-            taken, given = requests * task.longest_prompt, requests * self.settings.max_tokens
-            usd = in_usd(prices.cost(taken, given)) if prices else 0.0
-            if budget.requests < requests or budget.tokens < taken + given or (budget.usd or usd) < usd:
-                money = f" and {usd:.2f} US dollars" if budget.usd else ""
+            answers = task.votes * (MAX_REQUESTS_A_VOTE + _RETRIES) + 2 * _RETRIES
+            requests = 2 * answers  # each may first be rejected because of its form, see ModelApi.adapt()
+            taken, given = answers * _JSON_BYTES * task.longest_prompt, answers * self.settings.max_tokens
+            size = 2 * taken + requests * MAX_ERROR_BYTES + _TOKEN_BYTES * given
+            usd = in_usd(prices.most(taken, given)) if prices else 0.0
+            least = {
+                "requests": requests,
+                "tokens": taken + given,
+                "bytes": size,
+                **({"usd": usd} if budget.usd else {}),
+            }
+            if any(getattr(budget, name) < value for name, value in least.items()):
                 raise ConfigError(
                     f"judge.budget is too small for {task.votes} votes on a task of this pack",
                     code="judge-budget",
-                    hint=f"allow at least {requests} requests, {taken + given} tokens{money}; this is the worst case",
+                    hint="allow the worst case, at least "
+                    + ", ".join(f"{name}: {math.ceil(100 * value) / 100:.15g}" for name, value in least.items()),
                 )
 
     def session(self, gateway: Gateway | None, trial: TrialId, pause: Callable[[float], None]) -> JudgeSession:
@@ -168,6 +190,12 @@ class _ModelSession(JudgeSession):
         answer = self._post(api)
         if answer.status not in (0, _OK) and api.adapt(answer.data):
             answer = self._post(api)
+        if answer.headers.get(REFUSAL_HEADER) == RelayRefusal.BUDGET.value:
+            raise ProviderError(
+                "the judge used up its budget for this task, which allows the worst case",
+                code="judge-budget",
+                hint="the judge's provider counts more tokens than a text has bytes; use another provider",
+            )
         content = read_object(answer.data)
         trouble: Trouble | None
         if answer.status == _OK:
@@ -266,6 +294,13 @@ def judge_for(
     return judge
 
 
+def _longest(size: int) -> str:
+    """Return a response of the greatest size and with the most tokens: tokenizers split rare characters into bytes."""
+    words = _FILLER[: size - quoted_bytes(".") + 1]
+    room = size - quoted_bytes(words)
+    return words + "".join(chr(_RARE + 97 * number % 40_000) for number in range(room // 4))
+
+
 def _values(task: SecureBenchTask) -> Mapping[str, Any]:
     return task.verifier_view().evaluator.payload()
 
@@ -306,11 +341,14 @@ class JudgeCheck:
     def _require_long_responses(self, gateway: Gateway) -> None:
         """Let the judge grade the longest response that the pack allows: no agent can then cause errors by length."""
         values = max(self._tasks.values(), key=lambda values: GradingTask.of(values).longest_prompt)
-        longest = GradingTask.of(values).max_characters - len(quoted_lines("."))
-        filler = (_FILLER * (longest // len(_FILLER) + 1))[:longest]
+        size = GradingTask.of(values).max_bytes
         once = {**values, "rubric": {**values["rubric"], "votes": 1}}
-        if self._grade(once, filler, gateway).reason is FailureReason.JUDGE_NO_VERDICT:
-            raise unfit()
+        if self._grade(once, _longest(size), gateway).reason is FailureReason.JUDGE_NO_VERDICT:
+            raise ProviderError(
+                f"the judge gives no valid verdict on a response of {size} bytes, the most that the pack allows",
+                code=JUDGE_UNFIT,
+                hint="use a model with a longer context or higher rate limits, or raise judge.max_tokens",
+            )
 
     def _calibrate(self, gateway: Gateway, pool: ThreadPoolExecutor) -> JudgeAgreement | None:
         items = self._pack.calibration

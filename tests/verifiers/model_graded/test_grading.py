@@ -178,10 +178,10 @@ def test_evidence_without_a_verdict_is_refused(evidence: dict[str, Any]) -> None
 
 
 def test_a_response_that_is_too_long_is_not_sent() -> None:
-    """The length is that of the quotation, so escapes count; the judge costs nothing."""
+    """The size is that of the quotation in bytes, so escapes and rare characters count; the judge costs nothing."""
     session = Scripted([])
-    values = {**VALUES, "rubric": rubric(max_characters=100)}
-    for text in ("x" * 99, "\x00" * 20):
+    values = {**VALUES, "rubric": rubric(max_bytes=100)}
+    for text in ("x" * 99, "\x00" * 20, "\U00020000" * 25):
         result = graded(values, text, session, {})
         assert result.reason is FailureReason.CANDIDATE_TOO_LARGE
         assert "evidence" not in result.metadata

@@ -36,6 +36,9 @@ class RelayRefusal(StrEnum):
     """The task's budget is used up."""
 
 
+REFUSAL_HEADER: Final = "x-securebench-refusal"
+"""The header of a refusal, with its reason. No answer of a provider has it: the relay removes unknown headers."""
+
 STATUS: Final = MappingProxyType(
     {
         RelayRefusal.PATH: 404,

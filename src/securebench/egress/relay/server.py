@@ -16,7 +16,7 @@ from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, Order
 from securebench.egress.relay.budget import Reservation
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import shown
-from securebench.egress.relay.refusals import RefusedError, RelayRefusal
+from securebench.egress.relay.refusals import REFUSAL_HEADER, RefusedError, RelayRefusal
 from securebench.egress.relay.request import Bodies, check_framing, decode, drain, encode
 from securebench.egress.relay.tally import RequestEntry, Tally
 from securebench.egress.relay.upstream import NoAnswerError, Upstream
@@ -203,6 +203,8 @@ class ProviderRelay:
             (b"content-length", str(len(body)).encode()),
             (b"x-should-retry", b"true" if status >= 500 else b"false"),  # noqa: PLR2004 - a status is its own name
         ]
+        if entry.refusal is not None:
+            headers.append((REFUSAL_HEADER.encode(), entry.refusal.value.encode()))
         await drain(agent)
         await agent.send(h11.Response(status_code=status, headers=headers))
         if body:

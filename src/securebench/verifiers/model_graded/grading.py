@@ -18,7 +18,7 @@ from securebench.errors import FailureReason, ProviderError
 from securebench.resources import REDACTED
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 from securebench.verifiers.base import VerificationResult
-from securebench.verifiers.model_graded.prompt import CONTROL, GradingTask, quoted_lines
+from securebench.verifiers.model_graded.prompt import CONTROL, GradingTask, quoted_bytes
 from securebench.verifiers.model_graded.session import Conversation, JudgeReply
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def graded(
     :class:`ProviderError` and :class:`EgressError`.
     """
     task = GradingTask.of(values)
-    if len(quoted_lines(response)) > task.max_characters:
+    if quoted_bytes(response) > task.max_bytes:
         return _result(FailureReason.CANDIDATE_TOO_LARGE, {**verifier, "phase": "extraction", "rule": "length"})
     conversation = Conversation(session)
     grading = grade(partial(_ask, conversation, task, response), task.votes)

@@ -17,7 +17,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.families.model_graded import DEFAULT_CHARACTERS, DEFAULT_VOTES, filled_in
+from securebench.families.model_graded import DEFAULT_BYTES, DEFAULT_VOTES, filled_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +56,8 @@ CONTROL: Final = "I do not know."
 """A response that no judge can misunderstand. It shows whether a judge that gave no verdict works at all."""
 
 _PREFIX: Final = "| "
+_MARKS: Final = 500
+"""At least the bytes of the lines around a quotation, and the tokens with which a chat format marks two messages."""
 _ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
 """Part of the spelling of some languages. Two characters cannot hide text."""
 _EMOJI_STYLE: Final = "\ufe0f"
@@ -89,7 +91,7 @@ class GradingTask:
     criteria: str
     template: str
     votes: int
-    max_characters: int
+    max_bytes: int
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> GradingTask:
@@ -104,7 +106,7 @@ class GradingTask:
             criteria=criteria,
             template=rubric.get("template", DEFAULT_TEMPLATE),
             votes=rubric.get("votes", DEFAULT_VOTES),
-            max_characters=rubric.get("max_characters", DEFAULT_CHARACTERS),
+            max_bytes=rubric.get("max_bytes", DEFAULT_BYTES),
         )
 
     @property
@@ -114,8 +116,9 @@ class GradingTask:
 
     @property
     def longest_prompt(self) -> int:
-        """The characters of the longest prompt about this task, without the system text."""
-        return len(self.template) + len(self.task) + len(self.criteria) + self.max_characters
+        """The bytes of the longest prompt about this task: no tokenizer makes more tokens of it."""
+        texts = (SYSTEM, self.template, self.task, self.criteria)
+        return sum(len(text.encode()) for text in texts) + self.max_bytes + _MARKS
 
     def prompt(self, response: str) -> JudgePrompt:
         """Return the prompt about a response, with a new token."""
@@ -123,6 +126,11 @@ class GradingTask:
         quoted = f"BEGIN RESPONSE {token}\n{quoted_lines(response)}\nEND RESPONSE {token}"
         user = filled_in(self.template, {"task": self.task, "criteria": self.criteria, "candidate": quoted})
         return JudgePrompt(SYSTEM.format(token=token), user)
+
+
+def quoted_bytes(response: str) -> int:
+    """Return the size of the quotation of a response in UTF-8."""
+    return len(quoted_lines(response).encode())
 
 
 def quoted_lines(response: str) -> str:
