@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relay_setup import BODIES, CHAT, CLAUDE, GEMINI, PLAN
-from securebench.egress.relay.budget import Reservation, Spending
+from securebench.egress.relay.budget import Reservation, Spending, media_tokens
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.refusals import RefusedError
 from securebench.money import TokenPrices
@@ -103,3 +103,27 @@ def test_limits_are_whole_numbers(plan: RelayPlan, name: str, value: Any) -> Non
         dialect_of(plan.provider).check({**BODIES[plan.provider], name: value}, plan)
     with pytest.raises(RefusedError, match="maxOutputTokens"):
         dialect_of(GEMINI.provider).check({"generationConfig": {"maxOutputTokens": value}}, GEMINI)
+
+
+_DATA = "data:application/pdf;base64,AA=="
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens"),
+    [
+        ([{"type": "text", "text": "image"}], 0),
+        ([{"type": "image_url", "image_url": {"url": _DATA}}, {"type": "text", "text": "x"}], 16_384),
+        ([{"type": "tool_result", "content": [{"type": "image", "source": {"type": "base64"}}] * 2}], 2 * 16_384),
+        ([{"type": "image"}] * 100, 1_000_000),
+        ([{"type": "input_text", "image_url": _DATA}], 16_384),
+        ([{"type": "file", "file": {"file_data": _DATA}}], 1_000_000),
+        ([{"type": "input_file", "file_data": _DATA}], 1_000_000),
+        ([{"type": "document", "source": {"type": "base64", "media_type": "application/pdf"}}], 1_000_000),
+        ([{"type": "input_audio", "input_audio": {"data": "AA=="}}], 1_000_000),
+        ([{"inlineData": {"mimeType": "image/png", "data": "AA=="}}], 16_384),
+        ([{"inline_data": {"mime_type": "video/mp4", "data": "AA=="}}], 1_000_000),
+    ],
+)
+def test_media_reserve_more_than_their_bytes(content: Any, tokens: int) -> None:
+    """A PDF of some kilobytes has hundreds of pages, and a small image thousands of tokens."""
+    assert media_tokens({"messages": [{"role": "user", "content": content}]}) == tokens

@@ -476,6 +476,20 @@ def test_requests_at_once_do_not_exceed_the_budget(plan: RelayPlan) -> None:
     asyncio.run(play())
 
 
+def test_small_files_with_many_tokens_do_not_exceed_the_budget() -> None:
+    """J18: a PDF has far more tokens than bytes, so requests with one run after each other."""
+    usage = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":300000,"completion_tokens":10}}'
+    file = {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA"}}
+    body = {"model": "gpt-5.5", "max_tokens": 10, "messages": [{"role": "user", "content": [file]}]}
+
+    async def play() -> None:
+        async with relayed(answering(200, usage), plan=replace(CHAT, prices=PRICES, micro_usd=500_000)) as setting:
+            answered = await asyncio.gather(*(setting.ask(body) for _ in range(8)))
+        assert sorted(answer.status for answer in answered) == [200, 200, *[429] * 6]
+
+    asyncio.run(play())
+
+
 def test_requests_with_room_run_at_once() -> None:
     """A large budget, or a small maximum of the answer, lets requests run beside each other."""
     both = asyncio.Barrier(2)

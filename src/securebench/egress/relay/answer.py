@@ -104,6 +104,8 @@ class Order:
     headers: list[Header]
     body: bytes
     is_stream: bool
+    media_tokens: int = 0
+    """The tokens to reserve for images and other media, beside those for the bytes of the body."""
     most_output: int | None = None
     """The output tokens that the request allows at most; ``None`` if it sets no maximum."""
     has_added_usage: bool = False

@@ -10,9 +10,36 @@ from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from securebench.egress.model import RelayPlan
+    from securebench.resources import JsonValue
 
 _UNLIMITED_OUTPUT: Final = 131_072
 """Output tokens that are reserved for a request that sets no maximum: no usual model gives more in one answer."""
+
+_IMAGE: Final = 16_384
+"""Tokens that are reserved for an image, however small its file is."""
+_CONTEXT: Final = 1_000_000
+"""Tokens that are reserved for all media of a request at most, and for a PDF or a sound: a whole context."""
+_IMAGES: Final = frozenset({"image", "image_url", "input_image"})
+_OTHER_MEDIA: Final = frozenset({"document", "file", "input_audio", "input_file"})
+_MIME: Final = ("mimeType", "mime_type")
+
+
+def media_tokens(body: JsonValue) -> int:
+    """Return the tokens to reserve for the media in a checked body, which may have more tokens than bytes."""
+    images, held = 0, [body]
+    while held:
+        value = held.pop()
+        if isinstance(value, list):
+            held.extend(value)
+        elif isinstance(value, dict):
+            held.extend(value.values())
+            kinds = {text for name in ("type", *_MIME) if isinstance(text := value.get(name), str)}
+            has_mime = not value.keys().isdisjoint(_MIME)
+            if kinds & _IMAGES or "image_url" in value or any(kind.startswith("image/") for kind in kinds):
+                images += 1
+            elif kinds & _OTHER_MEDIA or "file_data" in value or has_mime:
+                return _CONTEXT
+    return min(images * _IMAGE, _CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +51,9 @@ class Reservation:
 
     @classmethod
     def of(cls, plan: RelayPlan, asked: int, most_output: int | None) -> Self:
-        """Return the reservation of a request with a body of ``asked`` bytes and this maximum of output tokens.
+        """Return the reservation of a request with this maximum of input and of output tokens.
 
-        A text has at most one token for each byte.
+        A text has at most one token for each byte; for other content see :func:`media_tokens`.
         """
         given = _UNLIMITED_OUTPUT if most_output is None else most_output
         return cls(asked + given, 0 if plan.prices is None else plan.prices.most(asked, given))

@@ -13,7 +13,7 @@ import h11
 from securebench.egress.http_streams import HttpPeer
 from securebench.egress.model import Trouble
 from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, Order, Passage, RelayContext
-from securebench.egress.relay.budget import Reservation
+from securebench.egress.relay.budget import Reservation, media_tokens
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import shown
 from securebench.egress.relay.refusals import REFUSAL_HEADER, RefusedError, RelayRefusal
@@ -152,6 +152,7 @@ class ProviderRelay:
                 self._context.dialect.headers(headers),
                 encode(sent),
                 is_stream=body.get("stream") is True if route.streams is None else route.streams,
+                media_tokens=media_tokens(body) if route.is_model else 0,
                 most_output=self._context.dialect.most_output(sent) if route.is_model else 0,
                 has_added_usage=sent is not body,
             )
@@ -162,7 +163,7 @@ class ProviderRelay:
     async def _reserve(self, entry: RequestEntry, order: Order) -> None:
         """Reserve what a request may use. If it might exceed the budget, wait for those in progress to end first."""
         plan, spent = self._context.plan, self._tally.spent
-        wanted = Reservation.of(plan, len(order.body), order.most_output)
+        wanted = Reservation.of(plan, len(order.body) + order.media_tokens, order.most_output)
         while not (bound := spent.over(plan)) and not spent.has_room(plan, wanted):
             self._has_ended.clear()
             await self._has_ended.wait()

@@ -206,6 +206,7 @@ def test_other_models(model: Any) -> None:
         {"functionResponse": {"name": "x", "response": {}, "parts": [{"fileData": {"fileUri": "files/x"}}]}},
         {"function_response": {"name": "x", "parts": {"file_data": {}}}},
         {"functionResponse": {"name": "x", "fileData": {}}},
+        {"inlineData": {"mimeType": "image/png", "fileUri": "https://evil.example/x"}},
         {"executableCode": {"code": "x"}},
         {"toolCall": {}},
         {"unknown": 1},

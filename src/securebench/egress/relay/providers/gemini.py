@@ -94,6 +94,7 @@ _PARTS: Final = frozenset(
 )
 """Excluded: ``fileData``, which the provider stores or fetches."""
 _PROVIDER_PARTS: Final = frozenset({"codeExecutionResult", "executableCode", "toolCall", "toolResponse"})
+_INLINE: Final = frozenset({"data", "displayName", "mimeType"})
 _FUNCTION_RESPONSE: Final = frozenset({"id", "name", "parts", "response", "scheduling", "willContinue"})
 
 _TEXT_ONLY: Final[tuple[JsonValue, ...]] = (None, [], ["TEXT"])
@@ -288,6 +289,7 @@ def _check_parts(given: JsonValue, known: frozenset[str]) -> None:
     for piece in _objects(given, "parts"):
         found = _fields(piece, "a part", known, RelayRefusal.CONTENT)
         result = _fields(found.get("functionResponse"), "functionResponse", _FUNCTION_RESPONSE, RelayRefusal.CONTENT)
+        _fields(found.get("inlineData"), "inlineData", _INLINE, RelayRefusal.CONTENT)
         _check_parts(result.get("parts"), frozenset({"inlineData"}))
 
 
