@@ -87,6 +87,29 @@ def test_a_dry_run_names_the_driver_of_the_command_line(tmp_path: Path) -> None:
     assert "driver oci, images" in result.output
 
 
+@pytest.mark.parametrize("harness", ["model", "command", "codex"])
+def test_a_dry_run_notices_a_missing_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harness: str) -> None:
+    """It needs no network to see that."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("CODEX_API_KEY", raising=False)
+    provider = {"dialect": "chat_completions", "model": "m"}
+    settings = {"model": provider, "command": {"command": ["x"], "provider": provider}, "codex": {"model": "m"}}
+    pack = BENCHMARKS / "text-smoke"
+    config = {
+        "schema_version": "0.2",
+        "run": {"id": "r", "output_dir": "out"},
+        "benchmark": {"manifest": str(pack / "manifest.yaml"), "tasks": str(pack / "tasks.jsonl")},
+        "harness": {"type": harness, "config": settings[harness]},
+    }
+    (tmp_path / "tester.yaml").write_text(json.dumps(config))
+    arguments = ["run", str(tmp_path / "tester.yaml"), "--dry-run"]
+    with pytest.raises(ConfigError) as raised:
+        CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert raised.value.code == "env-missing"
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+
+
 def test_a_dry_run_refuses_a_directory_in_use(tmp_path: Path) -> None:
     """The run would be refused, too. With ``--resume`` it would continue."""
     file = suite_file(tmp_path, "out")

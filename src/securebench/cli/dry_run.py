@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def planned(plan: Plan, options: RunOptions) -> dict[str, Any]:
-    """Return what a run would do, for ``--json``. Raises :class:`ConfigError` if its directory cannot be used."""
+    """Return what a run would do, for ``--json``.
+
+    Raises :class:`ConfigError` if its directory cannot be used or the key of a model provider is missing.
+    """
+    plan.producer.require_key(options.variables)
+    if plan.judge:
+        plan.judge.require_key(options.variables)
     earlier = earlier_header(plan.directory, resume=options.resume) if plan.directory.exists() else None
     return {
         "run_id": plan.config.run.id,

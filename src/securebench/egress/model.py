@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -59,6 +60,10 @@ class Trouble(StrEnum):
 
 PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE})
 """Troubles that may be the provider's fault. A probe confirms it."""
+
+
+SENDABLE_KEY: Final = re.compile(r"[!-~]+")
+"""A key that an HTTP header can carry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

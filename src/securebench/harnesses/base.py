@@ -129,6 +129,10 @@ class HarnessProducer(Extension, ABC):
         del table
         return "its agents do not use a model through the relay"
 
+    def require_key(self, variables: Mapping[str, str]) -> None:
+        """Raise :class:`ConfigError` if the tester's ``variables`` lack a key that it needs. Needs no network."""
+        del variables
+
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """Prepare the run, once, before any task, and return the agent's identity: equal values mean the same agent.
 

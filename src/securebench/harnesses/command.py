@@ -56,6 +56,11 @@ class CommandHarnessProducer(Harness):
         """See :meth:`HarnessProducer.use_prices`."""
         return self._connection.use_prices(table) if self._connection else super().use_prices(table)
 
+    def require_key(self, variables: Mapping[str, str]) -> None:
+        """See :meth:`HarnessProducer.require_key`."""
+        if self._connection:
+            self._connection.require_key(variables)
+
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Reads the provider key, if there is a provider."""
         if self._connection is None:

@@ -73,6 +73,10 @@ class RunJudge(ABC):
     needs_gateway: bool = False
     credentials: tuple[str, ...] = ()
 
+    def require_key(self, variables: Mapping[str, str]) -> None:
+        """See :meth:`HarnessProducer.require_key`."""
+        del variables
+
     def prepare(self, run: RunContext) -> None:
         """Read the key, if it needs one. Raises :class:`ConfigError` (``env-missing``)."""
         del run
@@ -119,6 +123,10 @@ class ModelJudge(RunJudge):
     def credentials(self) -> tuple[str, ...]:  # type: ignore[override]  # known only after prepare()
         """The key, after :meth:`prepare`."""
         return self.connection.credentials
+
+    def require_key(self, variables: Mapping[str, str]) -> None:
+        """See :meth:`RunJudge.require_key`."""
+        self.connection.require_key(variables)
 
     def prepare(self, run: RunContext) -> None:
         """See :meth:`RunJudge.prepare`."""

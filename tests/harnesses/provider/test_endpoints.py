@@ -50,6 +50,15 @@ def test_a_missing_key_is_a_configuration_error(config: ProviderSettings) -> Non
     assert raised.value.hint
 
 
+@pytest.mark.parametrize("value", ["two words", "k\ney", "k\u00e9y"])
+def test_a_malformed_key_is_a_configuration_error(value: str) -> None:
+    """The message names the variable and does not quote the key."""
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY is not a key") as raised:
+        openai().key({"OPENAI_API_KEY": value})
+    assert raised.value.code == "key-malformed"
+    assert value not in str(raised.value)
+
+
 def test_another_endpoint_needs_no_key() -> None:
     """A model server on this machine is asked without one."""
     config = ProviderSettings(model="m", base_url="http://127.0.0.1:8000/v1")

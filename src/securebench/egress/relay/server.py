@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import h11
 
 from securebench.egress.http_streams import HttpPeer
-from securebench.egress.model import Trouble
+from securebench.egress.model import SENDABLE_KEY, Trouble
 from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, Order, Passage, RelayContext
 from securebench.egress.relay.budget import Reservation, media_tokens
 from securebench.egress.relay.providers import dialect_of
@@ -36,8 +35,6 @@ MAX_AT_ONCE: Final = 16
 """Simultaneous requests of one agent. Further requests wait. Agents with subagents send about ten."""
 
 _VERSIONS: Final = (b"1.0", b"1.1")
-
-_KEY: Final = re.compile(r"[!-~]+")
 
 
 class ProviderRelay:
@@ -215,7 +212,7 @@ class ProviderRelay:
 
 def require_key(plan: RelayPlan) -> None:
     """Raise :class:`EgressError` if the key cannot be sent in a header."""
-    if plan.key is not None and not _KEY.fullmatch(plan.key):
+    if plan.key is not None and not SENDABLE_KEY.fullmatch(plan.key):
         raise EgressError(
             "the provider's API key is empty or contains characters that are not allowed in an HTTP header"
         )

@@ -83,6 +83,10 @@ class ModelHarnessProducer(Harness):
         """See :meth:`HarnessProducer.use_prices`."""
         return self._connection.use_prices(table)
 
+    def require_key(self, variables: Mapping[str, str]) -> None:
+        """See :meth:`HarnessProducer.require_key`."""
+        self._connection.require_key(variables)
+
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Other images than the base image may lack Python, so it is mounted."""
         self._connection.prepare(run)

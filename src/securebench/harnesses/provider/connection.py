@@ -66,10 +66,14 @@ class ProviderConnection:
             raise ConfigError(f"{place} cannot be enforced: {fault}", code="price-missing", hint=PRICE_HINT)
         return fault
 
+    def require_key(self, variables: Mapping[str, str]) -> None:
+        """See :meth:`HarnessProducer.require_key`."""
+        self.endpoint.with_cloud(variables).key(variables)
+
     def prepare(self, run: RunContext) -> None:
         """Read the key, and warn about the configuration.
 
-        Raises :class:`ConfigError` (``env-missing``, ``proxy-invalid``, ``subscription-token``).
+        Raises :class:`ConfigError` (``env-missing``, ``key-malformed``, ``proxy-invalid``, ``subscription-token``).
         """
         self.endpoint = self.endpoint.with_cloud(run.variables)
         key = self.endpoint.key(run.variables)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from securebench.egress.gateway import RELAY_PORT
-from securebench.egress.model import EgressPlan, KeyForm, Provider, RelayPlan
+from securebench.egress.model import SENDABLE_KEY, EgressPlan, KeyForm, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.base import Spent
 from securebench.limits import ProviderTimeouts
@@ -143,7 +143,7 @@ class ProviderEndpoint:
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables.
 
-        Raises :class:`ConfigError` (``env-missing``, ``subscription-token``).
+        Raises :class:`ConfigError` (``env-missing``, ``key-malformed``, ``subscription-token``).
 
         An endpoint other than the provider's public one may work without a key.
         """
@@ -165,6 +165,12 @@ class ProviderEndpoint:
                 hint="set it in the environment or in the env file; it stays outside the sandboxes"
                 if self.is_relayed
                 else "set it in the environment or in the env file",
+            )
+        if found and not SENDABLE_KEY.fullmatch(found.value):
+            raise ConfigError(
+                f"{found.name} is not a key: it contains a space or another character that no HTTP header can carry",
+                code="key-malformed",
+                hint=f"set {found.name} to the key alone, without quotes, spaces or line breaks",
             )
         return found or ProviderKey(names[0], "")
 

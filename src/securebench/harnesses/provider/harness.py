@@ -185,6 +185,10 @@ class ProviderHarness(Harness):
         """See :meth:`HarnessProducer.use_prices`."""
         return self._connection.use_prices(table)
 
+    def require_key(self, variables: Mapping[str, str]) -> None:
+        """See :meth:`HarnessProducer.require_key`."""
+        self._connection.require_key(variables)
+
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Images with the same kind of C library share one program."""
         self._connection.prepare(run)
