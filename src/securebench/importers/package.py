@@ -69,6 +69,7 @@ def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check"]
     command = [
         sys.executable,
+        "-I",  # not a module of that name in the working directory
         "-m",
         "pip",
         "download",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -58,6 +60,30 @@ def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         site_files(WheelSource(directory), {"extra": "1.0"})
     assert caught.value.code == "import-archive-invalid"
+
+
+def test_a_wheel_that_needs_a_url_is_refused(tmp_path: Path) -> None:
+    """I26: pip would run the code of a source archive to read what it needs."""
+    data = f"open({str(tmp_path / 'canary')!r}, 'w')\n".encode()
+    with tarfile.open(tmp_path / "evil-1.0.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("evil-1.0/setup.py")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    directory = installed_wheels(tmp_path / "wheels")
+    wheel(directory, "extra", {}, f"evil @ {(tmp_path / 'evil-1.0.tar.gz').as_uri()}")
+    with pytest.raises(ConfigError) as caught:
+        site_files(WheelSource(directory), {"extra": "1.0"})
+    assert caught.value.code == "import-archive-invalid"
+    assert "needs a package from a URL" in str(caught.value)
+    assert not (tmp_path / "canary").exists()
+
+
+def test_pip_is_not_a_module_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I26: an import often runs in a directory of downloaded tasks."""
+    (tmp_path / "pip.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    site_files(WheelSource(installed_wheels(tmp_path / "wheels")), {})
+    assert not (tmp_path / "canary").exists()
 
 
 def test_a_link_in_a_wheel_is_refused(tmp_path: Path) -> None:

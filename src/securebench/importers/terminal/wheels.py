@@ -9,6 +9,7 @@ import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
+from email.parser import BytesParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +61,8 @@ def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[s
             lines = [f"{requirement} --hash=sha256:{digest}" for requirement, digest in RUNNER]
             _download(directory, lines, source, "--require-hashes", "--no-deps")
         else:
+            for wheel in sorted(source.directory.glob("*.whl")):
+                _require_plain_dependencies(wheel)
             _download(directory, ["pytest"], source)
         if wanted:
             _download(directory, wanted, source)
@@ -78,7 +81,8 @@ def _download(directory: Path, lines: Sequence[str], source: WheelSource, *optio
     wanted = directory / "requirements.txt"
     wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     places = ["--no-index", "--find-links", str(source.directory)] if source.directory else []
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *places, *options]
+    pip = [sys.executable, "-I", "-m", "pip"]  # -I: not a module of that name in the working directory
+    command = [*pip, "download", "--quiet", "--disable-pip-version-check", *places, *options]
     command += ["--only-binary=:all:", "--python-version", source.python, "--dest", str(directory)]
     try:
         subprocess.run(  # noqa: S603 - a fixed command of this environment, no shell
@@ -95,6 +99,21 @@ def _download(directory: Path, lines: Sequence[str], source: WheelSource, *optio
         raise _failed(lines, f"timed out after {_DOWNLOAD_SECONDS} seconds") from None
     except OSError as error:
         raise _failed(lines, str(error)) from None
+
+
+def _require_plain_dependencies(wheel: Path) -> None:
+    """Refuse a wheel that needs a package from a URL: if it is a source archive, pip runs its code."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.infolist():
+                if member.filename.endswith(".dist-info/METADATA"):
+                    with archive.open(member) as file:
+                        metadata = BytesParser().parse(file, headersonly=True)
+                    for needed in metadata.get_all("Requires-Dist", []):
+                        if "@" in str(needed).partition(";")[0]:
+                            raise _broken(wheel, f"it needs a package from a URL: {str(needed)[:100]!r}")
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise _broken(wheel, str(error)) from None
 
 
 def _unpacked(wheel: Path) -> Iterator[tuple[str, TaskFile]]:
