@@ -379,6 +379,7 @@ def test_a_small_answer_that_expands_to_much(encoding: str) -> None:
         ("gzip, gzip", gzip.compress(gzip.compress(b"{}"))),
         ("compress", b"x"),
     ],
+    ids=["a beginning", "cut", "not gzip", "more after it", "twice", "compress"],
 )
 def test_compressed_answers_that_cannot_be_read(encoding: str, data: bytes) -> None:
     """They are the provider's failure, and the agent never gets a whole answer."""
