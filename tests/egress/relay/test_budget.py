@@ -112,6 +112,7 @@ _DATA = "data:application/pdf;base64,AA=="
     ("content", "tokens"),
     [
         ([{"type": "text", "text": "image"}], 0),
+        ([{"properties": {name: {"type": "string"} for name in ("data", "mimeType", "image_url", "file_data")}}], 0),
         ([{"type": "image_url", "image_url": {"url": _DATA}}, {"type": "text", "text": "x"}], 16_384),
         ([{"type": "tool_result", "content": [{"type": "image", "source": {"type": "base64"}}] * 2}], 2 * 16_384),
         ([{"type": "image"}] * 100, 1_000_000),

@@ -33,11 +33,11 @@ def media_tokens(body: JsonValue) -> int:
             held.extend(value)
         elif isinstance(value, dict):
             held.extend(value.values())
-            kinds = {text for name in ("type", *_MIME) if isinstance(text := value.get(name), str)}
-            has_mime = not value.keys().isdisjoint(_MIME)
-            if kinds & _IMAGES or "image_url" in value or any(kind.startswith("image/") for kind in kinds):
+            texts = {name: text for name, text in value.items() if isinstance(text, str)}  # a schema has objects
+            mime = next((texts[name] for name in _MIME if name in texts), "") if "data" in texts else ""
+            if texts.get("type") in _IMAGES or "image_url" in texts or mime.startswith("image/"):
                 images += 1
-            elif kinds & _OTHER_MEDIA or "file_data" in value or has_mime:
+            elif texts.get("type") in _OTHER_MEDIA or "file_data" in texts or mime:
                 return _CONTEXT
     return min(images * _IMAGE, _CONTEXT)
 

@@ -146,7 +146,7 @@ class ProviderRelay:
             sent = self._context.dialect.with_usage(body)
             order = Order(
                 route,
-                self._context.dialect.headers(headers),
+                self._context.dialect.headers(headers, self._context.plan),
                 encode(sent),
                 is_stream=body.get("stream") is True if route.streams is None else route.streams,
                 media_tokens=media_tokens(body) if route.is_model else 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,9 @@ from relay_setup import CLAUDE
 from securebench.egress.relay.providers.anthropic import Anthropic
 from securebench.egress.relay.providers.base import NOTHING
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
+
+if TYPE_CHECKING:
+    from securebench.egress.model import RelayPlan
 
 GOOD: dict[str, Any] = {"model": "claude-sonnet-5", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
 OPEN = replace(CLAUDE, provider_tools=True)
@@ -241,3 +244,23 @@ def test_reading_raises_nothing(event: dict[str, Any]) -> None:
     Anthropic().read_whole(event)
     Anthropic().error_trouble(400, event)
     assert Anthropic().read({"type": "content_block_delta"}) is NOTHING
+
+
+@pytest.mark.parametrize(
+    ("plan", "betas"),
+    [
+        (CLAUDE, [b"context-1m-2025-08-07, a-1", b"Fast-Mode-2026"]),
+        (replace(CLAUDE, micro_usd=1), [b"a-1"]),
+        (
+            replace(CLAUDE, micro_usd=1, model="sonnet[1m]"),
+            [b"context-1m-2025-08-07, a-1", b"Fast-Mode-2026"],
+        ),
+    ],
+)
+def test_betas_with_other_prices(plan: RelayPlan, betas: list[bytes]) -> None:
+    """With a budget of money, no agent gets what costs more than the relay counts."""
+    given = [
+        (b"anthropic-beta", b"context-1m-2025-08-07, a-1"),
+        (b"anthropic-beta", b"Fast-Mode-2026"),
+    ]
+    assert Anthropic().headers(given, plan) == [(b"anthropic-beta", beta) for beta in betas]

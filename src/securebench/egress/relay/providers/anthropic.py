@@ -108,6 +108,8 @@ _NESTING: Final = frozenset({"search_result", "tool_result"})
 _SOURCES: Final = frozenset({"base64", "content", "text"})
 
 _REFUSED_BETAS: Final = ("advisor-", "files-api-", "managed-agents-", "mcp-", "server-side-fallback-", "skills-")
+_DEAR_BETAS: Final = ("context-1m-", "fast-mode-")
+"""They change the prices."""
 _PROVIDER_BETAS: Final = ("code-execution-", "web-fetch-", "web-search-")
 
 _MODEL: Final = Route("/v1/messages")
@@ -184,6 +186,14 @@ class Anthropic(Dialect):
         for beta in (beta.strip() for value in values for beta in value.split(",")):
             if beta.startswith(refused):
                 raise RefusedError(RelayRefusal.HEADER, f"the beta {shown(beta)} is not allowed")
+
+    def headers(self, given: Collection[Header], plan: RelayPlan) -> list[Header]:
+        """See :meth:`Dialect.headers`. With a budget of money, betas with other prices are left out."""
+        passed = super().headers(given, plan)
+        if plan.micro_usd is None or plan.model.endswith(_LONG_CONTEXT):
+            return passed
+        usual = [(name, _usual_betas(value) if name == b"anthropic-beta" else value) for name, value in passed]
+        return [(name, value) for name, value in usual if value]
 
     def check(self, body: Object, plan: RelayPlan) -> None:
         """Check the parameters, the model, the tools and every content block. Raises :class:`RefusedError`."""
@@ -271,6 +281,11 @@ def _usage(usage: Object) -> EventReading:
     for_an_hour = min(written, count(part(usage, "cache_creation").get("ephemeral_1h_input_tokens")) or 0)
     cached = CachedTokens(read=read, written=written - for_an_hour, written_1h=for_an_hour)
     return EventReading(taken, given, cached=cached)
+
+
+def _usual_betas(value: bytes) -> bytes:
+    betas = [beta.strip() for beta in value.decode("latin-1").split(",")]
+    return ",".join(beta for beta in betas if not beta.lower().startswith(_DEAR_BETAS)).encode("latin-1")
 
 
 def _is_model(requested: JsonValue, configured: str) -> bool:

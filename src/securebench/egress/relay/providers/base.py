@@ -108,8 +108,9 @@ class Dialect(ABC):
         """Return the POST route of a request target, if it is allowed."""
         return self.routes.get(target)
 
-    def headers(self, given: Collection[Header]) -> list[Header]:
+    def headers(self, given: Collection[Header], plan: RelayPlan) -> list[Header]:
         """Return the agent's headers that are forwarded: only names that are known to be harmless."""
+        del plan
         return [(name, value) for name, value in given if name in _HEADERS | self.request_headers]
 
     def answered_headers(self, given: Collection[Header]) -> list[Header]:
