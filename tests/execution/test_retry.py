@@ -15,6 +15,7 @@ from securebench.execution.retry import (
     pause_before_retry,
     with_retries,
 )
+from securebench.plurals import counted
 
 
 def refused(after: float | None = None, code: str = "") -> ProviderError:
@@ -71,7 +72,7 @@ def test_a_request_before_the_first_task_is_tried_again(monkeypatch: pytest.Monk
     with pytest.raises(ProviderError):
         with_retries(lambda: fail(refused()), notes.append)
     assert len(pauses) == len(PROVIDER_BACK_OFF)
-    assert notes == [f"no; trying again in {pause:.0f} seconds" for pause in pauses]
+    assert notes == [f"no; trying again in {counted(round(pause), 'second')}" for pause in pauses]
     with pytest.raises(EgressError):
         with_retries(lambda: fail(EgressError("x")), notes.append)
     assert with_retries(lambda: 1, notes.append) == len(pauses) - 1

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from securebench.errors import ProviderError
+from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,6 +64,6 @@ def with_retries(once: Callable[[], T], notify: Callable[[str], None]) -> T:
             pause = pause_before_retry(error, tries)
             if pause is None:
                 raise
-            notify(f"{error.message}; trying again in {pause:.0f} seconds")
+            notify(f"{error.message}; trying again in {counted(round(pause), 'second')}")
             time.sleep(pause)
             tries += 1
