@@ -64,11 +64,13 @@ def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_wheel_that_needs_a_url_is_refused(tmp_path: Path) -> None:
     """I26: pip would run the code of a source archive to read what it needs."""
-    data = f"open({str(tmp_path / 'canary')!r}, 'w')\n".encode()
+    backend = '[build-system]\nrequires = []\nbuild-backend = "evil"\nbackend-path = ["."]\n'
+    code = f"open({str(tmp_path / 'canary')!r}, 'w')\n"
     with tarfile.open(tmp_path / "evil-1.0.tar.gz", "w:gz") as archive:
-        entry = tarfile.TarInfo("evil-1.0/setup.py")
-        entry.size = len(data)
-        archive.addfile(entry, io.BytesIO(data))
+        for name, text in {"pyproject.toml": backend, "evil.py": code}.items():
+            entry = tarfile.TarInfo(f"evil-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
     directory = installed_wheels(tmp_path / "wheels")
     wheel(directory, "extra", {}, f"evil @ {(tmp_path / 'evil-1.0.tar.gz').as_uri()}")
     with pytest.raises(ConfigError) as caught:
