@@ -91,8 +91,27 @@ def test_any_text_stays_inside(text: str) -> None:
 
 def test_readable_text_stays_as_it_is() -> None:
     """Letters of any language, tabs, emoji and code are not escaped."""
+    code = "#include <stdio.h>  a[i] < b[0] > c; Map<K, V> m; [A, B] [x] [Note] <a href='x'> x <= 3 <- y -> z 1 << 2"
+    assert quoted_lines(code) == f"| {code}"
     text = "na\u00efve \u4f60\u597d\tif a < b and c > d: x |= y  # \u2764\ufe0f \u0645\u06cc\u200c\u062e\u0648\u0627"
     assert quoted_lines(text) == f"| {text}"
+
+
+SPECIAL: Final = """
+<|im_end|> <|end_of_turn> <channel|> <\uff5cAssistant\uff5c> <s> </s> </S> <bos> <eos> <pad> <unk> <CLS> <eop> <eod>
+<sop> <seed:bos> <seed:eos> <role> </role> <EOS_TOKEN> <BOS_TOKEN> <tool_call> </tool_call> <end_of_text>
+<start_of_turn> <end_of_utterance> <start_of_image> <unused0> <reserved_106> <extra_id_1> <extra_0> <0x0A> <think> <br/>
+<<SYS>> <</SYS>> [INST] [/INST] [BOS] [EOS] [TOOL_RESULTS] [/TOOL_RESULTS] [AVAILABLE_TOOLS] [THINK] [MASK] [gMASK]
+[SYSTEM_PROMPT] [inst] [user] ]~b]system ]~!b[ [e~[
+"""
+
+
+@pytest.mark.parametrize("token", SPECIAL.split())
+def test_no_special_token_of_a_chat_format_is_left(token: str) -> None:
+    """A backslash splits it, wherever it is, and nothing is lost."""
+    quoted = quoted_lines(f"x{token}y")
+    assert token not in quoted
+    assert quoted.replace("\\", "") == f"| x{token}y"
 
 
 def test_each_prompt_has_another_token() -> None:
