@@ -115,7 +115,8 @@ class ProviderConnection:
         if report.is_foreign:
             message = f"the server at {endpoint.host} did not answer as this API does: {report.message}"
             raise ConfigError(message, code="provider-rejected", hint=endpoint.url_hint)
-        if not report.is_connected:
+        # With passthrough, agents connect through the proxy, which may reach what the probe does not.
+        if not report.is_connected and endpoint.is_relayed:
             own_url = "" if endpoint.is_own else f", and {endpoint.place}.base_url"
             raise ProviderError(
                 f"cannot connect to the model provider at {endpoint.host}: {report.message}",
