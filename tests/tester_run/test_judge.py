@@ -253,6 +253,13 @@ def test_a_used_up_budget_is_named(tmp_path: Path) -> None:
     assert "[judge-budget]" in failed["failure_message"]
 
 
+def test_absurd_token_counts_are_no_internal_error(tmp_path: Path) -> None:
+    """A number that no float can hold is not counted, and the run goes on."""
+    with judging(lambda _: Say(verdict(passes=False), AnswerUsage(input=10**400))) as provider:
+        write_judged_run(tmp_path, provider.url, tasks=2, prices={"input": 10, "output": 1})
+        assert judged(tmp_path, WRONG).failed == 2
+
+
 def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> None:
     """A rate limit is no score. Resumed, the agent does not run again, and finished tasks are not paid for again."""
     broken = [True]
