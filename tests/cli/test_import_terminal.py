@@ -102,6 +102,7 @@ def test_where_no_task_is_left_each_reason_is_in_the_report(tasks: Path, wheels:
     assert [one["task"] for one in json.loads(result.stdout)] == ["odd"]
 
 
+@pytest.mark.long
 def test_a_task_whose_packages_cannot_be_fetched_is_left_out(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,9 +79,11 @@ def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[d
     assert not one.left()
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(250, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rounds", [10, 250])
 def test_killed_often_and_resumed(tmp_path: Path, driver: SandboxDriver, rounds: int) -> None:
-    """Sixteen tasks or a thousand, killed three times: the records of a clean run, and nothing is left (L01, L10)."""
+    """Forty tasks or a thousand, killed three times: the records of a clean run, and nothing is left (L01, L10)."""
     tasks, flags = 4 * rounds, ("--workers", "4", "--quiet")
     one, clean = RealRun(tmp_path / "killed", driver, rounds), RealRun(tmp_path / "clean", driver, rounds)
     for number in range(3):

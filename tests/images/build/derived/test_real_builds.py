@@ -126,7 +126,7 @@ checks:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_project_of_the_package_index_can_be_tested(
     opened: Callable[..., SandboxDriver], build: Callable[[str], str]
