@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from securebench.egress.model import EgressPlan
 from securebench.harnesses.agent_directory import agent_mounts
 from securebench.harnesses.agent_session import AgentSession, EgressAgentSession, open_egress
-from securebench.harnesses.pipeline import Harness, Invocation
+from securebench.harnesses.pipeline import Harness, Invocation, time_limit
 from securebench.harnesses.provider.command_provider import command_variables, model_endpoint
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.session import SessionAgent
@@ -86,11 +86,11 @@ class CommandHarnessProducer(Harness):
 
     def invocation(self, view: AgentView) -> Invocation:
         """Return the command; the shorter of the tester's and the task's time limits applies."""
-        config, task_limit = self._config, view.environment.timeout_seconds
+        config = self._config
         connection, provider = self._connection, self._config.provider
         return Invocation(
             argv=config.command,
-            timeout_seconds=config.timeout_seconds if task_limit is None else min(config.timeout_seconds, task_limit),
+            timeout_seconds=time_limit(config.timeout_seconds, view),
             artifact_path=config.artifact_path,
             task_file=config.task_file,
             environment=command_variables(provider, connection.endpoint) if connection and provider else {},

@@ -84,6 +84,12 @@ class Invocation:
     home: str | None = None
 
 
+def time_limit(seconds: float, view: AgentView) -> float:
+    """Return the shorter of the tester's limit in ``seconds`` and the task's own."""
+    task_limit = view.environment.timeout_seconds
+    return seconds if task_limit is None else min(seconds, task_limit)
+
+
 class Harness(HarnessProducer):
     """A harness that runs one command in a sandbox with the workspace in it.
 

@@ -11,8 +11,9 @@ from securebench.agents.store import AgentStore
 from securebench.harnesses.model.events import ModelEventParser
 from securebench.harnesses.model.examples import read_examples, read_system_prompt
 from securebench.harnesses.model.guest import apis, client, main, prompts, shell
-from securebench.harnesses.pipeline import Harness, Invocation
+from securebench.harnesses.pipeline import Invocation, time_limit
 from securebench.harnesses.provider.command_provider import model_endpoint
+from securebench.harnesses.provider.connected import ConnectedHarness
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER
 from securebench.harnesses.provider.prompts import ANSWER_FILES, instruction_for
@@ -22,15 +23,13 @@ from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_config import ModelConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from securebench.egress.gateway import Gateway
     from securebench.harnesses.agent_session import AgentSession
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.harnesses.provider.runtime import AgentRuntime
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
-    from securebench.tester_config import PriceTable
 
 _MODULES: Final = (apis, client, prompts, shell, main)
 """The modules of the program, in the order of their imports."""
@@ -52,7 +51,7 @@ _SENT: Final = ("model", "dialect", "temperature", "max_tokens", "seed", "effort
 _LOOP: Final = ("retries", "max_turns", "command_timeout_seconds")
 
 
-class ModelHarnessProducer(Harness):
+class ModelHarnessProducer(ConnectedHarness):
     """Measures a model: one turn in the families of texts and code, a loop with a shell tool in the others.
 
     Its program runs in the sandbox and calls the model through the relay, as agents do. Raises :class:`ConfigError`:
@@ -69,24 +68,6 @@ class ModelHarnessProducer(Harness):
         self._examples = read_examples(config.examples)
         self._runtime: AgentRuntime | None = None
 
-    @property
-    def needs_gateway(self) -> bool:
-        """Whether it needs egress: always, to its provider."""
-        return True
-
-    @property
-    def credentials(self) -> tuple[str, ...]:
-        """The provider key, after :meth:`prepare`."""
-        return self._connection.credentials
-
-    def use_prices(self, table: PriceTable | None) -> str:
-        """See :meth:`HarnessProducer.use_prices`."""
-        return self._connection.use_prices(table)
-
-    def require_key(self, variables: Mapping[str, str]) -> None:
-        """See :meth:`HarnessProducer.require_key`."""
-        self._connection.require_key(variables)
-
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Other images than the base image may lack Python, so it is mounted."""
         self._connection.prepare(run)
@@ -102,22 +83,16 @@ class ModelHarnessProducer(Harness):
             "settings": {**settings, **{name: text.identity() for name, text in texts.items() if text}},
         }
 
-    def check_provider(
-        self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
-    ) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.check_provider`."""
-        return self._connection.check(open_gateway, notify)
-
     def invocation(self, view: AgentView) -> Invocation:
         """Return the command line; the shorter of the tester's and the task's time limits applies."""
-        config, task_limit = self._config, view.environment.timeout_seconds
+        config = self._config
         runtime = None if (view.environment.image or DEFAULT_IMAGE) == DEFAULT_IMAGE else self._runtime
         program = json.dumps([(module.__name__, inspect.getsource(module)) for module in _MODULES])
         setup = json.dumps(self._setup(view), ensure_ascii=False)
         chunks = (setup[start : start + _CHUNK] for start in range(0, len(setup), _CHUNK))
         return Invocation(
             argv=(*(runtime.command if runtime else ("python3",)), "-I", "-S", "-B", "-c", _START),
-            timeout_seconds=config.timeout_seconds if task_limit is None else min(config.timeout_seconds, task_limit),
+            timeout_seconds=time_limit(config.timeout_seconds, view),
             artifact_path=ANSWER_FILES.get(view.candidate_kind),
             task_file=config.task_file,
             environment={

@@ -16,9 +16,10 @@ from securebench.agents.declaration import (
 )
 from securebench.agents.store import AgentStore
 from securebench.harnesses.agent_directory import agent_mounts
-from securebench.harnesses.pipeline import Harness, Invocation
+from securebench.harnesses.pipeline import Invocation, time_limit
 from securebench.harnesses.provider.agent_settings import AgentSettings
 from securebench.harnesses.provider.command_provider import dialect_facts
+from securebench.harnesses.provider.connected import ConnectedHarness
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.declared_files import DeclaredFiles
 from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, endpoint_of
@@ -32,11 +33,10 @@ from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_config import ProviderSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from securebench.agents.declaration import Condition
     from securebench.agents.model import AgentProgram
-    from securebench.egress.gateway import Gateway
     from securebench.harnesses.agent_session import AgentSession
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.harnesses.provider.installation import Installation
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from securebench.plugins import Identity
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
-    from securebench.tester_config import HarnessSettings, PriceTable
+    from securebench.tester_config import HarnessSettings
 
 PROGRAMS_TARGET: Final = "/opt/securebench/programs"
 """Where the program is mounted in the sandbox, read-only."""
@@ -91,7 +91,7 @@ class AgentType:
         return ProviderHarness(self.name, settings)
 
 
-class ProviderHarness(Harness):
+class ProviderHarness(ConnectedHarness):
     """A harness that runs a declared agent with a provider. Call :meth:`prepare` before :meth:`produce`.
 
     Raises :class:`ConfigError`: the errors of :class:`AgentSettings` and :func:`agent_mounts`. :meth:`prepare` raises
@@ -171,24 +171,6 @@ class ProviderHarness(Harness):
             **self._settings.placeholders(),
         }
 
-    @property
-    def needs_gateway(self) -> bool:
-        """Whether its agents need egress: always, to their provider."""
-        return True
-
-    @property
-    def credentials(self) -> tuple[str, ...]:
-        """The provider key, after :meth:`prepare`."""
-        return self._connection.credentials
-
-    def use_prices(self, table: PriceTable | None) -> str:
-        """See :meth:`HarnessProducer.use_prices`."""
-        return self._connection.use_prices(table)
-
-    def require_key(self, variables: Mapping[str, str]) -> None:
-        """See :meth:`HarnessProducer.require_key`."""
-        self._connection.require_key(variables)
-
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Images with the same kind of C library share one program."""
         self._connection.prepare(run)
@@ -207,20 +189,14 @@ class ProviderHarness(Harness):
             **self._connection.endpoint.identity(),
         }
 
-    def check_provider(
-        self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
-    ) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.check_provider`."""
-        return self._connection.check(open_gateway, notify)
-
     def invocation(self, view: AgentView) -> Invocation:
         """Return the program's command line; the shorter of the tester's and the task's time limits applies."""
-        config, task_limit = self.config, view.environment.timeout_seconds
+        config = self.config
         program, runtime, endpoint = self._program(view), self._runtime, self._connection.endpoint
         call = self._call(program.executable, prompt=prompt_for(view), family=view.family)
         return Invocation(
             argv=self.argv(call),
-            timeout_seconds=config.timeout_seconds if task_limit is None else min(config.timeout_seconds, task_limit),
+            timeout_seconds=time_limit(config.timeout_seconds, view),
             artifact_path=ANSWER_FILES.get(view.candidate_kind),
             task_file=config.task_file,
             environment={**self.settings(call), **(NO_PROXY if endpoint.is_relayed else {})},
