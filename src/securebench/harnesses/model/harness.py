@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench import __version__
@@ -51,6 +52,12 @@ _SENT: Final = ("model", "dialect", "temperature", "max_tokens", "seed", "effort
 _LOOP: Final = ("retries", "max_turns", "command_timeout_seconds")
 
 
+@cache
+def _program() -> str:
+    """Return the sources of the modules as JSON, the same for every task."""
+    return json.dumps([(module.__name__, inspect.getsource(module)) for module in _MODULES])
+
+
 class ModelHarnessProducer(ConnectedHarness):
     """Measures a model: one turn in the families of texts and code, a loop with a shell tool in the others.
 
@@ -87,7 +94,6 @@ class ModelHarnessProducer(ConnectedHarness):
         """Return the command line; the shorter of the tester's and the task's time limits applies."""
         config = self._config
         runtime = None if (view.environment.image or DEFAULT_IMAGE) == DEFAULT_IMAGE else self._runtime
-        program = json.dumps([(module.__name__, inspect.getsource(module)) for module in _MODULES])
         setup = json.dumps(self._setup(view), ensure_ascii=False)
         chunks = (setup[start : start + _CHUNK] for start in range(0, len(setup), _CHUNK))
         return Invocation(
@@ -97,7 +103,7 @@ class ModelHarnessProducer(ConnectedHarness):
             task_file=config.task_file,
             environment={
                 **NO_PROXY,
-                _PROGRAM: program,
+                _PROGRAM: _program(),
                 **{f"{main.SETUP}{number}": chunk for number, chunk in enumerate(chunks)},
             },
             mounts=runtime.mounts if runtime else (),

@@ -24,9 +24,9 @@ from securebench.egress.relay.providers.base import (
 )
 from securebench.egress.relay.providers.openai_common import (
     FILTERED,
-    SERVICE_TIERS,
     OpenAIDialect,
     cached_tokens,
+    check_common,
     name_of_model,
     trouble_of_error,
 )
@@ -139,12 +139,7 @@ class ChatCompletions(OpenAIDialect):
     def check(self, body: Object, plan: RelayPlan) -> None:
         """Check the parameters, the model, the tools and every part of a message. Raises :class:`RefusedError`."""
         only(body, _FIELDS | {_SEARCH} if plan.provider_tools else _FIELDS)
-        if body.get("model") != plan.model:
-            raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
-        if body.get("store") is not None and body.get("store") is not False:
-            raise RefusedError(RelayRefusal.FIELD, "store must be false: the provider must not store data")
-        if body.get("service_tier") not in SERVICE_TIERS:
-            raise RefusedError(RelayRefusal.FIELD, "this service_tier is not allowed")
+        check_common(body, plan, may_omit_store=True)
         _check_amounts(body, plan)
         _check_stream(body)
         for tool in objects(body.get("tools"), "tools"):

@@ -24,9 +24,9 @@ from securebench.egress.relay.providers.base import (
 )
 from securebench.egress.relay.providers.openai_common import (
     FILTERED,
-    SERVICE_TIERS,
     OpenAIDialect,
     cached_tokens,
+    check_common,
     name_of_model,
     trouble_of_error,
 )
@@ -146,12 +146,7 @@ class OpenAI(OpenAIDialect):
     def check(self, body: Object, plan: RelayPlan) -> None:
         """Check the parameters, the model, the tools and every input item. Raises :class:`RefusedError`."""
         only(body, _FIELDS)
-        if body.get("model") != plan.model:
-            raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
-        if body.get("store") is not False:
-            raise RefusedError(RelayRefusal.FIELD, "store must be false: the provider must not store data")
-        if body.get("service_tier") not in SERVICE_TIERS:
-            raise RefusedError(RelayRefusal.FIELD, "this service_tier is not allowed")
+        check_common(body, plan, may_omit_store=False)
         whole_number(body, "max_output_tokens")
         checks = _Checks(provider_tools=plan.provider_tools)
         checks.tools(body.get("tools"))

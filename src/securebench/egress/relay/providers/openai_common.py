@@ -14,8 +14,10 @@ from securebench.egress.relay.providers.base import (
     count,
     error_kind,
     part,
+    shown,
     trouble_of,
 )
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.money import CachedTokens
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.egress.model import RelayPlan
     from securebench.resources import JsonValue
 
-SERVICE_TIERS: Final = (None, "auto", "default", "flex")
+_SERVICE_TIERS: Final = (None, "auto", "default", "flex")
 """Excludes ``priority``, which costs more than the tester expects."""
 
 FILTERED: Final = "content_filter"
@@ -46,6 +48,17 @@ _IMAGE: Final = "image"
 _FIRST_ERROR: Final = 400
 _UNKNOWN_MODEL: Final = ("model_not_found", "DeploymentNotFound")
 """Error codes of OpenAI and Azure."""
+
+
+def check_common(body: Object, plan: RelayPlan, *, may_omit_store: bool) -> None:
+    """Check the model, and that the provider neither stores data nor charges more. Raises :class:`RefusedError`."""
+    store = body.get("store")
+    if body.get("model") != plan.model:
+        raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
+    if store is not False and not (may_omit_store and store is None):
+        raise RefusedError(RelayRefusal.FIELD, "store must be false: the provider must not store data")
+    if body.get("service_tier") not in _SERVICE_TIERS:
+        raise RefusedError(RelayRefusal.FIELD, "this service_tier is not allowed")
 
 
 class OpenAIDialect(Dialect, ABC):
