@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: help demo test test-all bench bench-peers lint format env env-dev sandboxes engine engine-stop image lock clean
+.PHONY: help demo test test-all bench bench-long bench-peers profile lint format env env-dev sandboxes engine engine-stop image lock clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -21,8 +21,14 @@ test-all: lint ## Run every test on every driver, also those that take minutes
 bench: env-dev image ## Measure what sandboxes and the framework cost
 	@$(BIN)/python perf/bench.py $(ARGS)
 
-bench-peers: env-dev image ## Measure other harnesses on one trivial task
-	@$(BIN)/python perf/peers/run.py
+bench-long: env-dev image ## Measure runs of 10,000 text and 2,000 code tasks
+	@$(BIN)/python perf/long_run.py $(ARGS)
+
+bench-peers: env-dev image ## Measure other harnesses and SecureBench on one trivial task
+	@$(BIN)/python perf/peers/run.py $(ARGS)
+
+profile: env-dev image ## Measure where the time of a task goes, by family
+	@$(BIN)/python perf/phases.py $(ARGS)
 
 lint: env-dev ## Check style, format, types and layers
 	@$(BIN)/ruff check

@@ -3,6 +3,7 @@
     make bench                       all of it, some ten minutes
     make bench ARGS=--quick          fewer tasks and rounds
     make bench ARGS="--drivers docker,crun,runc,runsc --json bench.json"
+    make bench ARGS="--drivers crun,crun:kept-tests --only humaneval"     with and without an optimisation
 
 A driver that does not work here is left out, with the reason. Figures of other harnesses are shown if
 ``make bench-peers`` was run before.
@@ -21,19 +22,23 @@ import cycle
 import humaneval
 import overhead
 import repo_patch
+import scale
 import sealing
 import streaming
-from peers import results as peers
+from peers import run as peers
 from rich.console import Console
 from sides import usable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from report import Table
     from sides import Side
 
-SECTIONS = ("start", "cycle", "humaneval", "task", "repo_patch", "sealing", "streaming", "memory", "peers")
+SECTIONS = (
+    *("start", "cycle", "humaneval", "task", "repo_patch", "sealing", "streaming"),
+    *("executor", "throughput", "rows", "memory", "peers"),
+)
 
 
 def main() -> None:
@@ -65,27 +70,36 @@ def _arguments() -> argparse.Namespace:
 
 
 def _tables(asked: argparse.Namespace, sides: list[Side], scratch: Path) -> Iterator[Table]:
-    quick, wanted = asked.quick, asked.only or SECTIONS
-    if "start" in wanted:
-        yield overhead.start_up()
-    if "cycle" in wanted:
-        yield cycle.cycles(sides, scratch, rounds=2 if quick else 5, count=12 if quick else 40)
-    if "humaneval" in wanted:
+    makers = _makers(sides, scratch, quick=asked.quick)
+    for section in SECTIONS:
+        if section in (asked.only or SECTIONS) and (table := makers[section]()) is not None:
+            yield table
+
+
+def _makers(sides: list[Side], scratch: Path, *, quick: bool) -> Mapping[str, Callable[[], Table | None]]:
+    """Return what makes the table of each section, or ``None`` if there is nothing to show."""
+    workers, rounds = ((1, 2), 1) if quick else ((1, 2, 4), 3)
+
+    def human_eval() -> Table:
         suite = humaneval.Suite.prepare(scratch, 24 if quick else None)
-        yield humaneval.table(suite, sides, scratch, workers=(1, 2) if quick else (1, 2, 4), rounds=1 if quick else 3)
-    if "task" in wanted:
-        tasks, rounds, workers = (8, 1, (1, 2)) if quick else (24, 3, (1, 2, 4, 8))
-        yield overhead.per_task(sides, scratch, tasks=tasks, rounds=rounds, workers=workers)
-    if "repo_patch" in wanted:
-        yield repo_patch.table(sides, scratch, tasks=3 if quick else 10, rounds=1 if quick else 3)
-    if "sealing" in wanted:
-        yield sealing.table(scratch, rounds=1 if quick else 5, quick=quick)
-    if "streaming" in wanted:
-        yield streaming.table(rounds=3 if quick else 11, pieces=50 if quick else 200)
-    if "memory" in wanted and not quick:
-        yield overhead.memory(sides[-1], scratch)
-    if "peers" in wanted:
-        yield from peers.tables()
+        return humaneval.table(suite, sides, scratch, workers=workers, rounds=rounds)
+
+    return {
+        "start": overhead.start_up,
+        "cycle": lambda: cycle.cycles(sides, scratch, rounds=2 if quick else 5, count=12 if quick else 40),
+        "humaneval": human_eval,
+        "task": lambda: overhead.per_task(
+            sides, scratch, tasks=8 if quick else 24, rounds=rounds, workers=workers if quick else (*workers, 8)
+        ),
+        "repo_patch": lambda: repo_patch.table(sides, scratch, tasks=3 if quick else 10, rounds=rounds),
+        "sealing": lambda: sealing.table(scratch, rounds=1 if quick else 5, quick=quick),
+        "streaming": lambda: streaming.table(rounds=3 if quick else 11, pieces=50 if quick else 200),
+        "executor": lambda: scale.executors(tasks=500 if quick else 5000, rounds=1 if quick else 5),
+        "throughput": lambda: scale.throughput(sides[-1], scratch, tasks=32 if quick else 128, rounds=rounds),
+        "rows": lambda: scale.many_rows(scratch, rows=1000 if quick else 10_000),
+        "memory": lambda: None if quick else overhead.memory(sides[-1], scratch),
+        "peers": lambda: peers.results_table() if peers.RESULTS.exists() else None,
+    }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Time and processor time: of a process with all that it started, and of the whole machine."""
+"""Time and processor time: of a process with everything that it started, and of the whole machine."""
 
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import subprocess
 import time
@@ -66,3 +67,20 @@ def _own_cpu() -> float:
 def _machine_cpu() -> float:
     fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
     return sum(int(fields[column]) for column in _BUSY) / _TICKS
+
+
+def machine() -> str:
+    """Return the date of a measurement, the machine, and how busy it was, in one line."""
+    system = platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    kernel = platform.release().partition("-")[0]
+    load = f"load average {os.getloadavg()[0]:.1f}"
+    return f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {system}, Linux {kernel}, {load}"
+
+
+def descendants(process: int | str) -> list[str]:
+    """Return the ids of the processes that ``process`` started, and of those that these started."""
+    try:
+        children = " ".join(file.read_text() for file in Path(f"/proc/{process}/task").glob("*/children")).split()
+    except OSError:  # it ended meanwhile
+        return []
+    return children + [each for child in children for each in descendants(child)]

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 RATIO_BOUND: Final = 1.3
 _FILE: Final = f"{REPOSITORY}/project/numbers.py"
 _WRITE: Final = f"cat > {_FILE} <<'END'\n{FIXED}END\n"
+AGENT: Final = ("/bin/sh", "-c", _WRITE)
 _TESTS: Final = f"cat > {REPOSITORY}/tests/test_numbers.py <<'END'\n{OLD_TESTS}END\n"
 
 
@@ -59,17 +60,20 @@ def table(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int) -> T
     """Measure a task on each side, one at a time."""
     columns = ("who", "ms a task", "its containers and tests, ms", "ratio")
     made = Table(f"A change to a repository: {tasks} tasks a cell, median of {rounds}", columns)
-    with _image(sides) as image:
-        workload = repeated(scratch, _row(image), tasks, ("/bin/sh", "-c", _WRITE))
+    with image(sides) as reference:
+        workload = repeated(scratch, row(reference), tasks, AGENT)
         for side in sides:
             workload.run_here(side, 1, scratch)  # which unpacks what is to be unpacked once an image
-            pairs = [(_floor(side, image, tasks), workload.run_here(side, 1, scratch) / tasks) for _ in range(rounds)]
+            pairs = [
+                (_floor(side, reference, tasks), workload.run_here(side, 1, scratch) / tasks) for _ in range(rounds)
+            ]
             bare, ours = (statistics.median(values) * 1000 for values in zip(*pairs, strict=True))
             made.add(side.name, ours, bare, within(statistics.median(b / a for a, b in pairs), RATIO_BOUND))
     return made
 
 
-def _row(image: str) -> dict[str, Any]:
+def row(image: str) -> dict[str, Any]:
+    """Return a task on the repository of ``image``, which :data:`AGENT` solves."""
     return {
         "family": "repo_patch",
         "input": {"repo": "bench/project", "base_commit": COMMIT, "instructions": "Mend double."},
@@ -99,7 +103,7 @@ def _floor(side: Side, image: str, tasks: int) -> float:
 def _once(driver: SandboxDriver, spec: SandboxSpec) -> None:
     tests = f"{_WRITE}{_TESTS}exec {shlex.join(PYTEST)}"
     with driver.create(spec) as agent:
-        agent.run(Command(argv=("/bin/sh", "-c", _WRITE), timeout_seconds=60))
+        agent.run(Command(argv=AGENT, timeout_seconds=60))
     with driver.create(spec, persistent=True) as checks:
         result = checks.run(Command(argv=("/bin/sh", "-c", tests), timeout_seconds=60))
     if result.exit_code != 0:
@@ -107,7 +111,7 @@ def _once(driver: SandboxDriver, spec: SandboxSpec) -> None:
 
 
 @contextmanager
-def _image(sides: Sequence[Side]) -> Iterator[str]:
+def image(sides: Sequence[Side]) -> Iterator[str]:
     """Make the image, and have it wherever it is needed while the block runs."""
     store, reference = ImageStore(), f"securebench-bench/project:{os.getpid()}"
     found = store.find(DEFAULT_IMAGE)

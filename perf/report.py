@@ -1,14 +1,20 @@
-"""Tables of figures: shown to people, and kept as JSON."""
+"""Tables of figures: shown to people, kept as JSON, and written into pages of the documentation."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table as RichTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
+
+ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 @dataclass(slots=True)
@@ -37,6 +43,31 @@ class Table:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         return asdict(self)
+
+    def to_markdown(self) -> str:
+        """Return it as Markdown, without its title."""
+        lines = (self.columns, ["---"] * len(self.columns), *self.rows)
+        table = "\n".join(f"| {' | '.join(map(_shown, line))} |" for line in lines)
+        return "\n\n".join(filter(None, (table, "\n".join(map(_item, self.notes)))))
+
+
+def _item(note: str) -> str:
+    """Return an item of a Markdown list."""
+    return textwrap.fill(
+        note, 120, initial_indent="* ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
+
+
+def update_page(page: Path, name: str, tables: Sequence[Table]) -> None:
+    """Replace the tables between the marks ``<!-- name -->`` and ``<!-- end of name -->`` of a Markdown page."""
+    text = page.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    before, begun, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise SystemExit(f"{page} lacks the marks of {name}")
+    found = "\n\n".join(table.to_markdown() for table in tables)
+    page.write_text(f"{before}{begin}\n{found}\n\n{end}{after}", encoding="utf-8")
 
 
 def within(value: float, bound: float, *, at_least: bool = False) -> str:

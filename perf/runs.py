@@ -16,10 +16,12 @@ from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from measure import Cost
     from sides import Side
+
+    from securebench.progress import Event
 
 SECUREBENCH = (sys.executable, "-m", "securebench")
 
@@ -35,17 +37,19 @@ class Workload:
 
     def run(self, side: Side, workers: int, scratch: Path) -> Cost:
         """Run it with ``securebench run`` and return what that cost, start-up included. Raises ``SystemExit``."""
-        config = self._write(side, scratch)
+        config = self.write(side, scratch)
         argv = (*SECUREBENCH, "run", "--quiet", "--json", "--workers", str(workers), str(config))
-        cost, output = run_measured(argv)
+        with side.switched():
+            cost, output = run_measured(argv)
         self._require_passed(json.loads(output)["passed"], side)
         return cost
 
-    def run_here(self, side: Side, workers: int, scratch: Path) -> float:
+    def run_here(self, side: Side, workers: int, scratch: Path, sinks: Iterable[Callable[[Event], None]] = ()) -> float:
         """Run it in this process and return the seconds that it took. Raises ``SystemExit``."""
-        config = load_tester_config(self._write(side, scratch))
+        config = load_tester_config(self.write(side, scratch))
         started = time.perf_counter()
-        summary = run_benchmark(config, RunOptions(workers=workers))
+        with side.switched():
+            summary = run_benchmark(config, RunOptions(workers=workers), sinks)
         took = time.perf_counter() - started
         self._require_passed(summary.passed, side)
         return took
@@ -56,7 +60,8 @@ class Workload:
                 f"only {passed} of {self.tasks} tasks passed on {side.name}: the figures would mean nothing"
             )
 
-    def _write(self, side: Side, scratch: Path) -> Path:
+    def write(self, side: Side, scratch: Path) -> Path:
+        """Write its tester YAML, and return the path."""
         directory = Path(tempfile.mkdtemp(dir=scratch))
         path = directory / "tester.yaml"
         path.write_text(json.dumps(self._config(side, directory)))
@@ -75,7 +80,7 @@ class Workload:
 
 
 def repeated(scratch: Path, row: Mapping[str, object], tasks: int, command: Sequence[str]) -> Workload:
-    """Return a workload of ``tasks`` equal tasks."""
+    """Return a workload of ``tasks`` equal tasks, ``bench/0`` and so on."""
     pack = Path(tempfile.mkdtemp(dir=scratch))
     (pack / "manifest.yaml").write_text("id: bench\nversion: 1\n")
     rows = ({"id": f"bench/{index}", **row} for index in range(tasks))

@@ -20,7 +20,7 @@ from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Final
 
 import trustme
-from report import Table
+from report import Table, within
 
 from securebench.egress.gateway import EgressSession, Gateway
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
@@ -36,6 +36,8 @@ _BODY: Final = json.dumps({"model": "m", "input": [], "stream": True, "store": F
 _PADDING: Final = "x" * 400
 _END: Final = {"type": "response.completed", "response": {"usage": {"input_tokens": 1, "output_tokens": 1}}}
 _ROOM: Final = 10**12
+SHARE_BOUND: Final = 0.6
+"""What share of a direct connection's rate the relay has to keep."""
 _SECONDS: Final = 30.0
 """What anything may take: then something is wrong."""
 _WHOLE: Final = re.compile(rb".*\r\ncontent-length: *(?P<length>\d+).*?\r\n\r\n(?P<body>.*)", re.DOTALL | re.IGNORECASE)
@@ -125,7 +127,8 @@ def table(*, rounds: int, pieces: int) -> Table:
     direct = ""
     for name, figures in taken.items():
         direct = name if name.startswith("direct") else direct
-        found.add(name, *_row(figures, taken[direct]))
+        *row, share = _row(figures, taken[direct])
+        found.add(name, *row, within(share, SHARE_BOUND, at_least=True) if name == "relay" else share)
     found.notes.append(
         "A piece: how long after it was sent it arrived. 5 ms lie between two pieces; a model takes longer."
     )
@@ -140,7 +143,7 @@ def _row(figures: list[Figures], direct: list[Figures]) -> list[float]:
         1000 * statistics.median(delays),
         1000 * delays[int(len(delays) * 0.99) - 1],
         rate / 1e6,
-        floor / rate,
+        rate / floor,
     ]
 
 

@@ -17,3 +17,5 @@ compile pyproject.toml --extra view --extra sigstore --extra brotli --group dev 
 # With the extra for reports, which the demo ends with, and with the versions of dev, so that an environment for the
 # tests also works for the demo.
 compile pyproject.toml --extra view --group build --constraints requirements/dev.txt --output-file requirements/runtime.txt
+# With the extra for clusters, which only `make test-all` installs on top of dev: it is large.
+compile pyproject.toml --extra ray --constraints requirements/dev.txt --output-file requirements/ray.txt

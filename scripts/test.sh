@@ -44,6 +44,12 @@ if ! command -v strace >/dev/null; then
     export SECUREBENCH_NO_STRACE="strace cannot be installed here"
   fi
 fi
+case " $* " in
+*" --thorough "*)
+  say "installing Ray for the tests of runs on many machines"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/ray.txt
+  ;;
+esac
 # The tests show what is wrong with a file that cannot be imported.
 [ -z "$compiling" ] || wait "$compiling" || true
 workers=$(($(nproc) + 2))

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from securebench.doctor.model import ClockFacts, EngineFacts
 from securebench.errors import EngineError
+from securebench.limits import GIB
 from securebench.sandboxes.base import DriverInfo
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.oci.isolation import Isolation
 from securebench.sandboxes.oci.runtime import OciRuntime
+from securebench.tester_run.capacity import Capacity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +37,7 @@ DOCKER = DriverInfo("docker", "runc", "27.0.3", {"cgroups": "2"}, weaker=("user-
 OCI = DriverInfo("oci", "crun", "1.14")
 PROVED = Isolation(tuple(ENFORCEABLE), ())
 ENGINE = EngineFacts("unix:///run/docker.sock", DOCKER, ("runc", "runsc"))
+CAPACITY = Capacity(memory=16 * GIB, cores=4, disk=100 * GIB, open_files=1000)
 NOW = ClockFacts(2e9, 2e9, 1.9e9, 0.0)
 
 
@@ -65,6 +68,7 @@ class FakeMachine:
     npm: str | Exception = "npm"
     mirror: str | Exception = "http://mirror/debian"
     time: ClockFacts = NOW
+    left: Capacity = CAPACITY
 
     def read(self, path: str) -> str | None:
         """Return what a file holds here."""
@@ -107,6 +111,10 @@ class FakeMachine:
     def chosen(self) -> tuple[DriverInfo, str]:
         """Return what was chosen."""
         return _given(self.auto)
+
+    def capacity(self) -> Capacity:
+        """Return what is left."""
+        return self.left
 
     def store(self) -> Path:
         """Return the place."""

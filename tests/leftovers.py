@@ -130,8 +130,8 @@ def _descendants(family: set[int], table: dict[int, _Process]) -> Iterator[str]:
     """Yield the processes below this one, each with its start time: a number is used again."""
     commands = _commands(family - {os.getpid()})
     for pid, command in commands.items():
-        # One without a command has ended; one with its parent's was only forked, as an open driver's spares are.
-        if command and command != commands.get(table[pid].parent):
+        # One without a command has ended; one with its parent's was only forked. An open driver has spares.
+        if command and command != commands.get(table[pid].parent) and "securebench: spare" not in command:
             yield f"process {pid} started {table[pid].start}: {command[:100]}"
 
 

@@ -11,6 +11,7 @@ from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.execution import TaskContext
+from securebench.execution.removal import Removals
 from securebench.fs.rmtree import make_private_directory
 from securebench.harnesses.base import AgentResult, HarnessProducer, ProduceContext, RunContext
 from securebench.plugins import Identity
@@ -176,6 +177,7 @@ def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskCo
     for name in ("workspaces", "scratch"):
         make_private_directory(root / name)
     verifier = changes.pop("verifier", FakeVerifier())
+    problems: list[str] = []
     fields: dict[str, Any] = {
         "run_id": "run",
         "producer": FakeProducer(),
@@ -190,5 +192,6 @@ def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskCo
         "policy": VerificationPolicy(),
         "provenance": {"pack": "digest"},
         "commitment": Commitment(b"k" * 32),
+        "removals": Removals(root / "scratch", problems.append),
     }
     return TaskContext(**{**fields, **changes})

@@ -26,6 +26,12 @@ def make_ssh_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Pat
     return path
 
 
+def _listens(address: Path) -> bool:
+    """Return whether connections are accepted: a socket's file exists before."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(address)) == 0
+
+
 @contextmanager
 def ssh_agent(*keys: Path) -> Iterator[str]:
     """Start an agent that has ``keys``, and yield the path of its socket."""
@@ -35,7 +41,7 @@ def ssh_agent(*keys: Path) -> Iterator[str]:
         agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(address)], stdout=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 30
-            while not address.exists():
+            while not _listens(address):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             environment = {"SSH_AUTH_SOCK": str(address), "PATH": "/usr/bin:/bin"}

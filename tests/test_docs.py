@@ -68,6 +68,7 @@ NOT_CODES = {
     "securebench-gateway",
     "securebench-gateway-gone",
     "securebench-judge",
+    "securebench-ray",
     "securebench-remove",
     "securebench-victim",
     "securebench-watch",
@@ -234,7 +235,7 @@ def test_documented_defaults_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `([\w.]+)`[^|]*\|(?:[^|]*\|)??\s*`?([\w.,]+)`? \|[^|]*\|$", _config_page(), re.MULTILINE)
     listed = {key: _number(default) for key, default in rows}
     settings = ProviderSettings(model="m")
-    expected: dict[str, float] = {
+    expected: dict[str, float | str] = {
         "max_workers": RunConfig("", Path()).max_workers,
         "timeout_seconds": settings.timeout_seconds,
         **dataclasses.asdict(Limits()),

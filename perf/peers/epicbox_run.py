@@ -2,8 +2,14 @@
 
 import epicbox  # type: ignore[import-not-found]  # in a venv of its own
 
+from peers.each import in_threads
 
-def run(image: str, command: str) -> str:
-    """Run ``command`` in a sandbox of its own."""
+
+def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
+    """Run each task in a sandbox of its own."""
     epicbox.configure(profiles=[epicbox.Profile("python", image)])
-    return str(epicbox.run("python", command, limits={"cputime": 10, "memory": 256})["stdout"].decode())
+
+    def one() -> str:
+        return str(epicbox.run("python", command, limits={"cputime": 10, "memory": 256})["stdout"].decode())
+
+    return in_threads(one, count, at_once)

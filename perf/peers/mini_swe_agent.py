@@ -2,11 +2,17 @@
 
 from minisweagent.environments.docker import DockerEnvironment  # type: ignore[import-not-found]  # in a venv of its own
 
+from peers.each import in_threads
 
-def run(image: str, command: str) -> str:
-    """Make an environment, run ``command``, and take it away."""
-    environment = DockerEnvironment(image=image)
-    try:
-        return str(environment.execute({"command": command})["output"])
-    finally:
-        environment.cleanup()
+
+def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
+    """Make an environment per task, run ``command``, and remove the environment."""
+
+    def one() -> str:
+        environment = DockerEnvironment(image=image)
+        try:
+            return str(environment.execute({"command": command})["output"])
+        finally:
+            environment.cleanup()
+
+    return in_threads(one, count, at_once)

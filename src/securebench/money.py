@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _MILLION: Final = 1_000_000
 
@@ -58,6 +61,12 @@ class TokenPrices:
             + given * self.output
         )
         return -(-total // _MILLION)
+
+    @classmethod
+    def highest(cls, prices: Iterable[TokenPrices]) -> Self:
+        """Return the highest of each price. There must be at least one of ``prices``."""
+        rows = [astuple(one) for one in prices]
+        return cls(**{item.name: max(row[place] for row in rows) for place, item in enumerate(fields(cls))})
 
     def most(self, taken: int, given: int) -> int:
         """Return the highest price of an answer in micro-dollars: its input may be written to a cache."""

@@ -86,7 +86,10 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
             "docker": "securebench.sandboxes.docker.driver:DockerDriver",
             "oci": "securebench.sandboxes.oci:OciDriver",
         },
-        ExtensionKind.EXECUTOR: {"local": "securebench.executors.local:LocalExecutor"},
+        ExtensionKind.EXECUTOR: {
+            "local": "securebench.executors.local:LocalExecutor",
+            "ray": "securebench.executors.ray:RayExecutor",
+        },
         ExtensionKind.EVENT_PARSER: {
             "codex": "securebench.harnesses.provider.codex:CodexEventParser",
             "claude_code": "securebench.harnesses.provider.claude_code:ClaudeEventParser",

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -64,7 +65,7 @@ class Event:
     @property
     def data(self) -> dict[str, JsonValue]:
         """The event's own fields by name, as JSON values. They are redacted as records are."""
-        return {name: getattr(self, name) for name in _own_fields(type(self))}
+        return {name: getattr(self, name) for name in _own_fields(type(self))}  # type: ignore[arg-type]  # hashable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +230,7 @@ EVENTS: Final[Mapping[EventKind, type[Event]]] = MappingProxyType({kind.kind: ki
 _COMMON: Final = frozenset(("task_id", "trial", "time"))
 
 
+@cache
 def _own_fields(kind: type[Event]) -> list[str]:
     return [one.name for one in fields(kind) if one.name not in _COMMON]
 
@@ -267,11 +269,9 @@ class Reporter:
         """Report one event. Never raises because of a sink."""
         if event.kind in self._muted or not self._sinks:
             return
-        event = replace(event, **self._trial._asdict(), **self._redacted(event))
-        with self._lock:
-            event = replace(
-                event, time=time.monotonic()
-            )  # threads may wait here: the times have the order of the events
+        redacted = self._redacted(event)
+        with self._lock:  # threads may wait here: the times have the order of the events
+            event = replace(event, **self._trial._asdict(), **redacted, time=time.monotonic())
             for sink in list(self._sinks):
                 try:
                     sink(event)

@@ -120,6 +120,13 @@ def test_events_are_read_by_rules(agents: Path) -> None:
         ("kind: gave_up", "kind: surrendered", 20, "kind must be"),
         ("gave_up_exit_codes: [3]", "gave_up_exit_codes: [0]", 22, "at least 1"),
         ("runtime: python", "runtimes: python", 7, "did you mean 'runtime'?"),
+        ('"{model}", --url', '"{effort}", --url', 11, "with 'when: effort'"),
+        ('"{model}", --url', "{when: max_turns, arguments: ['{effort}']}, --url", 11, "with 'when: effort'"),
+        ('"{model}", --url', '"--x={extra_arguments}", --url', 11, "an argument of its own"),
+        ('KEY: "{api_key}"', 'KEY: "{mcp_servers_json}"', 15, "with 'when: mcp_servers'"),
+        ('when: exact_model, value: "{model}"', "when: effort, value: '{max_turns}'", 16, "'when: max_turns'"),
+        ("when: exact_model", "when: efort", 16, "'provider_tools', 'no_provider_tools', 'exact_model', 'effort'"),
+        ("environment:", "files: {a.json: '{prompt}'}\nenvironment:", 14, "no value in a file"),
     ],
 )
 def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, line: int, said: str) -> None:
@@ -129,6 +136,16 @@ def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, 
     assert (problem.location.file, problem.location.line) == (str(agents / "tiny.yaml"), line)
     assert problem.location.column
     assert said in f"{problem.message} {problem.hint}"
+
+
+def test_settings_may_be_used_under_their_conditions(agents: Path) -> None:
+    """In arguments, variables, and what a file has of them even if they are not given."""
+    text = TINY.replace('"{prompt}"]', '"{prompt}", {when: effort, arguments: ["{effort}"]}, "{extra_arguments}"]', 1)
+    text = text.replace("when: exact_model", "when: instructions").replace("EXACT", "TEXT")
+    text += "files: {mcp.json: '{mcp_servers_json}', TEXT.md: '{instructions}'}\n"
+    (agents / "tiny.yaml").write_text(text.replace('value: "{model}"', 'value: "{instructions}"'))
+    harness = ProviderHarness("tiny", ProviderSettings(model="m", effort="high", extra_arguments=("--more",)))
+    assert harness.argv(CALL)[-3:] == ("Do it.", "high", "--more")
 
 
 def test_an_own_name_is_not_replaced(agents: Path) -> None:

@@ -68,5 +68,8 @@ def test_the_own_file_is_read() -> None:
     """The requirements that come with SecureBench are of this form."""
     import securebench
 
-    (own,) = Path(securebench.__file__).parent.glob("agents/programs/*.txt")
-    assert any(line.startswith("mini-swe-agent==") for line in read_requirements(own))
+    own = Path(securebench.__file__).parent.glob("agents/programs/*.txt")
+    found = {path.stem: {line.partition("==")[0] for line in read_requirements(path)} for path in own}
+    assert found.keys() == {"aider", "mini_swe_agent"}
+    assert "aider-chat" in found["aider"]
+    assert "mini-swe-agent" in found["mini_swe_agent"]

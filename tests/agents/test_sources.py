@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +37,15 @@ def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(directory))
     return directory
+
+
+def _linked(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.type, member.size, member.linkname = tarfile.SYMTYPE, 0, "other.py"
+    return member
+
+
+def _private(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    return member.replace(mode=0o600, deep=False)
 
 
 def archived(agents: Path, top: str = "mine") -> None:
@@ -75,6 +85,52 @@ def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore)
     archived(agents, top="..")
     with pytest.raises(InfrastructureError, match="invalid path"):
         cache.install("mine")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "hint"),
+    [
+        ({"arcname": "mine/main.py"}, "has no executable run.py", "below mine/ in the archive, which has main.py"),
+        ({"filter": _linked}, "neither a file nor a directory: 'mine/run.py'", "tar --dereference"),
+        ({"filter": _private}, "not every user may read", "chmod -R a+rX"),
+        ({"arcname": "./run.py"}, "an invalid path: './run.py'", "below one directory, as 'tar -czf NAME.tgz NAME'"),
+    ],
+)
+def test_a_bad_archive_is_explained(
+    changes: dict[str, Any], why: str, hint: str, agents: Path, cache: AgentStore
+) -> None:
+    """With what was found and what was expected; the declaration of another archive gets its hash."""
+    archived(agents)
+    with tarfile.open(agents / "mine.tgz", "w:gz") as tar:
+        tar.add(agents / "run.py", **{"arcname": "mine/run.py", **changes})
+    integrity = integrity_of(hashlib.sha512((agents / "mine.tgz").read_bytes()).digest())
+    with pytest.raises(InfrastructureError) as caught:
+        cache.install("mine")
+    assert f"write 'integrity: {integrity}' in {agents / 'mine.yaml'}" in caught.value.hint
+    text = (agents / "mine.yaml").read_text()
+    (agents / "mine.yaml").write_text(re.sub(r"sha512-[^,]*", integrity, text))
+    with pytest.raises(InfrastructureError) as caught:
+        cache.install("mine")
+    assert why in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("is_invalid", [False, True])
+def test_a_program_without_a_declaration_is_removed(is_invalid: bool, agents: Path, cache: AgentStore) -> None:
+    """It is listed and removed by its stored name, also if its declaration became invalid."""
+    archived(agents)
+    cache.install("mine")
+    cache.close()
+    if is_invalid:
+        (agents / "mine.yaml").write_text("source: 7\n")
+    else:
+        (agents / "mine.yaml").unlink()
+    assert [(found.program.name, found.pinned) for found in cache.installed()] == [("mine", False)]
+    assert [key.name for key in cache.remove("mine")] == ["mine"]
+    assert cache.installed() == ()
+    with pytest.raises(ConfigError) as caught:
+        cache.remove("nobody")
+    assert caught.value.code == "agent-unknown"
 
 
 def test_other_versions_are_only_on_npm(agents: Path, cache: AgentStore) -> None:

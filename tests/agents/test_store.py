@@ -179,7 +179,7 @@ def test_what_is_not_executable_is_refused(cache: AgentStore, npm: FakeNpm) -> N
     """Each task would find that out."""
     described = entry("package/package.json", b'{"name": "@openai/codex", "version": "9.8.7-linux-x64"}')
     npm.publish(CODEX, f"{VERSION}-linux-x64", archive(described, entry(f"package/{EXECUTABLE}", b"x")))
-    with pytest.raises(InfrastructureError, match="no executable"):
+    with pytest.raises(InfrastructureError, match="is not executable"):
         cache.install("codex", VERSION, X64)
 
 

@@ -19,6 +19,7 @@ from securebench.results.read import read_run
 from securebench.tester_run import RunOptions
 from securebench.tester_run.reverify import reverify
 from securebench.verifiers.terminal_task import TerminalTaskVerifier
+from selected import variants
 from tester_run.real_run import RealRun
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def assert_same(records: Mapping[str, Mapping[str, Any]], result: Mapping[str, A
         assert result["summary"][name] == statuses.count(name)
 
 
-@pytest.mark.parametrize("pack", ["text-smoke", "code-completion-smoke"])
+@pytest.mark.parametrize("pack", variants(["text-smoke", "code-completion-smoke"], "code-completion-smoke".__eq__))
 def test_texts_and_code(pack: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """The demo agent's right and wrong answers come out as they were."""
     records = play(pack, "tester", driver, tmp_path)

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 
 from fake_npm import FakeNpm, fake_npm, package
 from securebench import plugins
+from securebench.agents import catalogue
+from securebench.agents.catalogue import PROGRAMS
 from securebench.agents.store import AgentStore
 from securebench.cli.agents_command import command
 from securebench.errors import ConfigError, InfrastructureError
@@ -103,8 +105,10 @@ def test_a_damaged_program_is_shown_as_one(npm: FakeNpm) -> None:
     assert invoke("list").stdout.endswith("damaged: install it again\n")
 
 
-def test_all_programs_are_meant_unless_one_is_named(npm: FakeNpm) -> None:
-    """The pinned ones: this registry has none of them."""
+def test_all_programs_are_meant_unless_one_is_named(npm: FakeNpm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pinned ones: this registry has none of them, and nothing comes from PyPI here."""
+    only_npm = {name: known for name, known in PROGRAMS.items() if known.package}
+    monkeypatch.setattr(catalogue, "PROGRAMS", only_npm)
     with pytest.raises(ConfigError, match="does not have @anthropic-ai/claude-code") as caught:
         invoke("install", "--platform", "linux-x64")
     assert caught.value.code == "agent-unknown-version"
@@ -167,12 +171,14 @@ def test_an_unknown_family_is_a_wrong_use() -> None:
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_a_check_prints_a_line_for_each_family(passed: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that an agent wrote reaches the terminal as a control sequence."""
-    result = FamilyCheck("short_answer", passed, "worked", "\x1b[31mred")
+    shown = {} if passed else {"output": "Traceback\n\x1b[31mValueError: no model", "details": "securebench show x"}
+    result = FamilyCheck("short_answer", passed, "worked", "\x1b[31mred", **shown)
     monkeypatch.setattr(agent_check, "check_agent", lambda *_args, **_options: (result,))
     invoked = invoke("check", "codex")
     assert invoked.exit_code == code
     assert invoked.stdout.startswith(("passed" if passed else "failed") + "\tshort_answer\tworked\t")
-    assert "\x1b" not in invoked.stdout
+    assert "\x1b" not in invoked.output
+    assert ("ValueError: no model\n    all of its output: securebench show x" in invoked.stderr) is not passed
 
 
 def test_a_declaration_with_an_unusable_name_is_a_warning(

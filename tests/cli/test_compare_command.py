@@ -122,6 +122,7 @@ def test_a_page(tmp_path: Path) -> None:
     assert 'href="http' not in page
 
 
+@pytest.mark.long
 def test_ten_thousand_records_in_three_seconds(large_run: Path, tmp_path: Path) -> None:
     """Two large runs are compared in seconds."""
     other = write_run(tmp_path / "other", records(10_000, seed=2))

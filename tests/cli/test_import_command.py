@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from importers.records import CSV, gzipped, lines, record, tar_of
 from securebench.cli.import_command import command
+from securebench.cli.validate_command import command as validate
 from securebench.errors import ConfigError
 from securebench.strict_input.faults import MAX_PROBLEMS
 from workspaces.users import as_ordinary_user, open_directory
@@ -50,8 +51,11 @@ def test_a_file_becomes_a_pack(source: Path, tmp_path: Path) -> None:
     pack = tmp_path / "pack"
     assert result.output == (
         f"5 tasks: {pack / 'tasks.jsonl'}\n"
-        f"next:\n  securebench run TESTER.yaml, whose 'benchmark' names {pack}/manifest.yaml and {pack}/tasks.jsonl\n"
+        f"next:\n  securebench validate {pack}\n"
+        f"To run it, write a tester YAML with an agent and, under 'benchmark', manifest: {pack}/manifest.yaml "
+        f"and tasks: {pack}/tasks.jsonl\n"
     )
+    assert CliRunner().invoke(validate, [str(pack)]).exit_code == 0
     (pack / "tester.yaml").touch()
     assert f"next:\n  securebench run {pack}/tester.yaml\n" in _run("humaneval", source, "--output", pack).output
     assert _ids(tmp_path / "pack") == [f"Demo/{number}" for number in range(5)]

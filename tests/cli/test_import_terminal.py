@@ -148,7 +148,8 @@ def test_a_task_that_is_too_large_for_a_pack_is_left_out(
 def test_how_to_go_on_is_said(tasks: Path, wheels: Path, tmp_path: Path) -> None:
     """After an import the next commands are printed: build the images, then run."""
     result = _run("harbor", tasks / "one", "--output", tmp_path / "pack", "--wheels", wheels)
-    assert f"next:\n  securebench images build {tmp_path}/pack/images\n  securebench run TESTER.yaml" in result.output
+    pack = tmp_path / "pack"
+    assert f"next:\n  securebench images build {pack}/images\n  securebench validate {pack}\n" in result.output
 
 
 def test_recipes_are_written_with_their_stand_ins(tasks: Path, wheels: Path, tmp_path: Path) -> None:

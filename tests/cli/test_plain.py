@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from securebench.cli.plain import PlainSink
+from securebench.cli.plain import PlainSink, cost_text
 from securebench.progress import AgentOutput, Event, ProducerStart, Resume, RunDone, RunStart, TaskDone, TaskStart
 
 
@@ -98,6 +98,12 @@ def test_a_failed_task_shows_the_last_line_of_its_agents_stderr() -> None:
         "[1/0] FAILED t: agent_exit (0.0 s)",
         "    agent's stderr: can't open 'a.py'\\x1b[2J",
     ]
+
+
+def test_small_amounts_are_exact() -> None:
+    """A cent and more is rounded to cents."""
+    assert cost_text(0.001104, 0.003) == "$0.001104 of $0.003"
+    assert [cost_text(usd) for usd in (0, 0.01, 1234.567)] == ["$0.00", "$0.01", "$1,234.57"]
 
 
 def test_one_worker() -> None:

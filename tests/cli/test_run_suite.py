@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -78,6 +79,16 @@ def test_a_dry_run_of_a_single_run(tmp_path: Path) -> None:
     found = json.loads(result.output)
     assert (len(found["tasks"]), found["pack_tasks"], found["trials"]) == (2, 12, 1)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_says_what_limits_the_workers_of_auto(tmp_path: Path) -> None:
+    """The pack has a few tasks: no more workers are of use."""
+    arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--limit", "1"]
+    result = CliRunner().invoke(cli, [*arguments, "--workers", "auto", "--output-dir", str(tmp_path / "out")])
+    assert re.search(r"workers:   1, limited by .*tasks 1\)", result.output)
+    result = CliRunner().invoke(cli, [*arguments, "--workers", "few"])
+    assert result.exit_code == 2
+    assert "'few' is not a valid integer range" in result.output
 
 
 def test_a_dry_run_names_the_driver_of_the_command_line(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from securebench.cli.summary_table import summary_lines
 from securebench.cli.task_view import TaskView
 from securebench.errors import ConfigError
 from securebench.results.record import Assurance, Output, VerificationStatus, candidate_fields
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,6 +218,14 @@ class TestDetail:
             "  warning of the program: unknown model",
         ):
             assert line in done.stdout.splitlines()
+
+    def test_the_kept_workspace_is_named(self, tmp_path: Path) -> None:
+        """Only if it was kept."""
+        written(tmp_path, synthetic.record())
+        assert "workspace: " not in detail(tmp_path)
+        workspace = tmp_path / "workspaces" / TrialId(TASK).directory
+        workspace.mkdir(parents=True)
+        assert f"workspace: {workspace}" in detail(tmp_path, width=500)
 
     def test_full_shows_every_line(self, tmp_path: Path) -> None:
         """Without ``--full``, texts are cut with a count of what is left."""

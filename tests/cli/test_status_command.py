@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -76,6 +78,19 @@ class TestRunningTasks:
                 ("a", 2, "agent"),
             ]
             assert abs((datetime.now(UTC) - session.since).total_seconds()) < 10
+        assert list(tmp_path.iterdir()) == []
+
+    def test_many_changes_are_written_together(self, tmp_path: Path) -> None:
+        """The first change is written at once and the last one soon, but not each of those between them."""
+        with RunningTasks(tmp_path, 0.05) as running, mock.patch.object(Path, "replace", autospec=True) as replaced:
+            replaced.side_effect = os.replace
+            for number in range(100):
+                running(begun(str(number)))
+            deadline = time.monotonic() + 10
+            while len(getattr(read_running(tmp_path), "tasks", ())) < 100 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert replaced.call_count < 50
+            assert len(getattr(read_running(tmp_path), "tasks", ())) == 100
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
@@ -225,7 +240,10 @@ def test_a_run_in_another_process(tmp_path: Path) -> None:
         assert process.stdout.readline() == b"running\n"
         try:
             deadline = time.monotonic() + 20
-            while (found := json.loads(invoke(tmp_path / "results", "--json").stdout))["done"] < 2:
+            while True:
+                found = json.loads(invoke(tmp_path / "results", "--json").stdout)
+                if found["done"] == 2 and [task["task_id"] for task in found["running"]] == ["pack/task-2"]:
+                    break  # tasks in progress are written with a short delay
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         finally:
@@ -240,6 +258,7 @@ def test_a_run_in_another_process(tmp_path: Path) -> None:
     assert (found["state"], found["running"], found["per_minute"]) == ("interrupted", [], None)
 
 
+@pytest.mark.long
 def test_ten_thousand_records(tmp_path: Path) -> None:
     """The status of a long run takes a moment."""
     synthetic.write_run(tmp_path, 10_000, synthetic.header(20_000))

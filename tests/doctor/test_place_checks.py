@@ -19,6 +19,7 @@ from securebench.doctor.place_checks import (
     registry,
     room_for_images,
     room_here,
+    workers,
 )
 from securebench.errors import EngineError, ImageError, InfrastructureError
 
@@ -41,6 +42,11 @@ def test_room_is_measured(free: int, state: State) -> None:
         assert found.state is state
         assert place in found.found
         assert bool(found.fix) == (state is not State.OK)
+
+
+def test_the_workers_of_auto_are_shown_with_the_bound_that_decides() -> None:
+    """A machine with four cores runs four tasks at once."""
+    assert workers(FakeMachine()).found.startswith("auto: 4 workers, limited by cores (the others: memory 7, ")
 
 
 def test_a_place_that_cannot_be_written_is_missing() -> None:

@@ -37,6 +37,8 @@ from securebench.errors import (
     StorageError,
 )
 from securebench.execution import History, RunStoppedError, TaskContext, execute_task, retry
+from securebench.execution.removal import Removals
+from securebench.fs.rmtree import MARKER, make_private_directory
 from securebench.harnesses.base import AgentResult, Spent
 from securebench.progress import AgentOutput
 from securebench.results.commitment import Commitment
@@ -44,6 +46,7 @@ from securebench.results.record import VerificationStatus, comparable
 from securebench.results.strict_record import read_entry
 from securebench.results.usage import Usage
 from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.tester_config import KeepWorkspaces
 from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.verifiers.base import VerificationResult, VerifyContext
 
@@ -371,10 +374,75 @@ def test_scratch_is_the_verifiers_alone(tmp_path: Path) -> None:
         if len(seen) == 1:
             raise EngineError("away")
 
-    run(make_context(tmp_path, verifier=FakeVerifier(hook=leave)))
+    context = make_context(tmp_path, verifier=FakeVerifier(hook=leave))
+    run(context)
+    context.removals.close()
     assert len(seen) == 2
     assert not [path for path in (tmp_path / "scratch").iterdir() if path.is_dir()]
     assert TESTS not in "".join(path.read_text() for path in (tmp_path / "workspaces").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("keep", KeepWorkspaces)
+@pytest.mark.parametrize("answer", ["right", "wrong"])
+def test_a_workspace_is_kept_or_removed_after_the_verdict(tmp_path: Path, keep: KeepWorkspaces, answer: str) -> None:
+    """Whoever wants only failures keeps only those. What is removed leaves nothing."""
+    place: list[Path] = []
+
+    def work(_: int, __: object, lent: ProduceContext) -> None:
+        place.append(lent.workspace)
+        (lent.workspace / "deep").mkdir(parents=True)
+        (lent.workspace / "deep/file").write_text(answer)
+
+    context = make_context(tmp_path, producer=FakeProducer(answer=answer, hook=work), keep_workspaces=keep)
+    run(context)
+    context.removals.close()
+    is_kept = keep is KeepWorkspaces.ALL or (keep is KeepWorkspaces.FAILURES and answer == "wrong")
+    assert (place[0] / "deep/file").exists() is is_kept
+    assert place[0].exists() is is_kept
+    assert [path.name for path in (tmp_path / "scratch").iterdir()] == [MARKER]
+
+
+def test_what_cannot_be_removed_is_a_problem_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict stands, and whoever reads the run learns of it."""
+
+    def stuck(path: Path) -> None:
+        raise StorageError(f"cannot remove {path.name}", code="workspace-stuck")
+
+    monkeypatch.setattr("securebench.execution.removal.remove_tree", stuck)
+    problems: list[str] = []
+    make_private_directory(tmp_path / "scratch")
+    context = make_context(tmp_path, removals=Removals(tmp_path / "scratch", problems.append))
+    assert run(context)["verification_status"] == "passed"
+    context.removals.close()
+    assert len(problems) == 1
+    assert "could not be removed: cannot remove removed-" in problems[0]
+
+
+def test_the_next_task_does_not_wait_for_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path is free at once, and at most 32 trees wait."""
+    go = threading.Event()
+    removed: list[Path] = []
+
+    def slow(path: Path) -> None:
+        go.wait(10)
+        removed.append(path)
+
+    monkeypatch.setattr("securebench.execution.removal.remove_tree", slow)
+    make_private_directory(tmp_path / "trash")
+    removals = Removals(tmp_path / "trash", pytest.fail)
+    for _ in range(32):
+        (tmp_path / "task").mkdir()
+        removals.remove(tmp_path / "task")
+        assert not (tmp_path / "task").exists()
+    (tmp_path / "task").mkdir()
+    blocked = threading.Thread(target=removals.remove, args=(tmp_path / "task",))
+    blocked.start()
+    blocked.join(0.1)
+    assert blocked.is_alive()
+    go.set()
+    blocked.join()
+    removals.close()
+    assert len(removed) == 33
 
 
 def test_events(tmp_path: Path) -> None:

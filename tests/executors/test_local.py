@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from securebench.executors.local import LocalExecutor
+from securebench.testing.conformance.executors import EXECUTOR_CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+
+    from securebench.executors.base import Executor
 
 
 def local(workers: int) -> Any:
@@ -31,16 +32,10 @@ def nothing() -> None:
     """Do nothing."""
 
 
-@pytest.mark.parametrize("workers", [1, 2, 8])
-def test_every_task_is_done_once(workers: int) -> None:
-    """Each task's result comes back once, whatever the number of workers."""
-    results = local(workers).run(range(50), lambda n: n * n, draining=never, abandoned=nothing)
-    assert sorted(results) == [n * n for n in range(50)]
-
-
-def test_no_tasks() -> None:
-    """Nothing to do is done at once."""
-    assert list(local(4).run([], lambda n: n, draining=never, abandoned=nothing)) == []
+@pytest.mark.parametrize("check", EXECUTOR_CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[Callable[[int], Executor]], None]) -> None:
+    """It keeps every promise of executors (I24)."""
+    check(LocalExecutor)
 
 
 @pytest.mark.parametrize("workers", [0, -1])
@@ -48,41 +43,6 @@ def test_no_workers(workers: int) -> None:
     """At least one worker is needed."""
     with pytest.raises(ValueError, match="at least 1"):
         LocalExecutor(workers)
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_so_many_in_flight_and_no_more(workers: int) -> None:
-    """There are as many tasks in flight as workers (I24)."""
-    lock, now, most = threading.Lock(), 0, 0
-
-    def work(_: int) -> int:
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        time.sleep(0.005)
-        with lock:
-            now -= 1
-        return 1
-
-    assert sum(local(workers).run(range(20), work, draining=never, abandoned=nothing)) == 20
-    assert most == workers
-
-
-def test_tasks_are_taken_when_they_can_start() -> None:
-    """A task is taken from its source only when a worker is free, and results do not pile up unread."""
-    taken = []
-
-    def source() -> Iterator[int]:
-        for number in range(100):
-            taken.append(number)
-            yield number
-
-    results = local(2).run(source(), lambda n: n, draining=never, abandoned=nothing)
-    with closing(results):
-        next(results)
-        time.sleep(0.1)
-        assert len(taken) <= 6  # one read, two waiting to be read, two with the workers, and one to spare
 
 
 def test_results_are_not_kept() -> None:
@@ -103,18 +63,6 @@ def test_results_are_not_kept() -> None:
     finally:
         results.close()
         gc.unfreeze()
-
-
-def test_draining_hands_out_no_more() -> None:
-    """Once the run drains, what is in flight ends and nothing else begins."""
-    done: list[int] = []
-
-    def work(number: int) -> int:
-        done.append(number)
-        return number
-
-    results = list(local(1).run(range(100), work, draining=lambda: len(done) >= 3, abandoned=nothing))
-    assert results == done == [0, 1, 2]
 
 
 def test_an_exception_is_raised_where_results_are_read() -> None:
@@ -167,13 +115,6 @@ def test_an_abandoned_run_asks_what_is_in_flight_to_end(how: str) -> None:
             list(results)
     assert end.is_set()
     assert not _threads()
-
-
-def test_a_run_that_ends_is_not_abandoned() -> None:
-    """A run that worked through its tasks is not ended early."""
-    calls: list[int] = []
-    list(local(2).run(range(5), lambda n: n, draining=never, abandoned=lambda: calls.append(1)))
-    assert not calls
 
 
 def _threads() -> list[str]:

@@ -45,6 +45,8 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # It does not end with its input alone if another process has the writing end, such as a fork of this one.
+        self._process.kill()
         self._process.communicate()
 
     def run(

@@ -22,6 +22,7 @@ from securebench.fs.rmtree import (
     remove_tree,
 )
 from securebench.testing.attacks import trees
+from selected import small_trap, variants
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 MAX_SECONDS = 10.0
 
 
-@pytest.mark.parametrize("name", trees.TRAPS)
+@pytest.mark.parametrize("name", variants(trees.TRAPS, small_trap))
 def test_every_trap_is_removed(workspace: Path, host_canary: Path, name: str) -> None:
     """H08, H11, G13: whatever an agent left is gone in bounded time, and what its links lead to is not."""
     trees.TRAPS[name].build(workspace)

@@ -99,6 +99,28 @@ def test_an_agent_without_an_answer_is_scored(real: Bench, behaviour: str, reaso
     assert agent_result.failure.reason is reason
 
 
+@pytest.mark.parametrize(
+    ("writes", "reason"),
+    [
+        ("[open(f'{n}', 'wb').write(bytes(2**20)) for n in range(99)]", FailureReason.AGENT_WORKSPACE_FULL),
+        ("[open(f'{n}', 'wb').close() for n in range(9999)]", FailureReason.AGENT_WORKSPACE_FULL),
+        ("f = open('a', 'wb', 0); os.unlink('a'); [f.write(bytes(2**20)) for _ in 9 * '.']", FailureReason.AGENT_EXIT),
+    ],
+)
+def test_a_workspace_has_a_size(real: Bench, writes: str, reason: FailureReason) -> None:
+    """I11, H07, H08, H20: bytes, inodes and deleted files are limited, and what would fit is kept."""
+    if not real.driver.bounds_directories:
+        pytest.skip("this driver has no limit")
+    real.limits = replace(real.limits, workspace=8 * MIB)
+    agent_result = real.produce(command=("python3", "-c", f"import os; open('first', 'w').write('1'); {writes}"))
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is reason
+    assert "No space left on device" in agent_result.stderr
+    assert sum(path.stat().st_size for path in real.workspace.iterdir()) <= 8 * MIB
+    assert (real.workspace / "first").read_text() == "1"
+    assert [path.name for path in real.workspace.parent.iterdir() if path.name.endswith(".bounded")] == []
+
+
 def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
     """I12: a flood ends the agent, in bounded time and memory."""
     started = time.monotonic()

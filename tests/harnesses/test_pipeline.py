@@ -29,6 +29,7 @@ from securebench.sandboxes.base import MIB, Limits, Mount, workspace_user
 from securebench.sandboxes.collected import CollectedLayer
 from securebench.tasks import CandidateKind, Environment
 from securebench.testing.attacks import trees
+from selected import small_trap, variants
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -283,7 +284,7 @@ class TestAgentFailures:
         assert agent_result.failure is not None
         assert (agent_result.failure.reason, agent_result.failure.phase) == (reason, FailurePhase.SEAL)
 
-    @pytest.mark.parametrize("name", trees.TRAPS)
+    @pytest.mark.parametrize("name", variants(trees.TRAPS, small_trap))
     def test_hostile_workspaces(self, bench: Bench, scripted: ScriptedDriver, host_canary: Path, name: str) -> None:
         """H: each trap in a workspace is sealed as harmless data, or a typed failure; the next run is clean."""
         trap = trees.TRAPS[name]

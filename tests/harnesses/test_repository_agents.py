@@ -22,6 +22,7 @@ from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
 from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.testing.attacks import trees
+from selected import small_trap, variants
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ REASONS = {
 
 
 @pytest.mark.usefixtures("no_tools")
-@pytest.mark.parametrize("name", trees.TRAPS)
+@pytest.mark.parametrize("name", variants(trees.TRAPS, small_trap))
 def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str) -> None:
     """G, H: each trap in a repository is sealed as data or a typed failure, in bounded time, and no tool is run."""
     trap = trees.TRAPS[name]
@@ -167,8 +168,15 @@ def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str
     assert agent_result.duration_seconds < MAX_SECONDS
 
 
+BESIDE = {"link_climbing_out", "locked_directory", "deep_tree", "attributes", "git_hooks", "git_fsmonitor"}
+"""Kinds of traps that every run of the tests tries. The others are tried alone, inside a repository."""
+
+
 @pytest.mark.usefixtures("no_tools")
-@pytest.mark.parametrize("name", [name for name in trees.TRAPS if name != "locked_workspace"])  # it is not its own
+@pytest.mark.parametrize(
+    "name",
+    variants([name for name in trees.TRAPS if name != "locked_workspace"], BESIDE.__contains__),  # it is not its own
+)
 def test_hostile_workspaces_beside_a_repository(real: Bench, repository_view: AgentView, name: str) -> None:
     """H: what a container's root leaves in the workspace beside the repository harms nobody, and can be removed."""
     _install(real.root / "agents")

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark
     ("program", "pack"),
     [
         ("codex", CODE),
-        ("claude_code", TERMINAL),
+        pytest.param("claude_code", TERMINAL, marks=pytest.mark.long),
         pytest.param("codex", REPOSITORY, marks=pytest.mark.long),
         pytest.param("claude_code", TEXT, marks=pytest.mark.long),
         pytest.param("codex", TEXT, marks=pytest.mark.long),

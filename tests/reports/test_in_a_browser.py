@@ -104,6 +104,7 @@ def test_the_keyboard_reaches_the_content(browser: Browser, tmp_path: Path) -> N
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_ten_thousand_tasks_open_in_three_seconds(browser: Browser, large_run: Path, tmp_path: Path) -> None:
     """From the request to the first paint of the complete page."""
     write_report([large_run], tmp_path / "report.html")

@@ -136,6 +136,13 @@ def test_a_change_is_refused_by_name(change: dict[str, Any], named: str) -> None
     assert [named in str(problem) for problem in caught.value.problems] == [True]
 
 
+def test_a_header_without_settings_names_the_configuration() -> None:
+    """As one of an earlier release, which had only its digest."""
+    digests = [{"type": "command", "digest": digit * 64} for digit in "ab"]
+    with pytest.raises(ConfigError, match="the configuration of the harness has changed since the run began"):
+        header(harness=digests[0]).resumed_by(header(harness=digests[1]))
+
+
 def test_another_securebench_is_named_as_such() -> None:
     """Most users who see this have updated it, and changed nothing of theirs that they could undo."""
     with pytest.raises(ConfigError) as caught:

@@ -37,6 +37,9 @@ def test_every_operation_is_passed_on(contract: type, wrapper: Any) -> None:
     names = {name for name in dir(contract) if not name.startswith("_")} - OWN
     for name in names:
         inner = Recorder()
+        if isinstance(inspect.getattr_static(wrapper, name), property):
+            assert getattr(wrapper(inner), name)() == name
+            continue
         parameters = inspect.signature(getattr(wrapper, name)).parameters.values()
         args = [object() for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][1:]
         options = {p.name: object() for p in parameters if p.kind is p.KEYWORD_ONLY}

@@ -84,6 +84,11 @@ def test_the_smallest_file_has_the_documented_defaults(pack_dir: Path) -> None:
     assert len(config.digest) == 64
 
 
+def test_the_machine_may_decide_how_many_tasks_run_at_once(pack_dir: Path) -> None:
+    """The word instead of a number."""
+    assert load(pack_dir, run="{id: r, output_dir: ../out, max_workers: auto}").run.max_workers == "auto"
+
+
 def test_every_field_is_read(pack_dir: Path) -> None:
     """Each documented field arrives where it belongs."""
     (pack_dir / "agent").mkdir()
@@ -320,6 +325,7 @@ def test_all_mistakes_are_told_at_once_with_places_and_suggestions(pack_dir: Pat
         ({"run": "{id: a, output_dir: ../r, max_workers: 0}"}, "field-value", "/run/max_workers"),
         ({"run": "{id: a, output_dir: ../r, max_workers: true}"}, "field-type", "/run/max_workers"),
         ({"run": "{id: a, output_dir: ../r, max_workers: 1.5}"}, "field-type", "/run/max_workers"),
+        ({"run": "{id: a, output_dir: ../r, max_workers: many}"}, "field-value", "/run/max_workers"),
         ({"harness": "{type: command}"}, "field-missing", "/harness/config/command"),
         ({"harness": "{type: command, config: []}"}, "field-type", "/harness/config"),
         ({"harness": "{type: command, config: {comand: x}}"}, "field-missing", "/harness/config/command"),

@@ -13,7 +13,7 @@ from securebench.harnesses.base import AgentResult
 from securebench.progress import TaskDone
 from securebench.results.record import Failure, Output
 from securebench.results.summary import RunEnd
-from securebench.tester_run.breaker import FAILED_STARTS, START_SECONDS, Breaker
+from securebench.tester_run.breaker import ERRORS_IN_A_ROW, FAILED_STARTS, START_SECONDS, Breaker
 from securebench.testing.scripted_sandbox import ScriptedDriver
 from tester_run.running import make_parts, records, run, write_run
 
@@ -64,6 +64,23 @@ def test_one_other_ending_shows_that_agents_start(other: Any, at: int) -> None:
 def test_a_resumed_run_does_not_stop() -> None:
     """Its user has seen the message, and wants the rest."""
     assert not any(stops(*[failed_start()] * 20, is_resumed=True))
+
+
+def test_a_node_with_errors_is_distrusted_and_the_run_goes_on() -> None:
+    """Errors in a row count for the node that has them. The run stops when every node is like that."""
+    breaker = Breaker(ScriptedDriver())
+    failed = record(
+        status=STATUS.ERROR,
+        verifier=None,
+        failure=Failure(FailureReason.STORAGE_FAILED, FailurePhase.PRODUCE, "no space left on device"),
+    )
+    assert not breaker.trips(record(), "good")
+    assert not any(breaker.trips(failed, "bad") for _ in range(ERRORS_IN_A_ROW))
+    assert "no space left" in breaker.distrusts("bad")
+    assert not breaker.distrusts("good")
+    *before, last = [breaker.trips(failed, "good") for _ in range(ERRORS_IN_A_ROW)]
+    assert not any(before)
+    assert "in a row" in last
 
 
 def test_a_run_without_a_working_agent_stops_and_can_be_resumed(tmp_path: Any) -> None:

@@ -69,6 +69,21 @@ def test_a_run_stops_at_its_budget_and_goes_on_with_more(root: Path) -> None:
     assert (last.ending, last.passed, exit_code(last), last.budget_usd) == (RunEnd.FINISHED, 6, 0, None)
 
 
+def test_a_budget_that_is_used_up_pays_no_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that cannot start a task asks its provider nothing when it is resumed."""
+    checks: list[int] = []
+
+    def check(*_: object) -> dict[str, Any]:
+        checks.append(len(records(root)) if (root / "results" / "candidates.jsonl").exists() else 0)
+        return {"cost_usd": 0.01}
+
+    monkeypatch.setattr(FakeProducer, "check_provider", check)
+    run(root, parts=make_parts(costing(0.1)), budget_usd=0.2)
+    run(root, parts=make_parts(costing(0.1)), budget_usd=0.2, resume=True)
+    run(root, parts=make_parts(costing(0.1)), budget_usd=0.3, resume=True)
+    assert checks == [0, 2]
+
+
 def test_tasks_in_progress_finish(root: Path) -> None:
     """They are scored as always, so the run may cost more than its budget."""
     summary = run(root, parts=make_parts(costing(1)), budget_usd=0.5, workers=2)

@@ -120,7 +120,7 @@ def test_an_unknown_name_is_wrong_usage(tmp_path: Path) -> None:
     write_run(tmp_path, 1)
     done = CliRunner().invoke(run_command.command, [str(tmp_path / "tester.yaml"), "--executor", "fastest"])
     assert done.exit_code == 2
-    assert "'fastest' is not one of local, changing" in done.output
+    assert "'fastest' is not one of local, ray, changing" in done.output
 
 
 def other_task(result: bytes) -> list[bytes]:

@@ -30,6 +30,7 @@ from securebench.benchmark_pack import load_benchmark_pack
 from securebench.cli.summary_table import summary_lines
 from securebench.errors import ConfigError, FailureReason, InfrastructureError, ProviderError
 from securebench.execution import retry
+from securebench.report.run_view import view_of
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.read import read_run
 from securebench.results.record import Assurance
@@ -302,6 +303,36 @@ def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
         summary = judged(tmp_path, RIGHT, budget_usd=50.0, resume=True)
         assert (summary.ending, summary.passed) == (RunEnd.FINISHED, 3)
     assert header(tmp_path)["decisive"]["judge"]["prices"]["input"] == 1000
+
+
+def test_calibration_counts_and_ends_at_the_budget(tmp_path: Path) -> None:
+    """No task runs before the judge is calibrated, and a resumed run asks nothing before there is more money."""
+    pack = {"votes": 1, "min_kappa": 0.5}
+    with judging() as provider:
+        write_judged_run(
+            tmp_path, provider.url, calibration=KNOWN, pack_judge=pack, prices={"input": 1000, "output": 0}
+        )
+        summary = judged(tmp_path, RIGHT, budget_usd=3.0)
+        assert (summary.ending, summary.total.not_run, records(tmp_path)) == (RunEnd.OUT_OF_BUDGET, 1, [])
+        (check,) = header(tmp_path)["provider_checks"]
+        assert "calibration" not in check["judge"]
+        spent = summary.cost_usd or 0
+        assert 3 <= spent < 4.5
+        before = len(provider.requests)
+        assert before < 1 + 1 + len(KNOWN)
+        again = judged(tmp_path, RIGHT, budget_usd=3.0, resume=True)
+        assert (again.ending, len(provider.requests)) == (RunEnd.OUT_OF_BUDGET, before)
+        more = judged(tmp_path, RIGHT, budget_usd=50.0, resume=True)
+    assert (more.ending, more.passed) == (RunEnd.FINISHED, 1)
+    assert header(tmp_path)["provider_checks"][1]["judge"]["calibration"]["kappa"] == 1
+    assert more.cost_usd == pytest.approx(spent + 1.2 * (len(provider.requests) - before), abs=0.01)
+    assert f"Cost: about ${more.cost_usd:.2f} of $50.00, ${more.cost_usd:.2f} of it for the judge" in "\n".join(
+        summary_lines(more)
+    )
+    facts = dict(view_of(read_run(tmp_path / "results"), 1).facts())
+    assert facts["Cost"] == f"${more.cost_usd:.2f}"
+    assert facts["Judge model"].endswith(facts["Cost"])
+    assert problems(tmp_path / "results") == []
 
 
 @pytest.mark.parametrize(

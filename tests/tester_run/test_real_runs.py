@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.results.run_files import JOURNAL
+from securebench.sandboxes.optimisations import VARIABLE
 from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records
 
@@ -62,6 +63,16 @@ def test_four_families(tmp_path: Path, driver: SandboxDriver) -> None:
         info, recorded = driver.info(), record["provenance"]["driver"]
         assert (recorded["name"], recorded["runtime"]) == (info.name, info.runtime)
         assert {"network", "capabilities", "no-new-privileges"} <= set(recorded["enforced"])
+
+
+@pytest.mark.long
+def test_optimisations_change_no_record(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
+    """Without all of them, a run has the same records."""
+    one = RealRun(tmp_path, driver)
+    done = one.finish("--workers", "2", variables={VARIABLE: "all"})
+    assert done.returncode == 0, done.stderr
+    assert anonymous(tmp_path) == clean
+    assert not one.left()
 
 
 @pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.long)])

@@ -36,7 +36,7 @@ from securebench.results.run_header import HEADER
 from securebench.results.summary import RunEnd, RunStatus
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
-from securebench.tester_config import CommandConfig
+from securebench.tester_config import CommandConfig, KeepWorkspaces
 from securebench.tester_run import agent_copy
 from securebench.tester_run import directory as places
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
@@ -119,6 +119,20 @@ def test_a_larger_limit_goes_on(root: Path) -> None:
     summary = run(root, resume=True, parts=make_parts(producer))
     assert sorted(view.task_id for view in producer.views) == [f"pack/task-{n}" for n in range(2, 6)]
     assert summary.passed == 6
+
+
+def test_a_resumed_run_may_keep_fewer_workspaces(root: Path) -> None:
+    """The setting of the last start holds for all trials, so a killed start leaves nothing that is not wanted."""
+
+    def work(_: int, __: AgentView, context: ProduceContext) -> None:
+        context.workspace.mkdir(parents=True)
+
+    run(root, limit=2, parts=make_parts(FakeProducer(hook=work)))
+    workspaces = root / "results/workspaces"
+    assert len([path for path in workspaces.iterdir() if path.is_dir()]) == 2
+    run(root, resume=True, keep_workspaces=KeepWorkspaces.NONE, parts=make_parts(FakeProducer(hook=work)))
+    assert [path for path in workspaces.iterdir() if path.is_dir()] == []
+    assert json.loads((root / "results/run.json").read_text())["information"]["keep_workspaces"] == "none"
 
 
 def test_families_without_a_verifier_end_as_pending(tmp_path: Path) -> None:
@@ -317,11 +331,26 @@ def _touch(path: str, text: str) -> Callable[[Path], object]:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a row": (add_row, "pack.commitment"),
+    "a row": (add_row, "the pack has changed"),
     "manifest": (_touch("pack/manifest.yaml", "id: pack\nversion: 2\n"), "benchmark.version"),
-    "agent": (_touch("agent/agent.py", "print('other')\n"), "harness.digest"),
-    "a file of the agent": (_touch("agent/more.py", ""), "harness.digest"),
+    "agent": (_touch("agent/agent.py", "print('other')\n"), "harness.config.agent_dir has changed"),
+    "a file of the agent": (_touch("agent/more.py", ""), "harness.config.agent_dir has changed"),
 }
+
+
+def test_changed_settings_are_refused_by_name(root: Path) -> None:
+    """Numbers with both values; texts, which may be secret, without theirs."""
+    run(root, limit=1)
+    text = (root / "tester.yaml").read_text()
+    changed = text.replace("command: [agent]", "command: [agent]\n    timeout_seconds: 77\n    artifact_path: a-secret")
+    (root / "tester.yaml").write_text(changed)
+    with pytest.raises(ConfigError) as caught:
+        run(root, resume=True)
+    path, timeout = sorted(problem.message for problem in caught.value.problems)
+    assert path == "cannot resume: harness.config.artifact_path has changed since the run began"
+    assert timeout.startswith("cannot resume: harness.config.timeout_seconds was ")
+    assert timeout.endswith(" when the run began, and is 77.0 now")
+    assert "a-secret" not in (root / "results" / "run.json").read_text()
 
 
 @pytest.mark.parametrize(("change", "named"), CHANGES.values(), ids=CHANGES)
@@ -367,7 +396,7 @@ def test_a_run_is_not_resumed_without_its_key(root: Path) -> None:
     ("old", "new", "named"),
     [
         ("id: run", "id: other", "run_id"),
-        ("command: [agent]", "command: [other]", "harness.digest"),
+        ("command: [agent]", "command: [other]", "harness.config.command has changed"),
         ("harness:", "sandbox: {limits: {pids: 99}}\nharness:", "limits.pids"),
         ("harness:", "verification: {disallow_dangerous_commands: false}\nharness:", "verification"),
     ],

@@ -34,6 +34,7 @@ else:
     with open("out/sorted.txt", "w") as file:
         file.writelines(sorted(task["context"]["words"].split(), reverse=task["context"]["wrong"]))
 """
+KILLS = 6
 CHECKER = "import sys; sys.exit(open('out/sorted.txt').read() != 'abc')"
 
 
@@ -80,10 +81,9 @@ def images() -> None:
 
 
 @pytest.mark.sandboxes_alone
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.long)])
-def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver, images: None, kills: int) -> None:
+@pytest.mark.long
+def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver, images: None) -> None:
     """Wherever a run is killed, resuming it gives the records of a clean run, and nothing is left (L01, L10)."""
     clean = TreeRun(tmp_path / "clean", driver)
     begun = time.monotonic()
@@ -92,9 +92,9 @@ def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver,
     assert done.returncode == 0, done.stderr
     verdicts = {record["task_id"]: record["verification_status"] for record in records(clean.root)}
     assert sorted(verdicts.values()) == ["failed", "passed", "passed", "passed", "passed"], done.stdout
-    for part in range(1, kills + 1):
+    for part in range(1, KILLS + 1):
         one = TreeRun(tmp_path / f"killed-{part}", driver)
-        _kill_after(one, lasted * part / (kills + 1))
+        _kill_after(one, lasted * part / (KILLS + 1))
         done = one.finish("--workers", "2", "--resume")
         assert done.returncode == 0, done.stderr
         assert anonymous(one.root) == anonymous(clean.root)

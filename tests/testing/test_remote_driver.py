@@ -86,7 +86,7 @@ def remote(site: Path) -> type[SandboxDriver]:
     return driver
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_passes_every_check_of_what_it_has(site: Path) -> None:
     """The suite passes, and skips exactly what the driver declares to lack."""
     done = subprocess.run([sys.executable, "check_remote.py"], cwd=site, capture_output=True, text=True, check=False)

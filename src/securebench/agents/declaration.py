@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, TypeVar, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from securebench import plugins
 from securebench.families.fields import Argument, Identifier
@@ -31,7 +31,7 @@ INTEGRITY: Final = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
 
 PLACEHOLDERS: Final = (
     *("model", "prompt", "base_url", "root_url", "api_key", "api_key_env", "home", "program"),
-    *("idle_timeout_ms", "answer_timeout_ms"),
+    *("idle_timeout_ms", "answer_timeout_ms", "task_file"),
     *("effort", "max_turns", "allowed_tools", "mcp_servers_json", "mcp_servers_toml"),
     *("system_prompt", "system_prompt_toml", "instructions", "instructions_toml"),
     "extra_arguments",
@@ -39,6 +39,8 @@ PLACEHOLDERS: Final = (
 """What may stand in braces in arguments and variables."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
+_VALUE_FORM: Final = re.compile("_(?:json|toml)$")
+_NOT_IN_FILES: Final = ("prompt", "effort", "max_turns", "allowed_tools", "extra_arguments")
 _PACKAGE: Final = re.compile(r"(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE)
 _VERSION: Final = re.compile(r"[0-9][0-9A-Za-z.-]{0,39}")
 _SUFFIX: Final = re.compile(r"-[a-z0-9-]{1,40}")
@@ -49,7 +51,7 @@ Platform: TypeAlias = Literal["linux-x64", "linux-arm64", "linux-x64-musl", "lin
 Runtime: TypeAlias = Literal["node", "python"]
 Dialect: TypeAlias = Literal["responses", "messages", "chat_completions", "gemini"]
 SettingName: TypeAlias = Literal["effort", "system_prompt", "instructions", "max_turns", "allowed_tools", "mcp_servers"]
-Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model"] | SettingName
+Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model", SettingName]
 """A setting of the run: provider tools are allowed or not; the model is none of the ``aliases``; the setting is given.
 """
 SETTINGS: Final = (*get_args(SettingName), "extra_arguments")
@@ -70,6 +72,35 @@ def _template(text: str) -> str:
     for name in _PLACEHOLDER.findall(text):
         if name not in PLACEHOLDERS:
             raise refusal("field-value", f"has the unknown placeholder {{{name}}}", did_you_mean(name, PLACEHOLDERS))
+    return text
+
+
+def _require_condition(text: str, condition: str = "") -> str:
+    """Refuse the placeholders of settings that need not be given, unless ``condition`` is that setting."""
+    for name in _PLACEHOLDER.findall(text):
+        setting = _VALUE_FORM.sub("", name)
+        if name == EXTRA_ARGUMENTS.strip("{}"):
+            raise refusal("field-value", f"has {EXTRA_ARGUMENTS} in a text", "write it as an argument of its own")
+        if setting in SETTINGS and setting != condition:
+            hint = f"move it into an item with 'when: {setting}', which applies only if the setting is given"
+            raise refusal("field-value", f"has {{{name}}} without the condition 'when: {setting}'", hint)
+    return text
+
+
+def _plain(text: str) -> str:
+    return _require_condition(text)
+
+
+def _argument(text: str) -> str:
+    return text if text == EXTRA_ARGUMENTS else _require_condition(text)
+
+
+def _file(text: str) -> str:
+    """Refuse the placeholders that have no value in a file, or none that fits if the setting is not given."""
+    for name in _PLACEHOLDER.findall(text):
+        if name in _NOT_IN_FILES:
+            hint = "use it in an argument or a variable"
+            raise refusal("field-value", f"has {{{name}}}, which has no value in a file", hint)
     return text
 
 
@@ -168,12 +199,22 @@ class ConditionalArguments(WireModel):
     when: Condition
     arguments: Annotated[tuple[Template, ...], _List]
 
+    @field_validator("arguments")
+    @classmethod
+    def _fit_condition(cls, arguments: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return tuple(_require_condition(argument, info.data.get("when", "")) for argument in arguments)
+
 
 class ConditionalValue(WireModel):
     """The value of a variable that is set only under a condition."""
 
     when: Condition
     value: Template
+
+    @field_validator("value")
+    @classmethod
+    def _fits_condition(cls, value: str, info: ValidationInfo) -> str:
+        return _require_condition(value, info.data.get("when", ""))
 
 
 class EventRule(WireModel):
@@ -189,7 +230,10 @@ class EventRule(WireModel):
 
 
 DeclarationT = TypeVar("DeclarationT", bound="ProgramDeclaration")
-Arguments: TypeAlias = Annotated[tuple[Template | ConditionalArguments, ...], _List]
+PlainArgument: TypeAlias = Annotated[Template, AfterValidator(_argument)]
+PlainValue: TypeAlias = Annotated[Template, AfterValidator(_plain)]
+FileText: TypeAlias = Annotated[Template, AfterValidator(_file)]
+Arguments: TypeAlias = Annotated[tuple[PlainArgument | ConditionalArguments, ...], _List]
 
 
 class ProgramDeclaration(WireModel):
@@ -219,8 +263,8 @@ class AgentDeclaration(ProgramDeclaration):
     default_model: Maybe[Model] = None
     arguments: Arguments
     family_arguments: dict[Identifier, Arguments] = {}  # noqa: RUF012 - pydantic copies it
-    files: dict[RelativePath, Template] = {}  # noqa: RUF012 - pydantic copies it
-    environment: dict[Variable, Template | ConditionalValue] = {}  # noqa: RUF012 - pydantic copies it
+    files: dict[RelativePath, FileText] = {}  # noqa: RUF012 - pydantic copies it
+    environment: dict[Variable, PlainValue | ConditionalValue] = {}  # noqa: RUF012 - pydantic copies it
     events: Annotated[str, AfterValidator(_parser)] | Annotated[tuple[EventRule, ...], _List] = ()
     gave_up_exit_codes: Annotated[tuple[Annotated[int, Field(ge=1, le=255)], ...], _List] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.agents.catalogue import PROGRAMS, check_version, find, machine_platform
 from securebench.agents.model import ProgramKey, StoredProgram, integrity_of
@@ -14,13 +14,19 @@ from securebench.errors import ConfigError, InfrastructureError
 from securebench.http.download import Download
 from securebench.images.store.archive import RootConfig, root_config
 from securebench.images.store.archive_files import layer_type
+from securebench.printable import printable_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+    from securebench.agents.package import Package
     from securebench.agents.progress import OnProgress
     from securebench.images.layout import Descriptor
     from securebench.images.store.incoming import Incoming
+
+
+_SHOWN: Final = 8
+"""Files of an archive in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +59,14 @@ def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress:
     return Arrived(blob, integrity_of(digest.digest()), what)
 
 
-def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
+def require_integrity(arrived: Arrived, wanted: str, what: str, hint: str = "") -> None:
     """Raise :class:`InfrastructureError` (``agent-integrity``) unless the archive has the integrity ``wanted``."""
     if arrived.integrity != wanted:
+        problem = "the file is incomplete or damaged, or was replaced; it was discarded"
         raise InfrastructureError(
             f"the archive of {what} has the integrity {arrived.integrity}, not {wanted}",
             code="agent-integrity",
-            hint="the file is incomplete or damaged, or was replaced; it was discarded",
+            hint="; ".join(filter(None, (problem, hint))),
         )
 
 
@@ -75,14 +82,25 @@ def add_program(
     key = key or _identify(package.name, package.version, name)
     known = find(key.name)
     executable = known.variant(key.platform).executable
-    if executable not in (package.files if known.runtime else package.executables):
-        raise unusable(arrived.what, f"it has no executable {executable}")
+    if executable not in (found := package.files if known.runtime else package.executables):
+        raise _without_executable(arrived.what, executable, package, found)
     program = StoredProgram(
         **key._asdict(), integrity=arrived.integrity, executable=executable, source=source, top=package.top
     )
     config = root_config(RootConfig(labels=program.labels()), package.digest)
     layer = replace(arrived.blob, media_type=layer_type(incoming, arrived.blob))
     return incoming.add(config, [layer]), key
+
+
+def _without_executable(what: str, wanted: str, package: Package, found: Collection[str]) -> InfrastructureError:
+    """Return the error for an archive without the declared executable. ``found`` are the files that could be it."""
+    if wanted in package.files:
+        hint = f"before you pack it, run 'chmod a+x' on {package.top}/{wanted}"
+        return unusable(what, f"its file {wanted} is not executable", hint)
+    names = sorted(found, key=lambda name: (name.count("/"), name))
+    listed = ", ".join(map(printable_line, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+    hint = f"'executable' is a path below {package.top}/ in the archive, which has {listed or 'no such file'}"
+    return unusable(what, f"it has no executable {wanted}", hint)
 
 
 def _identify(package: str, version: str, name: str) -> ProgramKey:

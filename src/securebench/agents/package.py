@@ -30,6 +30,12 @@ _WHITEOUT: Final = b".wh."
 """The prefix of names that mean a removal in an image's layer."""
 _READABLE: Final = {MemberKind.FILE: 0o444, MemberKind.DIRECTORY: 0o555}
 _SET_ID: Final = 0o7000
+_FORM: Final = (
+    "expected a tar archive, compressed or not, with regular files below one directory, as 'tar -czf NAME.tgz NAME' or "
+    "'npm pack' writes it"
+)
+_LINKS: Final = "expected only files and directories: to replace links with their files, pack with 'tar --dereference'"
+_MODES: Final = "before you pack it, run 'chmod -R a+rX,u-s,g-s,-t' on its directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +77,10 @@ def inspect(archive: Path, what: str, *, is_npm: bool = True) -> Package:
     return Package(name, version, inspection.top, files, executables, digester.digest)
 
 
-def unusable(what: str, why: str) -> InfrastructureError:
+def unusable(what: str, why: str, hint: str = _FORM) -> InfrastructureError:
     """Return the error for an archive that is not a valid package."""
     return InfrastructureError(
-        f"the archive of {what} cannot be used: {why}",
-        code="agent-unusable",
-        hint="the archive was discarded; use another version, or the archive from the public registry",
+        f"the archive of {what} cannot be used: {why}", code="agent-unusable", hint=f"it was discarded; {hint}"
     )
 
 
@@ -94,11 +98,11 @@ class _Inspection:
     def add(self, member: Member) -> str:
         """Check a member, and return its path below the top directory, empty for that directory itself."""
         if member.kind not in _READABLE:
-            raise self._unusable("an entry that is neither a file nor a directory", member.path)
+            raise self._unusable("an entry that is neither a file nor a directory", member.path, _LINKS)
         parts = self._parts(member)
         readable = _READABLE[member.kind]
         if member.mode & readable != readable or member.mode & _SET_ID:
-            raise self._unusable("an entry that not every user may read, or with a set-id bit", member.path)
+            raise self._unusable("an entry that not every user may read, or with a set-id bit", member.path, _MODES)
         path = "/".join(parts)
         above = {"/".join(parts[:depth]) for depth in range(len(parts))}
         is_file = member.kind is MemberKind.FILE
@@ -115,16 +119,16 @@ class _Inspection:
         path = member.path
         parts = path.removesuffix(b"/").split(b"/") if member.kind is MemberKind.DIRECTORY else path.split(b"/")
         self.top = self.top or parts[0].decode("utf-8", "replace")
-        odd = parts[0] != self.top.encode() or any(
-            part in {b"", b".", b".."} or len(part) > _MAX_NAME or part.startswith(_WHITEOUT) for part in parts
-        )
+        if parts[0] != self.top.encode():
+            raise self._unusable(f"an invalid path that is not in its directory {self.top!r}", path)
+        odd = any(part in {b"", b".", b".."} or len(part) > _MAX_NAME or part.startswith(_WHITEOUT) for part in parts)
         text = path.decode("utf-8", "replace")
         if odd or len(path) > _MAX_PATH or len(parts) > LIMITS.depth or "\ufffd" in text or not text.isprintable():
             raise self._unusable("an invalid path", path)
         return [os.fsdecode(part) for part in parts[1:]]
 
-    def _unusable(self, problem: str, path: bytes) -> InfrastructureError:
-        return unusable(self._what, f"it contains {problem}: {printable_name(path)!r}")
+    def _unusable(self, problem: str, path: bytes, hint: str = _FORM) -> InfrastructureError:
+        return unusable(self._what, f"it contains {problem}: {printable_name(path)!r}", hint)
 
 
 def _describe(description: bytes, what: str) -> tuple[str, str]:
@@ -134,5 +138,6 @@ def _describe(description: bytes, what: str) -> tuple[str, str]:
         value = None
     name, version = (value.get("name"), value.get("version")) if isinstance(value, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(version, str):
-        raise unusable(what, f"it has no {_DESCRIPTION} that names it")
+        hint = "expected the archive of an npm package, as 'npm pack' writes it"
+        raise unusable(what, f"it has no {_DESCRIPTION} that names it", hint)
     return name, version

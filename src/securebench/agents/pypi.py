@@ -49,7 +49,8 @@ def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
             try:
                 room -= sum(path.stat().st_size for path in install_wheel(wheel, places, room))
             except WheelError as error:
-                raise unusable(source.pypi or "", printable_line(str(error))) from None
+                hint = "list another version of the package in the requirements"
+                raise unusable(source.pypi or "", printable_line(str(error)), hint) from None
         (tree / MAIN).write_text(_MAIN.format(name=source.pypi, module=source.module), encoding="utf-8")
         with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
             tar.add(tree, TOP, filter=_plain)

@@ -6,7 +6,7 @@ Only images that :class:`AgentStore` itself brought in count as programs, whatev
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -65,6 +65,11 @@ class AgentStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references of the images of all programs that this object returned."""
+        return tuple(key.reference for key in self._held)
 
     def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:
         """Return the exact version and the integrity of its archive.
@@ -149,7 +154,7 @@ class AgentStore:
                     size_bytes=entry.tree_bytes,
                     installed_at=entry.added_at,
                     source=stored.source,
-                    pinned=stored.name in PROGRAMS and PROGRAMS[stored.name].pinned == stored.version,
+                    pinned=_pinned(stored.name) == stored.version,
                     intact=self.images.is_intact(entry.id, thorough=verify),
                 )
                 found.append((stored.key, installed))
@@ -158,12 +163,13 @@ class AgentStore:
     def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[ProgramKey, ...]:
         """Remove a program, for all versions and platforms unless one is named. Return what was removed.
 
-        Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version`` if there is none) and
-        :class:`InfrastructureError` (``agent-in-use``).
+        The program needs no declaration. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version`` if
+        there is none) and :class:`InfrastructureError` (``agent-in-use``).
         """
-        find(name)
         programs = (entry.program for entry in self.installed())
         keys = [ProgramKey(program.name, program.version, program.platform) for program in programs]
+        if all(key.name != name for key in keys):
+            find(name)
         selected = tuple(
             key
             for key in keys
@@ -246,7 +252,8 @@ class AgentStore:
         if source.archive is not None:
             with open_regular(source.archive, "archive", follow=True) as file:
                 arrived = receive(incoming, chunks(file), what, on_progress)
-            require_integrity(arrived, wanted, what)
+            declare = f"if it is the right one, write 'integrity: {arrived.integrity}' in {known.path}"
+            require_integrity(arrived, wanted, what, declare)
             return arrived
         on_progress(Progress(what, InstallStage.DOWNLOADING))
         with TemporaryFile() as file:
@@ -286,6 +293,13 @@ def _program(stored: StoredProgram, tree: Path) -> AgentProgram:
         directory=(tree / stored.top).resolve(),  # mounts pass through no link
         executable=stored.executable,
     )
+
+
+def _pinned(name: str) -> str | None:
+    """Return the pinned version of a program; ``None`` if its declaration is gone or invalid."""
+    with suppress(ConfigError):
+        return PROGRAMS[name].pinned if name in PROGRAMS else None
+    return None
 
 
 def _check_file(key: ProgramKey, arrived: Arrived, name: str) -> None:

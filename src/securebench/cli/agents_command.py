@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from securebench.agents.model import AgentProgram, Installed
     from securebench.agents.progress import OnProgress, Progress
+    from securebench.testing.agent_check import FamilyCheck
 
 _LINE_SECONDS: Final = 2.0
 
@@ -131,6 +132,8 @@ def check(name: str, *, family: tuple[str, ...], driver: str | None, as_json: bo
 
     This shows that the program starts, reaches its model only through the relay, runs commands, and leaves its answer
     where it is judged. It says nothing about a real model. Exit code 0 if it solved all tasks, 1 otherwise.
+
+    The last lines of an agent that failed, and the command that shows all of its output, are on standard error.
     """
     from securebench.testing.agent_check import TASKS, check_agent
 
@@ -144,8 +147,17 @@ def check(name: str, *, family: tuple[str, ...], driver: str | None, as_json: bo
             state = "passed" if result.passed else "failed"
             parts = (state, result.family, result.outcome, printable(result.message))
             click.echo("\t".join(parts).rstrip())
+            _explain(result)
     if not all(result.passed for result in results):
         sys.exit(1)
+
+
+def _explain(result: FamilyCheck) -> None:
+    """Print the end of the output of an agent that failed, and how to see all of it."""
+    for line in result.output.splitlines():
+        click.echo(f"    {printable_line(line)}", err=True)
+    if result.details:
+        click.echo(f"    all of its output: {result.details}", err=True)
 
 
 @command.command(short_help="Remove an agent program.")

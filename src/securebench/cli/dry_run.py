@@ -37,6 +37,7 @@ def planned(plan: Plan, options: RunOptions) -> dict[str, Any]:
         "driver": driver_asked_for(plan.config.sandbox, options.driver, earlier).driver,
         "images": sorted({image for task in plan.tasks for image in task.images}),
         "workers": plan.workers,
+        **({"workers_auto": plan.choice.to_json()} if plan.choice else {}),
         "output_dir": str(plan.directory),
     }
 
@@ -49,12 +50,15 @@ def planned_lines(plans: Sequence[dict[str, Any]]) -> list[str]:
         part = PartOfPack(len(plan["tasks"]), plan["pack_tasks"]).describe()
         trials = f", {plan['trials']} trials each" if plan["trials"] > 1 else ""
         harness = plan["harness"].get("name") or plan["harness"]["type"]
+        auto = plan.get("workers_auto")
+        bounds = auto and ", ".join(f"{name} {bound}" for name, bound in auto["bounds"].items())
+        limited = f", limited by {auto['decided_by']} ({bounds})" if auto else ""
         lines += [
             f"run {plan['run_id']}",
             f"  benchmark: {benchmark['id']} {benchmark['version']}, {part}{trials}",
             f"  agent:     {harness}",
             f"  sandbox:   driver {plan['driver']}, images {', '.join(plan['images'])}",
-            f"  workers:   {plan['workers']}",
+            f"  workers:   {plan['workers']}{limited}",
             f"  results:   {plan['output_dir']}",
         ]
     total = sum(len(plan["tasks"]) * plan["trials"] for plan in plans)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from securebench.plurals import counted
+from securebench.printable import printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,13 +133,18 @@ def require_some(written: WrittenPack) -> None:
 
 
 def tell_next(written: WrittenPack, options: Mapping[str, Any], *, images: bool = False) -> None:
-    """Print the next commands: build the images if there are recipes, then run with a tester YAML."""
+    """Print the next commands: build the images if there are recipes, then run the pack, or check it."""
     pack = written.tasks.parent
     config = pack / "tester.yaml"
-    run = (
-        f"securebench run {shlex.quote(str(config))}"
-        if config.is_file()
-        else f"securebench run TESTER.yaml, whose 'benchmark' names {pack}/manifest.yaml and {written.tasks}"
-    )
+    has_config = config.is_file()
     steps = [f"securebench images build {shlex.quote(str(pack / 'images'))}"] if images else []
-    click.echo("\n  ".join(("next:", *steps, run)), err=bool(options.get("as_json")))
+    steps.append(
+        shlex.join(("securebench", "run", str(config)) if has_config else ("securebench", "validate", str(pack)))
+    )
+    lines = ["\n  ".join(("next:", *steps))]
+    if not has_config:
+        names = (
+            f"manifest: {printable_line(str(pack / 'manifest.yaml'))} and tasks: {printable_line(str(written.tasks))}"
+        )
+        lines.append(f"To run it, write a tester YAML with an agent and, under 'benchmark', {names}")
+    click.echo("\n".join(lines), err=bool(options.get("as_json")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.money import dollars, micro_usd
 from securebench.plurals import counted
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from securebench.progress import Event
     from securebench.trials import TrialId
+
+
+_CENT: Final = 0.01
 
 
 class PlainSink:
@@ -75,9 +78,10 @@ def task_line(event: TaskDone, trials: int = 1) -> str:
     return printable(f"{event.status.upper()} {name}{why}{f' ({rests})' if rests else ''}")
 
 
-def cost_text(usd: float, budget_usd: float | None) -> str:
-    """Return what a run has cost, and its budget if it has one: ``$1.50 of $20.00``."""
-    return f"${usd:,.2f}" + ("" if budget_usd is None else f" of {dollars(micro_usd(budget_usd))}")
+def cost_text(usd: float, budget_usd: float | None = None) -> str:
+    """Return what a run has cost, and its budget if it has one: ``$1.50 of $20.00``. Less than a cent is exact."""
+    cost = f"${usd:,.2f}" if usd >= _CENT else dollars(micro_usd(usd))
+    return cost + ("" if budget_usd is None else f" of {dollars(micro_usd(budget_usd))}")
 
 
 def stderr_line(event: TaskDone) -> str:

@@ -53,6 +53,16 @@ class NumberRange(click.FloatRange):
         return number
 
 
+class Workers(click.ParamType[Any]):
+    """A number of workers, or ``auto``."""
+
+    name = "workers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Return the number, or ``auto``."""
+        return "auto" if value == "auto" else int(click.IntRange(min=1).convert(value, param, ctx))
+
+
 def known_extension(_ctx: click.Context, option: click.Parameter, name: str | None) -> str | None:
     """Refuse the name of a driver or executor that is not installed."""
     from securebench import plugins
@@ -77,14 +87,20 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option("--trials", type=click.IntRange(min=1), help="Run each task this many times.  [default: run.trials]")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Continue a run: keep finished tasks, run the rest.")
-@click.option("--workers", type=click.IntRange(min=1), help="Tasks to run at once.  [default: run.max_workers]")
+@click.option(
+    "--workers",
+    type=Workers(),
+    metavar="N|auto",
+    help="Tasks to run at once, or 'auto' to let the machine decide.  [default: run.max_workers]",
+)
 @click.option("--driver", metavar="NAME", callback=known_extension, help=f"{_DRIVERS}.  [default: sandbox.driver]")
 @click.option(
     "--executor",
     metavar="NAME",
     callback=known_extension,
-    help="What executes the tasks: local, or an installed executor.  [default: run.executor]",
+    help="What executes the tasks: local, ray, or an installed executor.  [default: run.executor]",
 )
+@click.option("--address", metavar="HOST:PORT", help="The head of the Ray cluster: run.executor_config.address.")
 @click.option(
     "--budget-usd",
     type=NumberRange(min=1e-6, max=1_000_000_000),
@@ -96,6 +112,11 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The prices of models.  [default: run.prices]",
+)
+@click.option(
+    "--keep-workspaces",
+    type=click.Choice(["all", "failures", "none"]),
+    help="Whose workspaces to keep after the verdict.  [default: run.keep_workspaces]",
 )
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--show-command-output", is_flag=True, help="Show output of commands in agents' sandboxes.")
@@ -118,6 +139,8 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
     pass rate is below --fail-under, 5 the run reached its budget, 130 interrupted.
     """
     config = _only_one(config_argument, config_option)
+    if flags["address"] is not None and flags["executor"] not in (None, "ray"):
+        raise click.UsageError("--address belongs to --executor ray")
     if flags["lower_bound"] and flags["fail_under"] is None:
         raise click.UsageError("--lower-bound needs --fail-under RATE")
     with signals_interrupt():
@@ -178,11 +201,15 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
     """Run what the file describes. Return the summary of a run, or the exit code of a suite or a dry run."""
     from securebench.cli.output import show_verifier_output
     from securebench.printable import printable
+    from securebench.tester_config import KeepWorkspaces
     from securebench.tester_config.loader import read_tester_file
     from securebench.tester_run import RunOptions, run_benchmark
 
     _refuse_pack(path)
-    file = read_tester_file(path, flags["overrides"])
+    overrides = flags["overrides"]
+    if flags["address"] is not None:
+        overrides += ("run.executor=ray", f"run.executor_config.address={flags['address']}")
+    file = read_tester_file(path, overrides)
     console = console_for(stderr=True)
 
     def echo(line: str) -> None:
@@ -193,6 +220,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
         trials=flags["trials"],
         output_dir=flags["output_dir"],
         workers=flags["workers"],
+        keep_workspaces=KeepWorkspaces(flags["keep_workspaces"]) if flags["keep_workspaces"] else None,
         driver=flags["driver"],
         executor=flags["executor"],
         budget_usd=flags["budget_usd"],

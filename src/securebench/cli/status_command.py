@@ -123,7 +123,7 @@ def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
     from rich.text import Text
 
     from securebench.cli.live import clock, shortened
-    from securebench.cli.summary_table import usage_line
+    from securebench.cli.summary_table import usage_lines
     from securebench.printable import printable_line
 
     run, counts = snapshot.run, snapshot.counts
@@ -152,8 +152,7 @@ def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
     if snapshot.started_at and snapshot.finished_at:
         ended = "last finished" if state == "running" else "finished"
         yield Text(f"Started {_moment(snapshot.started_at)}, {ended} {_moment(snapshot.finished_at)}", style="dim")
-    if snapshot.usage:
-        yield Text(usage_line(snapshot.usage, snapshot.summary.budget_usd))
+    yield from map(Text, usage_lines(snapshot.summary))
     yield from (Text(f"Problem: {printable_line(problem)}", style="red") for problem in snapshot.summary.problems)
 
 

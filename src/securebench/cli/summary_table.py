@@ -141,7 +141,7 @@ def _footer(summary: TesterRunSummary) -> list[str]:
         *([f"Selection: {summary.part.describe()}"] if summary.part else []),
         *(_estimates(summary.estimates) if summary.estimates else []),
         f"Verification: {summary.verification_status}",
-        *([usage_line(summary.usage, summary.budget_usd)] if summary.usage else []),
+        *usage_lines(summary),
         *([_OUT_OF_BUDGET] if summary.ending is RunEnd.OUT_OF_BUDGET else []),
         *([printable_line(f"Judge model: {summary.judge}")] if summary.judge else []),
         f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",
@@ -165,6 +165,17 @@ def _estimates(found: RunEstimates) -> Iterator[str]:
 def _percent(estimate: Estimate) -> str:
     low, high = estimate.interval.low, estimate.interval.high
     return f"{estimate.value:.1%} of {counted(estimate.tasks, 'task')}, 95% interval {low:.1%} to {high:.1%}"
+
+
+def usage_lines(summary: TesterRunSummary) -> list[str]:
+    """Return the usage of the agents, and what the run cost with its judge model, if that is known."""
+    judged = summary.judge.usage.cost_usd if summary.judge else None
+    if judged is None or summary.cost_usd is None:
+        return [usage_line(summary.usage, summary.budget_usd)] if summary.usage else []
+    total = (
+        f"Cost: about {cost_text(summary.cost_usd, summary.budget_usd)}, {cost_text(judged)} of it for the judge model"
+    )
+    return [*([usage_line(summary.usage)] if summary.usage else []), total]
 
 
 def usage_line(usage: Usage, budget_usd: float | None = None) -> str:

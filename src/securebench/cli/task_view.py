@@ -25,6 +25,7 @@ from securebench.results.record import ASSURANCE_MEANING
 from securebench.results.recorded_task import object_of
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.tasks import CandidateKind
+from securebench.tester_run.directory import WORKSPACES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +41,7 @@ ABSENT: Final = frozenset({"file-missing", "candidate-not-stored"})
 WIDE: Final = 200
 """Columns of a step where the output is not a terminal."""
 
-_SIZES: Final = frozenset({"memory", "tmpfs", "file_size", "output"})
+_SIZES: Final = frozenset({"memory", "tmpfs", "file_size", "workspace", "output"})
 _STEP_TEXTS: Final = ("text", "command", "output", "message", "content")
 _KIND_WIDTH: Final = 8
 _SIZE_WIDTH: Final = 8
@@ -193,6 +194,9 @@ class TaskView:
         record, provenance = self.record, self.record.provenance
         began = f", started {record.started_at:%Y-%m-%d %H:%M:%S} UTC" if record.started_at else ""
         yield Text(f"attempt {record.attempt}{began}")
+        workspace = self.run.directory / WORKSPACES / record.id.directory
+        if workspace.is_dir():
+            yield Text(f"workspace: {printable_line(str(workspace))}")
         agent = object_of(provenance.get("agent"))
         settings = object_of(agent.get("settings"))
         if "program" in agent:

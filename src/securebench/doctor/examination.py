@@ -48,6 +48,7 @@ CHECKS: Final[Mapping[str, Callable[[Machine], Finding]]] = {
     "build_tools": place_checks.build_tools,
     "room_for_images": place_checks.room_for_images,
     "room_here": place_checks.room_here,
+    "workers": place_checks.workers,
     "registry": place_checks.registry,
     "package_mirror": place_checks.package_mirror,
     "clock": place_checks.clock,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
     from securebench.sandboxes.oci.runtime import OciRuntime
+    from securebench.tester_run.capacity import Capacity
 
 
 class State(StrEnum):
@@ -154,6 +155,9 @@ class Machine(Protocol):
 
     def package_mirror(self) -> str:
         """Return the address of this machine's package mirror. Raises ``OSError`` if it does not answer."""
+
+    def capacity(self) -> Capacity:
+        """Return what runs in the current directory may still use."""
 
     def clock(self) -> ClockFacts:
         """Return facts about the clock."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 from securebench.doctor.fixes import as_root, install
 from securebench.doctor.model import Finding, State
 from securebench.errors import EngineError, ImageError, SecureBenchError
+from securebench.limits import Limits
 from securebench.plurals import counted
+from securebench.tester_config.fields import MAX_WORKERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +39,14 @@ def room_for_images(machine: Machine) -> Finding:
 def room_here(machine: Machine) -> Finding:
     """Check whether runs can write below the current directory."""
     return _room(machine, "room_here", machine.here(), "runs write their results there", "--output-dir DIRECTORY")
+
+
+def workers(machine: Machine) -> Finding:
+    """Report how many tasks ``--workers auto`` would run at once, with the default limits."""
+    from securebench.tester_run.capacity import choose_workers
+
+    choice = choose_workers(machine.capacity(), Limits(), most=MAX_WORKERS)
+    return Finding("workers", State.OK, choice.describe(), "for tasks that use one sandbox, with the default limits")
 
 
 def base_images(machine: Machine) -> Finding:

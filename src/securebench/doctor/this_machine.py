@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
     from securebench.sandboxes.oci.runtime import OciRuntime
+    from securebench.tester_run.capacity import Capacity
 
 _SYSTEM_PROGRAMS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 """Not in every user's ``PATH``."""
@@ -231,6 +232,12 @@ class ThisMachine:
         except HttpError as error:
             raise OSError(f"{address} does not respond: {error}") from error
         return address
+
+    def capacity(self) -> Capacity:
+        """Measure it like a run."""
+        from securebench.tester_run.capacity import Capacity
+
+        return Capacity.of_this_machine((self.here(), self.store()))
 
     def clock(self) -> ClockFacts:
         """Read the clock twice, and the time of a new file."""

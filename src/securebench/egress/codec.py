@@ -46,7 +46,8 @@ def relay_from_json(found: Mapping[str, Any]) -> RelayPlan:
     named = {"provider": Provider(found["provider"]), "key_form": KeyForm(found["key_form"])}
     timeouts = ProviderTimeouts(**found["timeouts"])
     prices = TokenPrices(**found["prices"]) if found["prices"] else None
-    return RelayPlan(**{**found, **named, "timeouts": timeouts, "prices": prices})
+    by_model = {name: TokenPrices(**given) for name, given in found["model_prices"].items()}
+    return RelayPlan(**{**found, **named, "timeouts": timeouts, "prices": prices, "model_prices": by_model})
 
 
 def settings_to_json(rules: ProxyRules, caps: Caps) -> dict[str, Any]:

@@ -38,6 +38,19 @@ class HttpPeer:
             self.connection.receive_data(await self.reader.read(PIECE))
         return event
 
+    def arrived(self) -> tuple[bytes, bool]:
+        """Return the data of the body that has already arrived, and whether that was its end. Call it after other data.
+
+        If the rest is malformed, the next event raises the error.
+        """
+        pieces: list[bytes] = []
+        try:
+            while isinstance(event := self.connection.next_event(), h11.Data):
+                pieces.append(bytes(event.data))
+        except h11.RemoteProtocolError:
+            return b"".join(pieces), False
+        return b"".join(pieces), isinstance(event, h11.EndOfMessage)
+
     async def send(self, event: h11.Event) -> None:
         """Send one event, with flow control. Raises ``h11.LocalProtocolError`` and ``OSError``."""
         if data := self.connection.send(event):

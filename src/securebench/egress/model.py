@@ -62,6 +62,8 @@ PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Tro
 """Troubles that may be the provider's fault. A probe confirms it."""
 
 
+_RELEASE_DATE: Final = re.compile(r"[-@][0-9]{8}$")
+
 SENDABLE_KEY: Final = re.compile(r"[!-~]+")
 """A key that an HTTP header can carry."""
 
@@ -86,6 +88,8 @@ class RelayPlan:
     bytes: int
     micro_usd: int | None = None
     prices: TokenPrices | None = None
+    model_prices: Mapping[str, TokenPrices] = field(default_factory=dict)
+    """The prices of models that an alias may stand for. Answers of other models cost :attr:`prices`, the highest."""
     ca_bundle: str | None = None
     proxy: str | None = field(default=None, repr=False)
     key_form: KeyForm = KeyForm.USUAL
@@ -96,6 +100,10 @@ class RelayPlan:
     spent_tokens: int = 0
     spent_bytes: int = 0
     spent_micro_usd: int = 0
+
+    def prices_of(self, model: str) -> TokenPrices | None:
+        """Return the prices of an answer of ``model``, as the provider names it: also with the date of its release."""
+        return self.model_prices.get(_RELEASE_DATE.sub("", model), self.prices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

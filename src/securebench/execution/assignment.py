@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
 
 from securebench.execution.history import History
 from securebench.results.usage import Usage
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Assignment:
 
     def to_bytes(self) -> bytes:
         """Return it as ASCII JSON."""
-        return json.dumps({"run": self.run, "task_id": self.task_id, "history": asdict(self.history)}).encode("ascii")
+        return json.dumps(_fields(self), default=_fields).encode("ascii")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -29,3 +32,8 @@ class Assignment:
         history = content["history"]
         usages = {name: Usage(**history[name]) for name in ("spent", "judge_spent")}
         return cls(content["run"], content["task_id"], History(**{**history, **usages}))
+
+
+def _fields(value: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a data class. Unlike ``asdict``, it copies no value."""
+    return {one.name: getattr(value, one.name) for one in fields(value)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from securebench.tester_config import KeepWorkspaces
 from securebench.verifiers.probe import ImageProbe
 
 if TYPE_CHECKING:
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from securebench.candidates.store import CandidateStore
     from securebench.dangerous_commands import VerificationPolicy
     from securebench.egress.gateway import Gateway
+    from securebench.execution.removal import Removals
     from securebench.harnesses.base import HarnessProducer
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.results.commitment import Commitment
     from securebench.sandboxes.base import Limits, SandboxDriver
+    from securebench.sandboxes.kept import KeptSandboxes
     from securebench.trials import TrialId
     from securebench.verifiers.base import Verifier
     from securebench.verifiers.model_graded.session import JudgeSession
@@ -90,6 +93,8 @@ class TaskContext:
     policy: VerificationPolicy
     provenance: Mapping[str, JsonValue]
     commitment: Commitment
+    removals: Removals
+    keep_workspaces: KeepWorkspaces = KeepWorkspaces.ALL
     environment: Mapping[str, str] = field(default_factory=dict)
     credentials: tuple[str, ...] = ()
     gateway: Gateway | None = None
@@ -103,6 +108,8 @@ class TaskContext:
     show_verifier_output: Callable[[TrialId, str], None] | None = None
     """Called with a trial and its verifier's output, if the tester wants it. Called from any thread."""
     probe: ImageProbe = field(default_factory=ImageProbe)
+    kept: KeptSandboxes[Any] | None = None
+    """Sandboxes that verifiers keep for several tasks, unless that is switched off."""
 
     @property
     def secrets(self) -> tuple[str, ...]:

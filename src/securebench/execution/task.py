@@ -27,15 +27,16 @@ from securebench.execution.trail import Trail
 from securebench.execution.verifier_output import VerifierOutput, keep_output, output_file
 from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import discard
-from securebench.fs.rmtree import make_fresh_directory, remove_tree
+from securebench.fs.rmtree import make_fresh_directory
 from securebench.harnesses.base import ProduceContext, Spent
 from securebench.money import micro_usd
 from securebench.progress import ProducerDone, ProducerStart, TaskStart, VerifierDone, VerifierStart
 from securebench.resources import Visibility
-from securebench.results.record import Failure
+from securebench.results.record import Failure, VerificationStatus
 from securebench.results.redaction import Redactor
 from securebench.results.trajectory import keep_trajectory, trajectory_file
 from securebench.results.usage import Usage, read_usage
+from securebench.tester_config import KeepWorkspaces
 from securebench.trials import TrialId
 from securebench.verifiers.base import VerifyContext
 from securebench.workspaces.materialization import ASSET_CHANGED
@@ -98,7 +99,10 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
     finally:
         outcome.judge_usage = read_usage(execution.judge.close() if execution.judge else None) or Usage()
     context.control.check()
-    return build_record(task, context, outcome, execution.trail, redactor)
+    record = build_record(task, context, outcome, execution.trail, redactor)
+    if not context.keep_workspaces.keeps(passed=record.status is VerificationStatus.PASSED):
+        context.removals.remove(context.workspaces / trial.directory)
+    return record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +169,7 @@ class _TaskExecution:
             driver=ObservedDriver(context.driver, self.report, show_output=True),
             store=context.store,
             workspace=context.workspaces / self.directory,
+            keep_workspace=context.keep_workspaces is not KeepWorkspaces.NONE,
             report=self.report,
             limits=context.limits,
             environment=context.environment,
@@ -242,10 +247,11 @@ class _TaskExecution:
                 scratch=scratch,
                 probe=context.probe,
                 judge=self.judge,
+                kept=context.kept if printed is None else None,  # its output would belong to several tasks
                 labels={"task": scratch.name},
             )
         finally:
-            remove_tree(scratch)
+            context.removals.remove(scratch)
 
 
 def _with_files(redactor: Redactor, view: VerifierView) -> Redactor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from securebench.errors import InfrastructureError
 from securebench.plugins import Extension
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from securebench.strict_input.models import WireModel
 
@@ -17,22 +18,105 @@ class Worker(ABC):
     """Turns an assignment, one trial of a task, into the bytes of its record. An executor looks into neither.
 
     Called in this process, from any thread, all calls share one sandbox driver and one egress gateway. Another process
-    calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a module and can be pickled. There, the
-    first call prepares the run, and later calls share what it made. Both processes must see the run directory.
+    of this machine calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a module and can be
+    pickled. There, the first call prepares the run, and later calls share what it made. Both processes must see the run
+    directory.
 
-    ``settings`` contains keys of model providers and the values of ``harness.env``: never store or log it.
+    Another machine makes a :class:`RemoteWorker` with ``remote(remote_settings)``. It shares no files with this one:
+    it gets what it needs as content, and what it leaves comes back through :meth:`receive`.
+
+    The settings contain keys of model providers and the values of ``harness.env``: never store or log them.
     """
 
     entry: Callable[[bytes, bytes], bytes]
+    remote: Callable[[bytes], RemoteWorker]
 
     @property
     @abstractmethod
     def settings(self) -> bytes:
         """What ``entry`` needs to know about the run."""
 
+    @property
+    @abstractmethod
+    def remote_settings(self) -> bytes:
+        """What ``remote`` needs to know about the run."""
+
+    @property
+    @abstractmethod
+    def is_stopped(self) -> bool:
+        """Whether the run was stopped: results of assignments in progress are void."""
+
     @abstractmethod
     def __call__(self, assignment: bytes) -> bytes:
         """Return the record. Empty bytes mean that the run was stopped meanwhile."""
+
+    @abstractmethod
+    def needs(self, assignment: bytes | None = None) -> tuple[str, ...]:
+        """Return the names of the content that a remote worker needs for the run, or for one ``assignment``."""
+
+    @abstractmethod
+    def content(self, name: str) -> Iterator[bytes]:
+        """Yield content in pieces of at most a few MiB. Raises :class:`InfrastructureError`."""
+
+    @abstractmethod
+    def receive(self, assignment: bytes, pieces: Iterable[bytes], node: str) -> bytes:
+        """Store what a remote worker on ``node`` yields for ``assignment``, and return the record.
+
+        Empty bytes mean that the run was stopped. Raises :class:`DeliveryError` if ``pieces`` are not what a worker
+        yields, and :class:`StorageError`. Nothing that exists is overwritten, and sizes are bounded.
+        """
+
+    @abstractmethod
+    def notify(self, message: str) -> None:
+        """Show a message to the user."""
+
+    @abstractmethod
+    def distrusts(self, node: str) -> str:
+        """Return why ``node`` should get no more assignments; empty if it may."""
+
+
+class RemoteWorker(ABC):
+    """A worker on another machine. It executes one assignment at a time.
+
+    Call :meth:`lacks` and :meth:`take` until it has what it needs, then :meth:`open`, then :meth:`execute`.
+    """
+
+    @abstractmethod
+    def lacks(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return which content of these names this machine does not have yet."""
+
+    @abstractmethod
+    def take(self, name: str, piece: bytes) -> None:
+        """Add a piece to the content ``name``. An empty one ends it.
+
+        All workers of this machine then have it, if it has the digest in its name. Raises :class:`InfrastructureError`.
+        """
+
+    @abstractmethod
+    def open(self) -> None:
+        """Remove what killed workers left, prepare the run, and check that the sandboxes of this machine isolate.
+
+        Raises :class:`ConfigError` if anything that could affect a verdict differs from the process of the run, and
+        :class:`InfrastructureError`.
+        """
+
+    @abstractmethod
+    def execute(self, assignment: bytes) -> Iterator[bytes]:
+        """Execute an assignment, and yield what :meth:`Worker.receive` stores."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End :meth:`execute` in another thread soon. Its sandboxes are killed; this worker is not used again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release and remove everything. Idempotent."""
+
+
+class DeliveryError(InfrastructureError):
+    """A remote worker returned something that is not the result of its assignment."""
+
+    default_code = "executor-failed"
 
 
 class Executor(Extension, ABC):
@@ -40,6 +124,8 @@ class Executor(Extension, ABC):
 
     settings_model: ClassVar[type[WireModel] | None] = None
     """The model of ``run.executor_config``, or ``None`` if the executor has no settings."""
+    is_local: bool = True
+    """Whether tasks run on this machine, whose memory then limits how many run at once."""
 
     def __init__(self, workers: int = 1) -> None:
         if workers < 1:

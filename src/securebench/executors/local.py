@@ -28,22 +28,40 @@ class LocalExecutor(Executor):
         abandoned: Callable[[], None],
     ) -> Generator[bytes]:
         """See :meth:`Executor.run`."""
-        threads = _WorkerThreads(iter(assignments), worker, draining, self.workers)
-        try:
-            yield from threads.results()
-        except BaseException:
-            abandoned()
-            raise
-        finally:
-            threads.close()
+        return on_threads(assignments, worker, self.workers, draining=draining, abandoned=abandoned)
+
+
+def on_threads(
+    assignments: Iterable[bytes],
+    execute: Callable[[bytes], bytes],
+    size: int,
+    *,
+    draining: Callable[[], bool],
+    abandoned: Callable[[], None],
+) -> Generator[bytes]:
+    """Yield the result of ``execute`` for each assignment, on ``size`` threads, as :meth:`Executor.run` does."""
+    threads = _WorkerThreads(iter(assignments), execute, draining, size)
+    try:
+        yield from threads.results()
+    except BaseException:
+        abandoned()
+        raise
+    finally:
+        threads.close()
 
 
 class _WorkerThreads:
     """The threads of one run. The result queue is bounded by their number, so memory use stays constant."""
 
-    def __init__(self, assignments: Iterator[bytes], worker: Worker, draining: Callable[[], bool], size: int) -> None:
+    def __init__(
+        self,
+        assignments: Iterator[bytes],
+        execute: Callable[[bytes], bytes],
+        draining: Callable[[], bool],
+        size: int,
+    ) -> None:
         self._assignments = assignments
-        self._worker = worker
+        self._execute = execute
         self._draining = draining
         self._lock = threading.Lock()
         self._is_closed = False
@@ -90,7 +108,7 @@ class _WorkerThreads:
     def _work_loop(self) -> None:
         try:
             while (assignment := self._next()) is not None:
-                result = self._worker(assignment)
+                result = self._execute(assignment)
                 del assignment
                 self._done.put(result)
                 del result

@@ -30,8 +30,11 @@ def normalize_text(text: str) -> str:
     Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and strips one pair of
     outer quotes and the full stop at the end of the last word.
     """
-    visible = text.translate({ord(character): None for character in set(text) if not _is_visible(character)})
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", visible).casefold())
+    if text.isascii() and text.isprintable():  # the common case, in which the steps below do nothing else
+        folded = text.lower()
+    else:
+        visible = text.translate({ord(character): None for character in set(text) if not _is_visible(character)})
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", visible).casefold())
     return _without_wrapping(" ".join(folded.split()))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args, get_origin
 
 from securebench import plugins
@@ -29,10 +30,18 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment, SecureBenchTask
 
 
+@cache  # each row looks its family up several times
+def _own(name: str) -> Family:
+    family: Family = plugins.load(ExtensionKind.FAMILY, name)
+    return family
+
+
 class _Families(Mapping[str, Family]):
     """The families by name, including those of installed packages. A family is loaded on first access."""
 
     def __getitem__(self, name: str) -> Family:
+        if name in plugins.own_names(ExtensionKind.FAMILY):
+            return _own(name)
         if not plugins.is_known(ExtensionKind.FAMILY, name):
             raise KeyError(name)
         family = plugins.load(ExtensionKind.FAMILY, name)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_DATA_OF_ROOT: Final = Path("/var/lib/securebench")
 
 
 def home_directory(environ: Mapping[str, str] | None = None) -> Path:
@@ -19,6 +21,17 @@ def home_directory(environ: Mapping[str, str] | None = None) -> Path:
         return Path.home()
     except RuntimeError:  # HOME is not set, and /etc/passwd has no entry for this user
         return Path("/nonexistent")
+
+
+def data_directory(name: str, variable: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the directory ``name`` of data: from the environment ``variable``, or the usual one of root or others."""
+    environ = os.environ if environ is None else environ
+    if named := environ.get(variable):
+        return Path(named).absolute()
+    if os.geteuid() == 0:
+        return _DATA_OF_ROOT / name
+    data = Path(environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else home_directory(environ) / ".local/share") / "securebench" / name
 
 
 def in_closed_home(path: Path) -> bool:

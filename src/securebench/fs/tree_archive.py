@@ -17,7 +17,7 @@ from securebench.fs.walk import KEPT_MODE, UNPACKED, WORKSPACE, EntryKind, TreeE
 from securebench.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from securebench.fs.tar_writer import Owner
@@ -32,11 +32,39 @@ def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
     Everything belongs to ``owner``. Links are data. Raises :class:`TreeRefusedError` for a tree that could not be
     sealed either, such as one with a FIFO, and ``OSError``.
     """
+    return _whole(_members(source, os.fsencode(name), owner))
+
+
+def archive_of(sources: Mapping[bytes, Path], owner: Owner) -> Iterator[bytes]:
+    """Yield several directories and files, by their names in it, as one archive for :func:`replace_content`.
+
+    What is inside another of these directories is in the archive once. Raises the same errors as :func:`archive`.
+    """
+    return _whole(_all_members(sources, owner))
+
+
+def _whole(members: Iterable[bytes]) -> Iterator[bytes]:
     size = 0
-    for piece in _members(source, os.fsencode(name), owner):
+    for piece in members:
         size += len(piece)
         yield piece
     yield end_of_archive(size)
+
+
+def _all_members(sources: Mapping[bytes, Path], owner: Owner) -> Iterator[bytes]:
+    top = b"files"
+    made = set[bytes]()
+    yield directory_member(top, 0o755, owner)
+    for name, source in sorted(sources.items()):
+        parts = name.split(b"/")
+        parents = [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
+        if any(parent in sources for parent in parents):
+            continue
+        for parent in parents:
+            if parent not in made:
+                yield directory_member(top + b"/" + parent, 0o755, owner)
+                made.add(parent)
+        yield from _members(source, top + b"/" + name, owner)
 
 
 def _members(source: Path, name: bytes, owner: Owner) -> Iterator[bytes]:

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from securebench.tester_config import PriceTable
 
 
-PRICE_HINT: Final = "give the prices of the model in a file with --price-table, or remove the budget"
+PRICE_HINT: Final = (
+    "set prices: {input: 0.25, output: 2.00} beside the model, in US dollars per million tokens, or add the model to a "
+    'file for --price-table, as in date: "2026-11-23" and models: {MODEL: {input: 0.25, output: 2.00}}; or remove the '
+    "budget"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,9 @@ class ProduceContext:
     driver: SandboxDriver
     store: CandidateStore
     workspace: Path
-    """The host directory of this task's workspace. It is emptied first; only this agent uses it."""
+    """The host directory for this task's workspace. It is emptied first; only this agent uses it."""
+    keep_workspace: bool = True
+    """Whether to leave the workspace there for the user."""
     report: Reporter
     limits: Limits
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -118,6 +124,11 @@ class HarnessProducer(Extension, ABC):
     @property
     def credentials(self) -> tuple[str, ...]:
         """The secrets that it holds on the host. They are redacted from every record and log."""
+        return ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The references of the images in the image store that its programs need, once it is prepared."""
         return ()
 
     def use_prices(self, table: PriceTable | None) -> str:

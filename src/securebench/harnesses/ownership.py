@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from securebench.harnesses.base import ProduceContext
     from securebench.images.model import ResolvedImage
+    from securebench.workspaces.bounded import WritableDirectory
 
 _CHOWN: Final = (
     f"chown -hR --reference={WORKSPACE_TARGET} {WORKSPACE_TARGET} || "
@@ -31,19 +32,19 @@ _CHOWN_SECONDS: Final = 120.0
 _MAX_ENTRIES: Final = 10_000
 
 
-def chown_workspace(context: ProduceContext, image: ResolvedImage) -> None:
+def chown_workspace(context: ProduceContext, directory: WritableDirectory, image: ResolvedImage) -> None:
     """Give all files in the workspace to its owner, if any belongs to another user.
 
     The agent's sandbox must be gone. Raises :class:`StorageError` (``workspace-stuck``) if ``chown`` fails and
     SecureBench does not run as root, and :class:`InfrastructureError`.
     """
-    workspace = context.workspace.resolve()
-    if not _is_foreign(workspace):
+    workspace = directory.source.resolve()
+    if not _is_foreign(directory.files):
         return
     spec = SandboxSpec(
         image=image,
         limits=context.limits,
-        mounts=(Mount(workspace, WORKSPACE_TARGET, read_only=False),),
+        mounts=(Mount(workspace, WORKSPACE_TARGET, read_only=False, bounded=directory.bounded),),
         user=ROOT_USER,
         cap_add=("CHOWN", "DAC_OVERRIDE"),
         labels=context.labels,

@@ -11,7 +11,6 @@ failures; the candidate is still sealed, if possible, as evidence.
 
 from __future__ import annotations
 
-import os
 import time
 from abc import abstractmethod
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ from securebench.errors import (
     MaterializationError,
     StorageError,
 )
-from securebench.fs.rmtree import make_fresh_directory, make_private_directory
+from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_tree
 from securebench.fs.safe_open import TreeRefusedError
 from securebench.harnesses.agent_session import AgentSession, OutputReporter, recorded
 from securebench.harnesses.base import AgentResult, HarnessProducer
@@ -44,6 +43,7 @@ from securebench.resources import Component
 from securebench.sandboxes.base import BASE_ENVIRONMENT, ROOT_USER, Command, Mount, SandboxSpec, workspace_user
 from securebench.sandboxes.collected import DirectoryReplacedError
 from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, CandidateKind
+from securebench.workspaces.bounded import WritableDirectory, copy_safe_files, workspace_owner, writable_directory
 from securebench.workspaces.filling import fill
 from securebench.workspaces.image_tree import HostTree
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
@@ -112,13 +112,17 @@ class Harness(HarnessProducer):
         plan = plan_workspace(view, invocation.task_file)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
         place = place_of(view, image)
-        with image_directory(place, context.driver, image) as tree, self.open_session(view, context) as agent_session:
-            work = _Work(view, invocation, context, image, place, tree)
+        with (
+            image_directory(place, context.driver, image) as tree,
+            self.open_session(view, context) as agent_session,
+            workspace_for(context, place) as directory,
+        ):
+            work = _Work(view, invocation, context, place, tree, directory)
             work.prepare(plan)
             try:
                 result = work.run(agent_session)
                 sealed = work.seal(result)
-                failure = _agent_failure(result, invocation) or work.tampering()
+                failure = work.overflow() or _agent_failure(result, invocation) or work.tampering()
             except StorageError:
                 raise
             except InfrastructureError as error:
@@ -178,12 +182,13 @@ def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> Mater
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlace:
-    """The agent's ``workspace``, working directory and user. Paths are absolute, inside its sandbox.
+    """The agent's image, ``workspace``, working directory and user. Paths are absolute, inside its sandbox.
 
     ``image_directory`` is the directory of the image that the task is about, if any: either a repository that the agent
     changes in place (``is_changed``), or the directory whose files are copied into the workspace.
     """
 
+    image: ResolvedImage
     workspace: str = WORKSPACE_TARGET
     workdir: str = WORKSPACE_TARGET
     user: tuple[int, int]
@@ -199,13 +204,13 @@ def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
     """
     if view.candidate_kind is CandidateKind.PATCH:
         repository = _directory(view, image)
-        return WorkPlace(workdir=repository, user=ROOT_USER, image_directory=repository, is_changed=True)
+        return WorkPlace(image=image, workdir=repository, user=ROOT_USER, image_directory=repository, is_changed=True)
     is_workspace = view.candidate_kind is CandidateKind.WORKSPACE
     target = (view.environment.workdir if is_workspace else None) or WORKSPACE_TARGET
     # A mixed pack may set this in its manifest's defaults for its terminal tasks; other families ignore it.
     filled = is_workspace and view.environment.materialize_workdir_from_image
     directory = _directory(view, image) if filled else None
-    return WorkPlace(workspace=target, workdir=target, user=workspace_user(), image_directory=directory)
+    return WorkPlace(image=image, workspace=target, workdir=target, user=workspace_user(), image_directory=directory)
 
 
 @contextmanager
@@ -219,6 +224,29 @@ def image_directory(place: WorkPlace, driver: SandboxDriver, image: ResolvedImag
         return
     with driver.image_tree(image) as lease, HostTree.of_image(lease.root, place.image_directory) as tree:
         yield tree
+
+
+@contextmanager
+def workspace_for(context: ProduceContext, place: WorkPlace) -> Iterator[WritableDirectory]:
+    """Yield the empty workspace of an agent. Afterwards, ``context.workspace`` has its files if they are to be kept.
+
+    Raises :class:`StorageError`, and the driver's errors.
+    """
+    workspace = context.workspace
+    make_private_directory(workspace.parent)
+    try:
+        remove_tree(workspace)
+    except StorageError as error:
+        if error.code != "workspace-stuck" or place.user != ROOT_USER:
+            raise
+        # A killed run may have left files owned by root.
+        chown_workspace(context, WritableDirectory(workspace, workspace), place.image)
+    with writable_directory(context.driver, workspace, context.limits.workspace) as directory:
+        yield directory
+        if directory.bounded and context.keep_workspace:
+            with _reading(workspace):
+                make_fresh_directory(workspace, workspace_owner())
+                copy_safe_files(directory.files, workspace)
 
 
 def needs_image_tree(task: SecureBenchTask) -> bool:
@@ -250,14 +278,14 @@ class _Work:
         view: AgentView,
         invocation: Invocation,
         context: ProduceContext,
-        image: ResolvedImage,
         place: WorkPlace,
         tree: HostTree | None,
+        directory: WritableDirectory,
     ) -> None:
+        self._directory = directory
         self._view = view
         self._invocation = invocation
         self._context = context
-        self._image = image
         self._place = place
         self._tree = tree
         self._assets: tuple[MaterializedAsset, ...] = ()
@@ -266,26 +294,27 @@ class _Work:
         self._ignored: Mapping[str, int] = {}
 
     def prepare(self, plan: MaterializationPlan) -> None:
-        """Make a fresh workspace in a private directory and write its files, owned by the sandbox user.
+        """Write the files of the workspace, owned by the sandbox user.
 
         If that user is the container's root, it may be unprivileged on the host. The workspace is therefore
-        world-writable; the private parent directory keeps other host users out.
+        world-writable; the private parent directory keeps other host users out. Raises :class:`MaterializationError` if
+        they do not fit.
         """
-        workspace, is_open = self._context.workspace, self._place.user == ROOT_USER
-        owner = workspace_user() if os.getuid() == 0 else None
-        make_private_directory(workspace.parent)
-        try:
-            make_fresh_directory(workspace, owner)
-        except StorageError as error:
-            if error.code != "workspace-stuck" or not is_open:
-                raise
-            chown_workspace(self._context, self._image)  # a killed run may have left files owned by root
-            make_fresh_directory(workspace, owner)
+        files, is_open = self._directory.files, self._place.user == ROOT_USER
         if is_open:
-            workspace.chmod(0o777)
-        if self._tree is not None and not self._place.is_changed:
-            self._filled = fill(workspace, self._tree, owner)
-        self._assets = _MATERIALIZER.materialize(plan, workspace, owner, everybody=is_open)
+            files.chmod(0o777)
+        try:
+            if self._tree is not None and not self._place.is_changed:
+                self._filled = fill(files, self._tree, workspace_owner())
+            self._assets = _MATERIALIZER.materialize(plan, files, workspace_owner(), everybody=is_open)
+        except StorageError as error:
+            if not self._directory.is_full():
+                raise
+            raise MaterializationError(
+                f"the files of the task do not fit into a workspace of {self._context.limits.workspace} bytes",
+                code="image-workdir-too-large",
+                hint="raise sandbox.limits.workspace",
+            ) from error
 
     def run(self, agent_session: AgentSession) -> CommandResult:
         """Run the agent until it exits. When this returns, none of its processes is left."""
@@ -308,22 +337,30 @@ class _Work:
                 self._seal_changes(sandbox)
         output.finish()
         if self._place.is_changed and self._context.driver.info().foreign_files:
-            chown_workspace(self._context, self._image)
+            chown_workspace(self._context, self._directory, self._place.image)
         return result
+
+    def overflow(self) -> CandidateError | None:
+        """Return a failure if the agent filled its workspace: what it wrote last may be incomplete."""
+        if not self._directory.is_full():
+            return None
+        size = self._context.limits.workspace
+        return _failure(FailureReason.AGENT_WORKSPACE_FULL, f"the agent used up the {size} bytes of its workspace")
 
     def seal(self, result: CommandResult) -> Sealed:
         """Seal the candidate, unless its changes are already. Raises :class:`StorageError`."""
         if self._changes is not None:
             return self._changes
-        kind, context, path = self._view.candidate_kind, self._context, self._invocation.artifact_path
-        with _reading(context.workspace):
+        kind, store, path = self._view.candidate_kind, self._context.store, self._invocation.artifact_path
+        files = self._directory.files
+        with _reading(self._context.workspace):
             if kind is CandidateKind.WORKSPACE:
-                return seal_workspace(context.store, kind, context.workspace)
+                return seal_workspace(store, kind, files)
             if path is None:
-                return seal_output(context.store, kind, result.stdout, truncated=result.stdout_truncated)
+                return seal_output(store, kind, result.stdout, truncated=result.stdout_truncated)
             if self._tree is not None:
-                return seal_patch_file(context.store, context.workspace, path, self._tree)
-            return seal_file(context.store, kind, context.workspace, path)
+                return seal_patch_file(store, files, path, self._tree)
+            return seal_file(store, kind, files, path)
 
     def tampering(self) -> CandidateError | None:
         """Return a failure if the agent replaced a read-only asset, which it can do by renaming a parent directory."""
@@ -346,16 +383,19 @@ class _Work:
 
     def _spec(self, agent_session: AgentSession) -> SandboxSpec:
         context, invocation, place = self._context, self._invocation, self._place
-        workspace, target = context.workspace.resolve(), place.workspace  # no symlinks in a mount's source
+        workspace, target = self._directory.source.resolve(), place.workspace  # no symlinks in a mount's source
+        bounded = self._directory.bounded
         home = invocation.home or BASE_ENVIRONMENT["HOME"]
-        read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in self._assets if a.read_only)
+        read_only = (
+            Mount(workspace / a.target, f"{target}/{a.target}", bounded=bounded) for a in self._assets if a.read_only
+        )
         return SandboxSpec(
-            image=self._image,
+            image=self._place.image,
             limits=context.limits,
-            mounts=(Mount(workspace, target, read_only=False), *read_only, *invocation.mounts),
+            mounts=(Mount(workspace, target, read_only=False, bounded=bounded), *read_only, *invocation.mounts),
             environment={
                 **BASE_ENVIRONMENT,
-                **self._image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
+                **place.image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
                 "HOME": home,
                 **context.environment,
                 **invocation.environment,
@@ -381,7 +421,7 @@ class _Work:
 
     def _is_unchanged(self, asset: MaterializedAsset) -> bool:
         try:
-            return asset_digest(self._context.workspace, asset.target) == asset.digest
+            return asset_digest(self._directory.files, asset.target) == asset.digest
         except TreeRefusedError:
             return False
 

@@ -10,8 +10,7 @@ from securebench.report import plots
 from securebench.report.task_rows import MAX_DETAIL, MAX_ROWS, TaskRows
 from securebench.report.totals import OutcomeGroup, RunTotals
 from securebench.results.record import ASSURANCE_MEANING
-from securebench.results.run_judge import judge_of
-from securebench.results.usage import Usage
+from securebench.results.summary import RunEnd
 from securebench.sandboxes.enforcement import ENFORCEABLE
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from securebench.results.read import RecordedRun
+    from securebench.results.recorded_task import RecordedTask
+    from securebench.results.summary import TesterRunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,18 @@ class RunView:
     run: RecordedRun
     totals: RunTotals
     rows: TaskRows
-    is_active: bool
+    summary: TesterRunSummary
 
     @property
     def label(self) -> str:
         """The agent, and its model where the run has one."""
         models = ", ".join(self.run.models)
         return f"{self.run.label} ({models})" if models else self.run.label
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run is in progress."""
+        return self.summary.ending is RunEnd.RUNNING
 
     @property
     def not_run(self) -> int:
@@ -87,7 +93,8 @@ class RunView:
             "Model": ", ".join(self.run.models),
             "Models that answered": ", ".join(answered),
             "Provider": _words(agent, "provider", "endpoint"),
-            "Judge model": judge_of(self.run.header, Usage()),
+            "Judge model": self.summary.judge,
+            "Cost": "" if self.summary.cost_usd is None else f"${self.summary.cost_usd:,.2f}",
             "Pack": f"{self.run.benchmark_id}, version {_section(decisive, 'benchmark').get('version', 'unknown')}",
             "Pack digest (public part)": _section(decisive, "pack").get("public_digest"),
             "Selection": self.selection,
@@ -149,11 +156,12 @@ def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: i
     """Read ``run`` once. ``share``: how many runs share the room of a page."""
     totals = RunTotals()
     rows = TaskRows(run, with_detail, MAX_ROWS // share, MAX_DETAIL // share)
-    is_active = run.is_active
-    for record in run.records():
+
+    def add(record: RecordedTask) -> None:
         totals.add(record)
         rows.add(record)
-    return RunView(number, run, totals, rows, is_active)
+
+    return RunView(number, run, totals, rows, run.summary(add))
 
 
 def comparison(views: Sequence[RunView]) -> Figure | None:

@@ -102,10 +102,11 @@ class Journal:
         """Move the records of ``trials`` from the journal to ``superseded.jsonl``, atomically."""
         if not trials:
             return
+        numbers = {number for number, name in enumerate(self.entries) if name in trials}  # they are in its order
         with storage_errors(self.path), self.path.open("rb") as file:
-            self._keep_aside([line for line in file if read_entry(line).id in trials])
+            self._keep_aside([line for number, line in enumerate(file) if number in numbers])
             file.seek(0)
-            self._log.rewrite(line for line in file if read_entry(line).id not in trials)
+            self._log.rewrite(line for number, line in enumerate(file) if number not in numbers)
         moved = {name: entry for name, entry in self.entries.items() if name in trials}
         self._past |= moved
         self.entries = {name: entry for name, entry in self.entries.items() if name not in moved}

@@ -53,6 +53,11 @@ def extension_provenance(part: Extension | Family) -> dict[str, JsonValue]:
     return {"extension": dict(identity.to_json())} if identity else {}
 
 
+def harness_fields(config: HarnessConfig) -> dict[str, JsonValue]:
+    """Return the settings of the harness, except for the files that are identified by their content."""
+    return config.config.model_dump(mode="json", exclude={"agent_dir", *config.config.identified_by_content})
+
+
 def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict[str, JsonValue]:
     """Return the agent's name, the harness's type, and the digest of its configuration and its agent's files.
 
@@ -61,7 +66,7 @@ def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict
     The digest includes only the names of the variables in ``harness.env``, because the values may be secret. Raises
     :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """
-    fields = config.config.model_dump(mode="json", exclude={"agent_dir", *config.config.identified_by_content})
+    fields = harness_fields(config)
     agent_dir = getattr(config.config, "agent_dir", None)
     agent = agent_digest(agent_dir) if agent_dir else None
     fields["agent"] = agent

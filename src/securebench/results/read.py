@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from securebench.results.run_header import RunHeader
     from securebench.results.running import RunningSession
     from securebench.results.sealed import SealedCandidate
-    from securebench.results.usage import Usage
     from securebench.trials import TrialId
 
 _SHOWN: Final = 200
@@ -146,7 +145,7 @@ class RecordedRun:
         """Return the :meth:`summary`, and what a closing would say about the records."""
         is_active = self.is_active  # before the records are read: the last one may be written meanwhile
         files, header = self._files(), self.header
-        aside: dict[TrialId, Usage | None] = {}
+        aside: dict[TrialId, RecordEntry] = {}
         entries = self._entries(files, aside, each)
         families, failures, usage, results, judge_usage = count({}, entries, header.trials, header.planned_families)
         unknown = header.planned // max(1, header.trials) - total(families.values()).tasks
@@ -162,11 +161,11 @@ class RecordedRun:
             total=counts,
             families=families,
             failures=failures,
-            usage=sum(filter(None, [*checks, *aside.values()]), usage),
+            usage=sum(filter(None, [*checks, *(entry.usage for entry in aside.values())]), usage),
             budget_usd=header.budget_usd,
             part=self.selection,
             estimates=estimate(results, header.trials),
-            judge=judge_of(header, judge_usage),
+            judge=judge_of(header, sum(filter(None, (entry.judge_usage for entry in aside.values())), judge_usage)),
             ending=RunEnd.RUNNING if is_active else self._ending(counts),
             problems=header.problems,
         )
@@ -234,14 +233,14 @@ class RecordedRun:
     def _entries(
         self,
         files: RecordFiles,
-        aside: dict[TrialId, Usage | None],
+        aside: dict[TrialId, RecordEntry],
         each: Callable[[RecordedTask], None] | None,
     ) -> Iterator[RecordEntry]:
-        """Yield the entries of the current records. ``aside`` gets the usage of trials with superseded records only."""
+        """Yield the entries of the current records. ``aside`` gets those of trials with superseded records only."""
         for line in files:
             record = line.record
             if not line.is_current:
-                aside[record.id] = record.spent
+                aside[record.id] = record.entry
                 continue
             aside.pop(record.id, None)
             if each:

@@ -215,6 +215,8 @@ class _Forms:
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each form in ``text``, in order and without overlap."""
+        if not self.all:
+            return
         squeezed = _squeeze(text)
         merged: list[list[int]] = []
         for start, end in self._matches(squeezed):
@@ -229,8 +231,6 @@ class _Forms:
             yield to_text(start), to_text(end - 1) + 1
 
     def _matches(self, squeezed: str) -> Iterator[tuple[int, int]]:
-        if not self._prefixes:
-            return
         for start in range(len(squeezed) - _PREFIX + 1):
             if squeezed[start : start + _PREFIX] in self._prefixes and (form := self._longest_at(squeezed, start)):
                 yield start, start + len(form)

@@ -163,7 +163,8 @@ class RunHeader:
 
         Raises :class:`ConfigError` (``resume-mismatch``) with every difference.
         """
-        require_same(self.decisive, now.decisive, (self.images, now.images))
+        settings = (_section(self.information, "settings"), _section(now.information, "settings"))
+        require_same(self.decisive, now.decisive, (self.images, now.images), settings)
         decisive, images = grown(self.decisive, now.decisive), {**self.images, **now.images}
         return replace(self, decisive=decisive, images=images, information=now.information, closing=None)
 
@@ -302,6 +303,7 @@ def _require_consistent(header: RunHeader) -> None:
     """Raise ``KeyError``, ``TypeError`` or ``ValueError`` if parts of the header contradict each other."""
     _ = header.run_id, header.benchmark_id, header.label
     _ = header.pack_tasks, header.planned_families, header.selection, header.budget_usd
+    _section(header.information, "settings")
     if header.closing and header.version < HEADER_VERSION:
         raise ValueError(f"a run of version {header.version} has no 'closing'")
 

@@ -95,6 +95,7 @@ class RunSnapshot:
             "started_at": self.started_at.isoformat() if self.started_at else None,
             "finished_at": self.finished_at.isoformat() if self.finished_at else None,
             "usage": self.usage.to_json(),
+            "cost_usd": self.summary.cost_usd,
             "budget_usd": self.summary.budget_usd,
             "problems": list(self.summary.problems),
         }

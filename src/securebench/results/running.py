@@ -6,6 +6,7 @@ The file is replaced as a whole but never synced: after a crash nobody needs it.
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from securebench.trials import TrialId
 
 RUNNING: Final = "running.json"
+WRITE_SECONDS: Final = 0.2
+"""How long a change of the running tasks may take to be seen."""
 _PHASES: Final = frozenset({"agent", "verifier"})
 _MAX_BYTES: Final = 4 * MIB
 
@@ -54,10 +57,17 @@ class RunningSession:
 
 
 class RunningTasks:
-    """An event sink and context manager that keeps ``running.json`` of a run up to date, and removes it at the end."""
+    """An event sink and context manager that keeps ``running.json`` of a run up to date, and removes it at the end.
 
-    def __init__(self, directory: Path) -> None:
+    With ``seconds``, a thread writes the file, and at most that often: short tasks would have it written several times
+    each. Otherwise every change is written at once.
+    """
+
+    def __init__(self, directory: Path, seconds: float = 0.0) -> None:
         self._path = directory / RUNNING
+        self._seconds = seconds
+        self._changed, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write_changes, name="securebench: running", daemon=True)
         self._since = datetime.now(UTC)
         self._tasks: dict[TrialId, RunningTask] = {}
 
@@ -74,18 +84,37 @@ class RunningTasks:
                 self._tasks.pop(event.trial_id, None)
             case _:
                 return
+        if self._seconds:
+            self._changed.set()
+        else:
+            self._write()
+
+    def _write_changes(self) -> None:
+        with suppress(OSError):  # nothing depends on the file
+            while self._changed.wait() and not self._ended.is_set():
+                self._changed.clear()
+                self._write()
+                self._ended.wait(self._seconds)
+
+    def _write(self) -> None:
         content = {
             "since": self._since.isoformat(timespec="seconds"),
-            "tasks": [task.to_json() for task in self._tasks.values()],
+            "tasks": [task.to_json() for task in list(self._tasks.values())],
         }
         beside = temporary_name(self._path)
         beside.write_text(json.dumps(content), encoding="ascii")
         beside.replace(self._path)
 
     def __enter__(self) -> Self:
+        if self._seconds:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._seconds:
+            self._ended.set()
+            self._changed.set()
+            self._thread.join()
         with suppress(OSError):
             temporary_name(self._path).unlink(missing_ok=True)
             self._path.unlink(missing_ok=True)

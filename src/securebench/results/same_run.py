@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, Problem
@@ -20,6 +21,23 @@ _FRAMEWORK_HINT: Final = (
     "--output-dir"
 )
 
+_DIGEST: Final = re.compile(r"(?:sha(?:256|512)[:-])?(?:[0-9a-f]{64,128}|[A-Za-z0-9+/]{86}==)")
+_PARTS: Final = {
+    "agent.declaration": "the declaration of the agent",
+    "framework.digest": "the source code of SecureBench",
+    "harness.agent_digest": "the content of harness.config.agent_dir",
+    "harness.config.run": "the run under review",
+    "harness.digest": "the configuration of the harness",
+    "judge.config": "the configuration of the judge",
+    "pack.commitment": "the pack",
+    "pack.public_digest": "the public part of the pack",
+}
+"""What the digests are of. Those of a configuration cover the settings in ``information.settings``.
+
+A run that judges the candidates of another run again names that run.
+"""
+_OF_SETTINGS: Final = {"harness.digest": "harness.", "judge.config": "judge."}
+
 _GROWING: Final = ("trials", "selection")
 """Sections of ``decisive`` that say how much of a run is planned. They affect no verdict."""
 
@@ -34,14 +52,26 @@ def require_same(
     then: Mapping[str, JsonValue],
     now: Mapping[str, JsonValue],
     images: tuple[Mapping[str, str], Mapping[str, str]],
+    settings: tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]] = ({}, {}),
 ) -> None:
     """Raise :class:`ConfigError` (``resume-mismatch``) with every difference between two ``decisive`` parts.
 
-    ``images`` are those of then and now. They may differ in images that only one of them resolved.
+    ``images`` are those of then and now. They may differ in images that only one of them resolved. ``settings`` are
+    what ``information.settings`` says of then and now: it names what differs if a digest of a configuration does.
     """
     before, after = _shared(*images)
     old, new = _without_growth(then, now)
-    if problems := [*_differences(old, new), *_differences(before, after, "images.")]:
+    found = dict(_differences(old, new)) | dict(_differences(before, after, "images."))
+    for digest, prefix in _OF_SETTINGS.items():
+        named = {name: pair for name, pair in _differences(*settings) if name.startswith(prefix)}
+        if (
+            digest in found
+            and settings[0]
+            and (named or any(name.startswith(prefix) for name in found.keys() - {digest}))
+        ):
+            del found[digest]
+            found |= named
+    if problems := [_problem(name, *pair) for name, pair in found.items()]:
         raise ConfigError(code="resume-mismatch", problems=problems)
 
 
@@ -100,15 +130,26 @@ def _with_builds(decisive: Mapping[str, Any], builds: Mapping[str, Any]) -> dict
     return {**decisive, "agent": {**decisive["agent"], "integrity": dict(builds)}}
 
 
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Problem]:
-    """Yield a problem for every leaf that differs."""
+def _differences(
+    then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the name of every leaf that differs, and its two values."""
     for name in sorted({*then, *now}):
         before, after = then.get(name), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
             yield from _differences(before, after, f"{prefix}{name}.")
         elif before != after:
-            yield Problem(
-                "resume-mismatch",
-                f"cannot resume: {prefix}{name} was {before!r} when the run began, and is {after!r} now",
-                hint=_FRAMEWORK_HINT if prefix == "framework." else _HINT,
-            )
+            yield f"{prefix}{name}", (before, after)
+
+
+def _problem(name: str, before: Any, after: Any) -> Problem:
+    """Return the problem of a leaf that differs. A digest tells nobody anything."""
+    what = f"{name} was {before!r} when the run began, and is {after!r} now"
+    if _is_digest(before) or _is_digest(after):
+        what = f"{_PARTS.get(name, name)} has changed since the run began"
+    hint = _FRAMEWORK_HINT if name.startswith("framework.") else _HINT
+    return Problem("resume-mismatch", f"cannot resume: {what}", hint=hint)
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None

@@ -182,6 +182,11 @@ class TesterRunSummary:
     """Problems of the run as a whole, and how to fix them."""
 
     @property
+    def cost_usd(self) -> float | None:
+        """The cost of the agents and of the judge in US dollars; ``None`` if it is not known."""
+        return (self.usage + (self.judge.usage if self.judge else Usage())).cost_usd
+
+    @property
     def verification_status(self) -> RunStatus:
         """``complete``, ``partial`` or ``pending``, over all planned tasks."""
         return self.total.verification_status
@@ -230,6 +235,7 @@ class TesterRunSummary:
             "estimates": self.estimates.to_json() if self.estimates else None,
             "families": {name: counts.to_json() for name, counts in self.families.items()},
             **({"usage": self.usage.to_json()} if self.usage else {}),
+            "cost_usd": self.cost_usd,
             "budget_usd": self.budget_usd,
             **({"judge": self.judge.to_json()} if self.judge else {}),
             "problems": list(self.problems),
@@ -275,8 +281,10 @@ def count(
             rests_on.setdefault(entry.task_type, Counter())[entry.assurance] += 1
         if entry.status in {VerificationStatus.FAILED, VerificationStatus.ERROR} and len(failures) < SHOWN_FAILURES:
             failures.append(entry)
-        usage += entry.usage or Usage()
-        judge_usage += entry.judge_usage or Usage()
+        if entry.usage:
+            usage += entry.usage
+        if entry.judge_usage:
+            judge_usage += entry.judge_usage
     all_sizes = Counter(tasks.values()) | Counter(sizes)  # the larger number of each family
     families = {
         family: replace(_counts(size, family, seen, rests_on.get(family, Counter())), trials=trials)

@@ -62,7 +62,7 @@ def read_usage(value: Any) -> Usage | None:
 
     Invalid values are ignored. The tokens and the cost of the gateway's own test requests count too.
     """
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not value:
         return None
     probes = value.get("probes")
     probed = probes if isinstance(probes, dict) else {}

@@ -35,6 +35,7 @@ from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.leases import TreeLease
@@ -58,6 +59,8 @@ class Mount:
     source: Path
     target: str
     read_only: bool = True
+    bounded: bool = False
+    """Whether the source is below a directory of :meth:`SandboxDriver.bounded`, which only the driver checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +372,20 @@ class SandboxDriver(Extension, ABC):
         from securebench.sandboxes.self_test import require_isolation
 
         require_isolation(self, image, forwarded_ports=forwarded_ports)
+
+    @property
+    def bounds_directories(self) -> bool:
+        """Whether :meth:`bounded` is possible."""
+        return False
+
+    def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:
+        """Return a context in which sandboxes find an empty file system at the existing ``directory`` of this host.
+
+        It is in memory, has ``size`` bytes, and a file for every 4 KiB of them. Mounts of a directory in it are
+        :attr:`~Mount.bounded`. The context yields the path at which this process finds its files; there may be nothing
+        in ``directory`` itself. At its end, all files are gone. Raises :class:`InfrastructureError`.
+        """
+        raise InfrastructureError(f"this driver cannot bound {directory} to {size} bytes")
 
     @abstractmethod
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:

@@ -57,6 +57,11 @@ class AdaptedDriver(WrappedDriver):
         """Return whose code the driver is, because this wrapper changes nothing that a record should show."""
         return self._driver.identity()
 
+    @property
+    def bounds_directories(self) -> bool:
+        """Whether the driver does, and mounts such a directory: files that are copied would not be in it."""
+        return DriverFeature.HOST_MOUNTS not in self._lacks and self._driver.bounds_directories
+
     def image_tree(self, image: ResolvedImage) -> TreeLease:
         """Pass on, unless the driver lacks it."""
         if DriverFeature.IMAGE_TREE in self._lacks:

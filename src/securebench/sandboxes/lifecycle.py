@@ -254,11 +254,13 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
 
     hanging: ClassVar[tuple[str, str]]
     """The error message for a sandbox that did not stop in time, which takes the grace in seconds, and its hint."""
+    start_seconds: ClassVar[float] = 0.0
+    """How long its start may take, which does not count for its time limit."""
 
     def __init__(self, streams: StreamsT, command: Command, output_limit: int) -> None:
         self._streams = streams
         self._output_left = output_limit
-        self._give_up = time.monotonic() + command.timeout_seconds + KILL_GRACE
+        self._give_up = time.monotonic() + self.start_seconds + command.timeout_seconds + KILL_GRACE
 
     def send(self, data: bytes) -> None:
         """Write all of ``data``."""

@@ -116,17 +116,27 @@ def _full_name(name: str) -> str:
     return "CAP_" + name.upper().removeprefix("CAP_")
 
 
+def checked_binds(spec: SandboxSpec) -> list[Mount]:
+    """Return :func:`binds`, right before the sandbox is created. Raises the errors of :func:`check_mount`."""
+    for mount in spec.mounts:
+        check_mount(mount)
+    return binds(spec)
+
+
 def binds(spec: SandboxSpec) -> list[Mount]:
     """Return the mounts of ``spec`` and, without a network, the files for name resolution.
 
-    With these files, ``localhost`` resolves, and no other name is looked up. Raises :class:`MaterializationError`
-    (``mount-unsafe``).
+    With these files, ``localhost`` resolves, and no other name is looked up.
     """
-    for mount in spec.mounts:
-        check_mount(mount)
     taken = {mount.target for mount in spec.mounts}
     files = [Mount(file, f"/etc/{file.name}") for file in NAME_FILES]
     return [*spec.mounts, *(file for file in files if spec.network == "none" and file.target not in taken)]
+
+
+def memory_limit(spec: SandboxSpec) -> int:
+    """Return the memory of a sandbox of ``spec`` in bytes. Files in bounded directories count as memory."""
+    has_workspace = any(mount.bounded and not mount.read_only for mount in spec.mounts)
+    return spec.limits.memory + (spec.limits.workspace if has_workspace else 0)
 
 
 def empty_volumes(spec: SandboxSpec) -> list[str]:
@@ -141,14 +151,16 @@ def check_mount(mount: Mount) -> None:
     The source must be a regular file or directory without a symbolic link in its path, because engines follow links on
     the host. Call this right before creating the sandbox, for directories that no other user can write.
     """
-    _check_source(mount)
+    if not mount.bounded:
+        check_source(mount)
     target = PurePosixPath(mount.target)
     plain = str(target) == mount.target and target.is_absolute() and ".." not in target.parts
     if not plain or target.name == "" or any(target.is_relative_to(tree) for tree in KERNEL_TREES):
         raise _unsafe(mount, f"has the target {mount.target!r}, where nothing may be mounted")
 
 
-def _check_source(mount: Mount) -> None:
+def check_source(mount: Mount) -> None:
+    """Raise :class:`MaterializationError` (``mount-unsafe``) unless its source is a plain file or directory here."""
     source = mount.source
     if not source.is_absolute() or ".." in source.parts:
         raise _unsafe(mount, "is not an absolute path without '..'")

@@ -8,6 +8,8 @@ from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.leases import TreeLease
@@ -36,6 +38,15 @@ class WrappedDriver(SandboxDriver):
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Pass on. The tested sandboxes are the driver's own, without this wrapper."""
         self._driver.self_test(image, forwarded_ports=forwarded_ports)
+
+    @property
+    def bounds_directories(self) -> bool:
+        """Whether the driver does."""
+        return self._driver.bounds_directories
+
+    def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:
+        """Forward the call."""
+        return self._driver.bounded(directory, size)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Forward the call."""

@@ -5,6 +5,7 @@ from securebench.tester_config.loader import load_tester_config
 from securebench.tester_config.model import (
     BenchmarkPaths,
     HarnessConfig,
+    KeepWorkspaces,
     RunConfig,
     SandboxConfig,
     TaskSelection,
@@ -33,6 +34,7 @@ __all__ = [
     "HarnessConfig",
     "HarnessSettings",
     "JudgeSettings",
+    "KeepWorkspaces",
     "ModelConfig",
     "ModelProvider",
     "PriceTable",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo, WrapValidator
 from pydantic_core import PydanticKnownError
 
 from securebench.families.fields import MAX_ARGUMENTS, Argument, source
@@ -15,7 +15,13 @@ from securebench.limits import MIB
 from securebench.pack_paths import RESERVED_MOUNTS, folded, is_at_or_below, relative_path_fault
 from securebench.strict_input.models import describe, matching, refusal
 
+if TYPE_CHECKING:
+    from pydantic import ValidatorFunctionWrapHandler
+
 SCHEMA_VERSION: Final = "0.2"
+
+AUTO: Final = "auto"
+"""The value of ``run.max_workers`` that lets the machine decide."""
 
 MAX_WORKERS: Final = 256
 """Tasks in flight. More would only wait for one another."""
@@ -148,6 +154,12 @@ def _size(value: Any) -> Any:
     return value
 
 
+def _workers(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    if isinstance(value, str) and value != AUTO:
+        raise refusal("field-value", f"is neither a number nor {AUTO!r}, but {describe(value)}")
+    return value if value == AUTO else validate(value)
+
+
 SchemaVersion: TypeAlias = Annotated[str, BeforeValidator(_schema_version, json_schema_input_type=str)]
 HostPath: TypeAlias = Annotated[str, AfterValidator(_host_path)]
 ResolvedPath: TypeAlias = Annotated[Path, BeforeValidator(_resolved_path, json_schema_input_type=str)]
@@ -192,7 +204,13 @@ Label: TypeAlias = Annotated[str, AfterValidator(_label)]
 Model: TypeAlias = Annotated[str, matching(_MODEL, "the name of a model")]
 Version: TypeAlias = Annotated[str, matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
 ApiVersion: TypeAlias = Annotated[str, matching(_API_VERSION, "an API version such as '2024-10-21'")]
-Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+_Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+Workers: TypeAlias = Annotated[
+    _Count,
+    WrapValidator(_workers, json_schema_input_type=_Count | Literal["auto"]),
+    PlainSerializer(lambda workers: workers),
+]
+"""A number of tasks, or ``auto``."""
 Trials: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TRIALS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]
 """A size in bytes, which may be written as ``512m``."""

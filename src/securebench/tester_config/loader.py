@@ -22,6 +22,7 @@ from securebench.tester_config.fields import place_from
 from securebench.tester_config.model import (
     BenchmarkPaths,
     HarnessConfig,
+    KeepWorkspaces,
     RunConfig,
     SandboxConfig,
     TaskSelection,
@@ -214,6 +215,7 @@ def _named_place(value: Any, path: tuple[str, ...], base: Path) -> Path | None:
 def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path, digest: str) -> TesterConfig:
     base = path.parent
     run, verification, sandbox = map(_given, (model.run, model.verification, model.sandbox))
+    run["keep_workspaces"] = KeepWorkspaces(run.get("keep_workspaces", KeepWorkspaces.ALL))
     run["select"] = TaskSelection(**run.get("select", {}))
     verifiers = verification.pop("verifiers", {})
     run["executor_settings"] = settings["run",] if run.pop("executor_config", None) is not None else None

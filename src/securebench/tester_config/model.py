@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
 
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.limits import Limits
@@ -40,6 +41,19 @@ class TaskSelection:
         return {name: value for name, value in plain.items() if value not in (None, [])}
 
 
+class KeepWorkspaces(StrEnum):
+    """Whose workspaces stay in the run directory after the verdict."""
+
+    ALL = "all"
+    FAILURES = "failures"
+    """Those of trials that did not pass."""
+    NONE = "none"
+
+    def keeps(self, *, passed: bool) -> bool:
+        """Whether the workspace of a trial is kept."""
+        return self is KeepWorkspaces.ALL or (self is KeepWorkspaces.FAILURES and not passed)
+
+
 @dataclass(frozen=True, slots=True)
 class RunConfig:
     """The run: its id, output directory, selected tasks, trials per task, executor, and number of parallel tasks.
@@ -49,7 +63,8 @@ class RunConfig:
 
     id: str
     output_dir: Path
-    max_workers: int = 1
+    max_workers: int | Literal["auto"] = 1
+    keep_workspaces: KeepWorkspaces = KeepWorkspaces.ALL
     trials: int = 1
     select: TaskSelection = field(default_factory=TaskSelection)
     executor: str = DEFAULT_EXECUTOR

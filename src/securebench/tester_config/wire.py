@@ -43,6 +43,7 @@ class SharedRunModel(WireModel):
     """The settings of a run that all runs of a suite share."""
 
     max_workers: Workers = OPTIONAL
+    keep_workspaces: Literal["all", "failures", "none"] = OPTIONAL
     trials: Trials = OPTIONAL
     select: SelectModel = OPTIONAL
     executor: str = OPTIONAL
@@ -98,6 +99,7 @@ class LimitsModel(WireModel):
     tmpfs: Annotated[Size, Field(ge=MIB, le=4 * TIB)] = OPTIONAL
     open_files: Annotated[int, Field(ge=64, le=1_048_576)] = OPTIONAL
     file_size: Annotated[Size, Field(ge=MIB, le=4 * TIB)] = OPTIONAL
+    workspace: Annotated[Size, Field(ge=MIB, le=4 * TIB)] = OPTIONAL
     output: Annotated[Size, Field(ge=1024, le=4096 * MIB)] = OPTIONAL
 
 

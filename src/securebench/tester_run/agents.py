@@ -13,6 +13,7 @@ from securebench.harnesses.base import RunContext
 from securebench.results.egress_log import EGRESS_LOG, EgressLog
 from securebench.results.redaction import Redactor
 from securebench.results.run_judge import calibration_in
+from securebench.results.usage import read_usage
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_run.judge import JudgeCheck
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
+    from securebench.tester_run.cost import RunCost
     from securebench.tester_run.options import RunOptions, RunParts
     from securebench.tester_run.plan import Plan
 
@@ -70,18 +72,22 @@ class ProviderCheck:
     lines: Sequence[Mapping[str, JsonValue]]
 
 
-def check_provider(plan: Plan, parts: RunParts, options: RunOptions, earlier: RunHeader | None) -> ProviderCheck:
+def check_provider(
+    plan: Plan, parts: RunParts, options: RunOptions, earlier: RunHeader | None, cost: RunCost
+) -> ProviderCheck:
     """Check key and model with the model provider, if the harness uses one, and the judge, if the run has one.
 
-    Otherwise, a rejected key would fail every task. The judge is calibrated unless ``earlier`` says that it was. Raises
-    :class:`ConfigError` and :class:`InfrastructureError`.
+    Otherwise, a rejected key would fail every task. The judge is calibrated unless ``earlier`` says that it was, and
+    only as far as the budget of the run goes: ``cost`` counts every request of the checks. Raises :class:`ConfigError`
+    and :class:`InfrastructureError`.
     """
     lines: list[Mapping[str, JsonValue]] = []
     notify = _scrubbed(options.notify, plan)
     producer = plan.producer
     usages = [with_retries(lambda: producer.check_provider(lambda: parts.make_gateway(lines.append), notify), notify)]
+    cost.add_check(read_usage(usages[0]))
     if plan.judge:
-        check = JudgeCheck(plan.judge, plan.pack, plan.all_tasks, plan.workers)
+        check = JudgeCheck(plan.judge, plan.pack, plan.all_tasks, plan.workers, cost)
         is_calibrated = earlier is not None and calibration_in(earlier) is not None
         usages.append(
             check.run(lambda: parts.make_gateway(_of_judge(lines.append)), notify, is_calibrated=is_calibrated)

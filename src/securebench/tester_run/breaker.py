@@ -39,31 +39,45 @@ class _FailedStart(NamedTuple):
 class Breaker:
     """Watches the records of a run, from any thread.
 
-    A user who resumes a run has seen how the agent failed, so a resumed run is not stopped for failed starts.
+    A user who resumes a run has seen how the agent failed, so a resumed run is not stopped for failed starts. Errors
+    are counted for each node, this machine being the node ``""``. A run stops when no node is left that works.
     """
 
     def __init__(self, driver: SandboxDriver, *, is_resumed: bool = False) -> None:
         self._driver = driver
         self._lock = threading.Lock()
-        self._errors = 0
+        self._errors: dict[str, int] = {}
+        """Infrastructure errors in a row, by node."""
+        self._last: dict[str, str] = {}
         self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
         """``None`` once an agent has started, or failed differently from the one before."""
 
-    def trips(self, record: TaskRecord) -> str:
-        """Return why the run should stop after ``record``; empty if it should continue."""
+    def trips(self, record: TaskRecord, node: str = "") -> str:
+        """Return why the run should stop after ``record`` of ``node``; empty if it should continue."""
         if trouble := self._agents_trouble(record):
             return trouble
-        in_a_row = self._count(record)
+        in_a_row = self._count(record, node)
         if record.failure is None or not in_a_row:
             return ""
-        if record.failure.reason is FailureReason.STORAGE_FAILED:  # it is the same directory for all tasks
+        if record.failure.reason is FailureReason.STORAGE_FAILED and not node:  # it is the same directory for all tasks
             return record.failure.message
-        if record.failure.reason is FailureReason.ENGINE_UNAVAILABLE and (trouble := self._engine_trouble()):
+        if (
+            record.failure.reason is FailureReason.ENGINE_UNAVAILABLE
+            and not node
+            and (trouble := self._engine_trouble())
+        ):
             return f"the sandbox engine stopped: {trouble}"
         if in_a_row >= ERRORS_IN_A_ROW:
             source = _SOURCES.get(record.failure.reason, "")
             return f"{source}{in_a_row} tasks in a row ended in an infrastructure error: {record.failure.message}"
         return ""
+
+    def distrusts(self, node: str) -> str:
+        """Return why ``node`` should get no more tasks; empty if it may."""
+        with self._lock:
+            if self._errors.get(node, 0) < ERRORS_IN_A_ROW:
+                return ""
+            return f"{ERRORS_IN_A_ROW} tasks in a row ended in an infrastructure error there: {self._last[node]}"
 
     def _agents_trouble(self, record: TaskRecord) -> str:
         """Return what to tell the user if no agent could start so far."""
@@ -82,16 +96,18 @@ class Breaker:
             f"{start.message}: {start.stderr}\n    hint: fix the agent and start a new run, or pass --resume"
         )
 
-    def _count(self, record: TaskRecord) -> int:
-        """Return how many errors came in a row, this record included; 0 if it does not count as one.
+    def _count(self, record: TaskRecord, node: str) -> int:
+        """Return how many errors came in a row on every node, this record included; 0 if it does not count as one.
 
         An unusable task, such as one with a rubric that cannot be judged, says nothing about the next task.
         """
         if record.failure is not None and record.failure.reason is FailureReason.TASK_UNUSABLE:
             return 0
         with self._lock:
-            self._errors = self._errors + 1 if record.status is VerificationStatus.ERROR else 0
-            return self._errors
+            is_error = record.status is VerificationStatus.ERROR
+            self._errors[node] = self._errors.get(node, 0) + 1 if is_error else 0
+            self._last[node] = record.failure.message if record.failure else ""
+            return min(self._errors.values())
 
     def _engine_trouble(self) -> str:
         try:

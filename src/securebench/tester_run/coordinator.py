@@ -13,15 +13,16 @@ from securebench.plurals import counted
 from securebench.progress import TaskDone
 from securebench.results.strict_record import read_task_record
 from securebench.tester_run.breaker import Breaker
-from securebench.tester_run.cost import RunCost
 from securebench.tester_run.worker import TrialWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from securebench.execution import TaskContext
+    from securebench.resources import JsonValue
     from securebench.results.journal import Journal
     from securebench.results.record import TaskRecord
+    from securebench.tester_run.cost import RunCost
     from securebench.tester_run.plan import PlannedTrial
     from securebench.tester_run.worker import PreparedRun
     from securebench.trials import TrialId
@@ -30,17 +31,25 @@ if TYPE_CHECKING:
 class Coordinator:
     """Works through trials of tasks. ``trouble`` says why it stopped early, if it did."""
 
-    def __init__(self, run: PreparedRun, context: TaskContext, journal: Journal) -> None:
+    def __init__(
+        self,
+        run: PreparedRun,
+        context: TaskContext,
+        journal: Journal,
+        cost: RunCost,
+        log_egress: Callable[[Mapping[str, JsonValue]], None] | None = None,
+    ) -> None:
         self._context = context
         self._control = context.control
         self._journal = journal
         self._run = run
-        self._worker = TrialWorker(run, context, self._watch)
         self._breaker = Breaker(context.driver, is_resumed=bool(journal.entries))
-        self._cost = RunCost(journal, run.header, run.plan.directory)
+        self._worker = TrialWorker(run, context, self._watch, distrusts=self._breaker.distrusts, log_egress=log_egress)
+        self._cost = cost
         self._expected: set[TrialId] = set()
         """Trials that were handed out and have no result yet."""
-        self._watched: set[TrialId] = set()
+        self._watched: dict[TrialId, str] = {}
+        """The node of each record that was seen; empty for this machine."""
         self.trouble = ""
         self.is_out_of_budget = False
         """Whether trials are left because the run reached its budget."""
@@ -67,7 +76,8 @@ class Coordinator:
                     if result:
                         record = self._read(result)
                         self._write(record)
-                        if record.failure and record.failure.reason is FailureReason.STORAGE_FAILED:
+                        is_ours = not self._watched[record.id]
+                        if is_ours and record.failure and record.failure.reason is FailureReason.STORAGE_FAILED:
                             self._control.stop()  # what agents in flight do could not be kept
             if self._expected and not self._control.stopping:
                 raise _executor_failed(f"it returned no result for {counted(len(self._expected), 'task')}")
@@ -93,17 +103,17 @@ class Coordinator:
         self._watch(record)
         return record
 
-    def _watch(self, record: TaskRecord) -> None:
+    def _watch(self, record: TaskRecord, node: str = "") -> None:
         """Stop the run if the breaker says so, or if its budget is used up: tasks in progress finish.
 
-        If the record was made in this process, the thread that made it calls this. That thread could otherwise start
-        another task before the record arrives here.
+        The thread that made or received the record calls this. It could otherwise start another task before the record
+        arrives here.
         """
         if record.id in self._watched:
             return
-        self._watched.add(record.id)
+        self._watched[record.id] = node
         self._cost.add(record)
-        if trouble := self._breaker.trips(record):
+        if trouble := self._breaker.trips(record, node):
             self.trouble = self.trouble or trouble
         if trouble or self._cost.is_budget_used_up:
             self._control.drain()

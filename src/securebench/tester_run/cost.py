@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from securebench.money import in_usd, micro_usd
 from securebench.results.egress_log import logged_cost
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from securebench.results.journal import Journal
     from securebench.results.record import TaskRecord
     from securebench.results.run_header import RunHeader
+    from securebench.trials import TrialId
 
 
 class RunCost:
@@ -25,16 +26,33 @@ class RunCost:
     Thread safe.
     """
 
-    def __init__(self, journal: Journal, header: RunHeader, directory: Path) -> None:
-        recorded = [*journal.entries.values(), *journal.set_aside()]
-        checks = [usage for check in header.provider_checks if (usage := read_usage(check))]
-        self._budget = None if header.budget_usd is None else micro_usd(header.budget_usd)
-        self._costs = {entry.id: self._cost(entry.usage) + self._cost(entry.judge_usage) for entry in recorded}
-        self._total = sum(self._costs.values()) + sum(map(self._cost, checks))
-        if self._budget is not None:  # a task that was interrupted has no record, but its requests were logged
-            self._total = max(self._total, logged_cost(directory))
-        self._is_known = self._budget is not None or bool(self._total)
+    def __init__(self, budget_usd: float | None) -> None:
+        """Begin with a cost of zero, as a new run."""
+        self._budget = None if budget_usd is None else micro_usd(budget_usd)
+        self._costs: dict[TrialId, int] = {}
+        self._total = 0
+        self._is_known = self._budget is not None
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, journal: Journal, header: RunHeader, directory: Path) -> Self:
+        """Return the cost of a run so far."""
+        cost = cls(header.budget_usd)
+        for entry in (*journal.entries.values(), *journal.set_aside()):
+            cost._costs[entry.id] = cost._cost(entry.usage) + cost._cost(entry.judge_usage)
+        cost._total = sum(cost._costs.values())
+        for check in header.provider_checks:
+            cost.add_check(read_usage(check))
+        if cost._budget is not None:  # a task that was interrupted has no record, but its requests were logged
+            cost._total = max(cost._total, logged_cost(directory))
+        cost._is_known = cost._is_known or bool(cost._total)
+        return cost
+
+    def add_check(self, usage: Usage | None) -> None:
+        """Count a check of the provider or of the judge, or a part of one."""
+        with self._lock:
+            self._total += self._cost(usage)
+            self._is_known = self._is_known or bool(self._total)
 
     def add(self, record: TaskRecord) -> None:
         """Count a new record, whose usage includes that of earlier attempts."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.candidates.store import CANDIDATES, CandidateStore
 from securebench.errors import ConfigError, Problem, SourceLocation, StorageError
 from securebench.fs.durable import make_directories, storage_errors, sync_name, temporary_name
-from securebench.fs.rmtree import make_private_directory, remove_private_directory
+from securebench.fs.rmtree import make_private_directory, remove_private_directory, remove_tree
 from securebench.results.closing import file_digests
 from securebench.results.commitment import KEY_FILE
 from securebench.results.lock import OWNER_FILE
@@ -22,13 +22,16 @@ from securebench.results.run_header import HEADER, read_header
 from securebench.results.source import SOURCE_FILE
 from securebench.tasks import CandidateKind
 from securebench.tester_run.agent_copy import AGENT_COPY
+from securebench.workspaces.bounded import BOUNDED_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from securebench.results.record import RecordEntry
     from securebench.results.run_header import RunHeader
+    from securebench.tester_config import KeepWorkspaces
+    from securebench.trials import TrialId
 
 MIN_FREE: Final = 32 * 1024 * 1024
 """Bytes that must be free when a run begins."""
@@ -118,6 +121,17 @@ def make_room(directory: Path) -> None:
     store = candidate_store(directory)
     store.make()
     store.clear_unfinished()
+
+
+def remove_workspaces(directory: Path, keep: KeepWorkspaces, entries: Mapping[TrialId, RecordEntry]) -> None:
+    """Remove the workspaces that are not to be kept, such as those that a killed run left.
+
+    Raises the errors of :func:`remove_tree`.
+    """
+    passed = {trial.directory for trial, entry in entries.items() if entry.status is VerificationStatus.PASSED}
+    for path in [path for path in (directory / WORKSPACES).iterdir() if path.is_dir()]:
+        if path.name.endswith(BOUNDED_SUFFIX) or not keep.keeps(passed=path.name in passed):
+            remove_tree(path)
 
 
 def candidate_store(directory: Path) -> CandidateStore:

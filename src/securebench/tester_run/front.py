@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from securebench.tester_config import TesterConfig, load_tester_config
+from securebench.tester_config import KeepWorkspaces, TesterConfig, load_tester_config
 from securebench.tester_run.options import RunOptions
 from securebench.tester_run.run import run_benchmark
 
@@ -35,7 +35,8 @@ def run(  # noqa: PLR0913 - the options of the command line
     limit: int | None = None,
     trials: int | None = None,
     output_dir: str | Path | None = None,
-    workers: int | None = None,
+    workers: int | Literal["auto"] | None = None,
+    keep_workspaces: Literal["all", "failures", "none"] | None = None,
     driver: str | None = None,
     executor: str | None = None,
     budget_usd: float | None = None,
@@ -66,6 +67,7 @@ def run(  # noqa: PLR0913 - the options of the command line
         trials=trials,
         output_dir=Path(output_dir) if output_dir is not None else None,
         workers=workers,
+        keep_workspaces=None if keep_workspaces is None else KeepWorkspaces(keep_workspaces),
         driver=driver,
         executor=executor,
         budget_usd=budget_usd,

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from securebench.benchmark_pack import BenchmarkPack
+    from securebench.benchmark_pack.calibration import CalibrationItem
     from securebench.egress.gateway import Gateway
     from securebench.harnesses.base import RunContext
     from securebench.harnesses.model.guest.apis import ModelApi
     from securebench.resources import JsonValue
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import JudgeSettings, PriceTable
+    from securebench.tester_run.cost import RunCost
     from securebench.tester_run.sealed_run import SealedRun
     from securebench.verifiers.base import VerificationResult
     from securebench.verifiers.model_graded.prompt import JudgePrompt
@@ -314,10 +316,15 @@ def _values(task: SecureBenchTask) -> Mapping[str, Any]:
 
 
 class JudgeCheck:
-    """Checks a judge before the first task: it replies as it should, and agrees with the pack's calibration set."""
+    """Checks a judge before the first task: it replies as it should, and agrees with the pack's calibration set.
 
-    def __init__(self, judge: RunJudge, pack: BenchmarkPack, tasks: Iterable[SecureBenchTask], workers: int) -> None:
-        self._judge, self._pack, self._workers = judge, pack, workers
+    Once the budget of the run is used up, the check stops. No task starts then, and a resumed run checks again.
+    """
+
+    def __init__(
+        self, judge: RunJudge, pack: BenchmarkPack, tasks: Iterable[SecureBenchTask], workers: int, cost: RunCost
+    ) -> None:
+        self._judge, self._pack, self._workers, self._cost = judge, pack, workers, cost
         self._tasks = {task.id: values for task in tasks if is_model_graded(values := _values(task))}
         self._used: list[Usage] = []
         """The usage of each grading. They are appended by several threads."""
@@ -325,7 +332,7 @@ class JudgeCheck:
     def run(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None], *, is_calibrated: bool
     ) -> Mapping[str, JsonValue]:
-        """Return the usage of the check, and the result of the calibration, unless ``is_calibrated`` already.
+        """Return the usage of the check, and the result of a complete calibration, unless ``is_calibrated`` already.
 
         Raises :class:`ConfigError` (``judge-uncalibrated``, and the errors of a provider check), and
         :class:`InfrastructureError`.
@@ -339,10 +346,14 @@ class JudgeCheck:
                 connection = self._judge.connection
                 found_usage = with_retries(lambda: connection.probe(gateway, notify), notify)
                 probed = read_usage({"probes": found_usage}) or Usage()
-                self._require_long_responses(gateway)
+                self._cost.add_check(probed)
+                if not self._cost.is_budget_used_up:
+                    self._require_long_responses(gateway)
                 found = None if is_calibrated else self._calibrate(gateway, pool)
         finally:
             pool.shutdown(cancel_futures=True)
+        if self._cost.is_budget_used_up:
+            notify("the check of the judge used up the budget of the run: no task starts")
         calibration = {"calibration": found.to_json()} if found else {}
         return {**sum(self._used, probed).to_json(), "judge": {**self._judge.identity, **calibration}}
 
@@ -362,7 +373,15 @@ class JudgeCheck:
         items = self._pack.calibration
         if not items:
             return None
-        verdicts = pool.map(lambda item: self._grade(self._tasks[item.task_id], item.candidate, gateway).passed, items)
+
+        def passes(item: CalibrationItem) -> bool | None:
+            if self._cost.is_budget_used_up:
+                return None
+            return self._grade(self._tasks[item.task_id], item.candidate, gateway).passed
+
+        verdicts = [passed for passed in pool.map(passes, items) if passed is not None]
+        if len(verdicts) < len(items):
+            return None
         found = JudgeAgreement.of((item.passes, passed) for item, passed in zip(items, verdicts, strict=True))
         least = self._pack.min_kappa
         if least is not None and found.kappa < least:
@@ -380,4 +399,6 @@ class JudgeCheck:
         try:
             return Trail(1).try_phase(FailurePhase.PREFLIGHT, lambda: graded(values, response, session, {}), control)
         finally:
-            self._used.append(read_usage(session.close()) or Usage())
+            used = read_usage(session.close()) or Usage()
+            self._used.append(used)
+            self._cost.add_check(used)

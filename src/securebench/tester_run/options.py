@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from securebench import plugins
 from securebench.harnesses.registry import build_harness_producer
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from securebench.tester_config import (
         HarnessConfig,
         JudgeSettings,
+        KeepWorkspaces,
         RunConfig,
         SandboxConfig,
         TesterConfig,
@@ -62,7 +63,8 @@ class RunOptions:
     limit: int | None = None
     trials: int | None = None
     output_dir: Path | None = None
-    workers: int | None = None
+    workers: int | Literal["auto"] | None = None
+    keep_workspaces: KeepWorkspaces | None = None
     driver: str | None = None
     executor: str | None = None
     budget_usd: float | None = None

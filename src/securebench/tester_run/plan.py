@@ -14,11 +14,13 @@ from securebench.errors import ConfigError
 from securebench.families.registry import FAMILIES
 from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.registry import require_supported
+from securebench.images.store.places import default_directory
 from securebench.results.identity import RunIdentity
 from securebench.results.part_of_pack import PartOfPack
 from securebench.results.provenance import (
     extension_provenance,
     framework_provenance,
+    harness_fields,
     harness_provenance,
     json_digest,
     row_provenance,
@@ -28,15 +30,16 @@ from securebench.results.redaction import Redactor
 from securebench.results.reverification import reverified
 from securebench.results.run_header import HEADER, RunHeader
 from securebench.tester_config import CommandConfig, read_price_table, require_output_dir
+from securebench.tester_config.fields import AUTO, MAX_WORKERS
 from securebench.tester_run.agents import exposed_secrets
+from securebench.tester_run.capacity import MEMORY_SHARE, Capacity, available_memory, choose_workers
 from securebench.tester_run.judge import judge_for
-from securebench.tester_run.memory import available_memory
 from securebench.tester_run.options import make_executor
 from securebench.tester_run.selection import select_tasks, selection_of
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from securebench.benchmark_pack import BenchmarkPack
@@ -47,16 +50,14 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.strict_input.models import WireModel
     from securebench.tasks import SecureBenchTask
-    from securebench.tester_config import PriceTable, TaskSelection, TesterConfig
+    from securebench.tester_config import KeepWorkspaces, PriceTable, TaskSelection, TesterConfig
+    from securebench.tester_run.capacity import WorkerChoice
     from securebench.tester_run.judge import RunJudge
     from securebench.tester_run.options import RunOptions, RunParts
     from securebench.verifiers.base import Verifier
 
 _MAX_ARGUMENT: Final = 2000
 """Characters of each argument of the agent's command in ``run.json``. The digest of the harness covers all of it."""
-
-_MEMORY_SHARE: Final = 0.9
-"""The share of the available memory that sandboxes may use together."""
 
 
 class PlannedTrial(NamedTuple):
@@ -84,7 +85,11 @@ class Plan:
     trials: int
     directory: Path
     workers: int
-    asked_workers: int
+    asked_workers: int | None
+    """The number that the tester asked for; ``None`` for ``auto``."""
+    choice: WorkerChoice | None
+    """How ``auto`` chose ``workers``."""
+    keep_workspaces: KeepWorkspaces
     executor: Executor
     producer: HarnessProducer
     judge: RunJudge | None
@@ -158,9 +163,12 @@ class Plan:
         }
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
+            "settings": _settings(self.config, commitment),
             **self.command_line,
             **_planned(self.tasks, self.trials, commitment),
             "workers": self.workers,
+            "keep_workspaces": self.keep_workspaces.value,
+            **({"workers_auto": self.choice.to_json()} if self.choice else {}),
             **({} if self.budget_usd is None else {"budget": {"usd": self.budget_usd}}),
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
             **({"reverifies": reverified(self.reviewed, decisive, images)} if self.reviewed else {}),
@@ -235,7 +243,6 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     tasks = compile_benchmark_pack(pack)
     selection = selection_of(config.run.select, options)
     planned = select_tasks(tasks, selection)
-    workers = options.workers or config.run.max_workers
     require_supported(task.agent_view() for task in planned)
     producer = parts.make_producer(config.harness)
     judge = judge_for(planned, config.judge, parts.make_judge)
@@ -251,25 +258,44 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     if judge:
         judge.require_budget(planned)
     environment = _environment(config.harness.env, options.variables)
-    affordable = affordable_workers(workers, config.sandbox.limits.memory)
     exposed = [options.variables[name] for name in exposed_secrets(options.variables, ())]
+    verifiers = {
+        family: parts.verifier_for(family, config.verifiers.get(family))
+        for family in sorted({task.task_type for task in tasks})
+    }
+    directory = _output_dir(options.output_dir or config.run.output_dir, pack.directory)
+    trials = options.trials or config.run.trials
+    asked, choice = options.workers or config.run.max_workers, None
+    most = min(MAX_WORKERS, len(planned) * trials)
+    if not make_executor(config.run, options.executor, 1).is_local:
+        workers = asked = most if asked == AUTO else int(asked)  # as far as the executor has room
+    elif asked == AUTO:
+        choice = choose_workers(
+            Capacity.of_this_machine((directory, default_directory())),
+            config.sandbox.limits,
+            sandboxes=max([1, *(verifier.sandboxes for verifier in verifiers.values() if verifier)]),
+            waiting=producer.needs_gateway,
+            most=most,
+        )
+        workers = choice.workers
+    else:
+        workers = affordable_workers(int(asked), config.sandbox.limits.memory)
     return Plan(
         config=config,
         pack=pack,
         tasks=planned,
         all_tasks=tasks,
         selection=selection,
-        trials=options.trials or config.run.trials,
-        directory=_output_dir(options.output_dir or config.run.output_dir, pack.directory),
-        workers=affordable,
-        asked_workers=workers,
-        executor=make_executor(config.run, options.executor, affordable),
+        trials=trials,
+        directory=directory,
+        workers=workers,
+        asked_workers=None if choice else int(asked),
+        choice=choice,
+        keep_workspaces=options.keep_workspaces or config.run.keep_workspaces,
+        executor=make_executor(config.run, options.executor, workers),
         producer=producer,
         judge=judge,
-        verifiers={
-            family: parts.verifier_for(family, config.verifiers.get(family))
-            for family in sorted({task.task_type for task in tasks})
-        },
+        verifiers=verifiers,
         environment=environment,
         command_line=_command_line(config, [*environment.values(), *exposed, *producer.credentials]),
         harness=harness_provenance(config.harness, producer),
@@ -281,7 +307,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
 
 def affordable_workers(asked: int, memory: int) -> int:
     """Return how many tasks may run at once: as many as fit into memory, ``memory`` bytes each, at least one."""
-    return max(1, min(asked, int(available_memory() * _MEMORY_SHARE) // memory))
+    return max(1, min(asked, int(available_memory() * MEMORY_SHARE) // memory))
 
 
 def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, JsonValue]:
@@ -294,6 +320,29 @@ def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, Jso
     if (agent_dir := getattr(settings, "agent_dir", None)) is not None:
         found["agent_dir"] = agent_dir.name
     return redactor.mapping(found)
+
+
+def _settings(config: TesterConfig, commitment: Commitment) -> dict[str, JsonValue]:
+    """Return the settings of harness and judge by name, so that a refused resumption can say which ones differ.
+
+    Texts may be secret or long: of these and of lists there is only a commitment.
+    """
+    given = {"harness.config": harness_fields(config.harness)}
+    if config.judge:
+        given["judge"] = config.judge.model_dump(mode="json")
+    return {
+        name: value if value is None or isinstance(value, bool | int | float) else commitment.to(json_digest(value))
+        for prefix, fields in given.items()
+        for name, value in _leaves(fields, prefix)
+    }
+
+
+def _leaves(fields: Mapping[str, JsonValue], prefix: str) -> Iterator[tuple[str, JsonValue]]:
+    for name, value in fields.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}.{name}")
+        else:
+            yield f"{prefix}.{name}", value
 
 
 def _output_dir(asked: Path, pack_directory: Path) -> Path:

@@ -22,7 +22,7 @@ from securebench.results.lock import RunLock
 from securebench.results.read import RecordedRun
 from securebench.results.record import VerificationStatus
 from securebench.results.recorded_task import answering_models
-from securebench.results.running import RunningTasks
+from securebench.results.running import WRITE_SECONDS, RunningTasks
 from securebench.results.source import PackSource
 from securebench.results.summary import RunEnd, TesterRunSummary
 from securebench.results.trace import TraceLog
@@ -35,6 +35,7 @@ from securebench.tester_run import directory as places
 from securebench.tester_run.agent_copy import with_agent_copy
 from securebench.tester_run.agents import check_provider, prepare_agents, run_egress
 from securebench.tester_run.coordinator import Coordinator
+from securebench.tester_run.cost import RunCost
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
 from securebench.tester_run.plan import make_plan
 from securebench.tester_run.watch import Watch
@@ -89,7 +90,7 @@ def run_plan(
         info, header = _prepare(plan, driver, earlier, options, commitment)
         reached(FaultPoint.RUN_PREPARED)
         # A new run finds a wrong key before anything is written. A resumed run checks the key only if tasks are left.
-        check = None if earlier else check_provider(plan, parts, options, None)
+        check = None if earlier else check_provider(plan, parts, options, None, RunCost(plan.budget_usd))
         if earlier is None:
             commitment.write(plan.directory)
             PackSource.of(plan.config.benchmark).write(plan.directory)
@@ -126,7 +127,9 @@ def _prepare(
     _require_features(plan, info)
     if reaped := driver.reap():
         options.notify(f"removed {counted(reaped, 'sandbox', 'sandboxes')} left behind by an earlier run")
-    if plan.workers < plan.asked_workers:
+    if plan.choice:
+        options.notify(plan.choice.describe())
+    elif plan.asked_workers and plan.workers < plan.asked_workers:
         workers = counted(plan.workers, "worker")
         options.notify(f"using {workers} instead of {plan.asked_workers}: not enough memory for more")
     images = _resolve_images(plan, driver, options)
@@ -199,7 +202,8 @@ class _Run:
     ) -> TesterRunSummary:
         plan = self._plan
         with ExitStack() as stack:
-            all_sinks: list[Callable[[Event], None]] = [*sinks, stack.enter_context(RunningTasks(plan.directory))]
+            running = stack.enter_context(RunningTasks(plan.directory, WRITE_SECONDS))
+            all_sinks: list[Callable[[Event], None]] = [*sinks, running]
             if self._options.show_agent_output:
                 all_sinks.append(stack.enter_context(TraceLog(plan.directory / places.TRACE)))
             muted = () if self._options.show_agent_output else (EventKind.AGENT_OUTPUT,)
@@ -208,8 +212,9 @@ class _Run:
             redone = self._set_errors_aside()
             planned = plan.planned()
             to_do = [trial for trial in planned if trial.id not in self._journal.entries]
-            if check is None and to_do:
-                check = check_provider(plan, self._parts, self._options, self._header)
+            cost = RunCost.of(self._journal, self._header, plan.directory)
+            if check is None and to_do and not cost.is_budget_used_up:
+                check = check_provider(plan, self._parts, self._options, self._header, cost)
                 self._header = self._header.checked(check.usages)
                 self._header.write(plan.directory)
             places.make_room(plan.directory)
@@ -235,10 +240,15 @@ class _Run:
                 context = run.context(
                     report=report, egress=outward, control=self._control, note_problem=self._note_problem
                 )
-                coordinator = Coordinator(run, context, self._journal)
+                if context.kept is not None:
+                    stack.callback(context.kept.close)
+                coordinator = Coordinator(run, context, self._journal, cost, outward.log)
                 stack.enter_context(watch)
                 self._announce(report, len(planned), len(to_do), redone, coordinator.cost_usd)
+                stack.callback(context.removals.close)
                 coordinator.work_through(to_do)
+                context.removals.close()
+                self._remove_workspaces()
             troubles = (coordinator.trouble, outward.trouble)
             summary = self._close(_ending(watch, coordinator), troubles)
             report.emit(RunDone(summary=summary.to_json()))
@@ -307,6 +317,13 @@ class _Run:
         with self._noting:
             self._header = self._header.with_problem(problem)
             self._header.write(self._plan.directory)
+
+    def _remove_workspaces(self) -> None:
+        """Remove what earlier starts of this run left of the workspaces that are not to be kept."""
+        try:
+            places.remove_workspaces(self._plan.directory, self._plan.keep_workspaces, self._journal.entries)
+        except InfrastructureError as error:
+            self._note_problem(f"workspaces could not be removed: {error}")
 
     def _check_pack(self) -> None:
         """Check that the pack has not changed. No task used a changed file, but the user should know."""

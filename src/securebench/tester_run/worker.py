@@ -15,25 +15,35 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import ConfigError
 from securebench.execution import RunControl, RunStoppedError, TaskContext, execute_task
 from securebench.execution.assignment import Assignment
+from securebench.execution.removal import Removals
 from securebench.executors.base import Worker
 from securebench.faults import FaultPoint, reached
-from securebench.progress import Reporter
+from securebench.progress import Reporter, TaskStart
 from securebench.results.commitment import Commitment
 from securebench.results.provenance import driver_provenance, extension_provenance, json_digest
+from securebench.results.redaction import Redactor
 from securebench.results.run_header import RunHeader, read_header
+from securebench.results.strict_record import read_task_record
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.sandboxes.copying import adapted
+from securebench.sandboxes.kept import KeptSandboxes
+from securebench.sandboxes.optimisations import Optimisations
 from securebench.tester_run import directory as places
 from securebench.tester_run.agents import prepare_agents, run_egress
+from securebench.tester_run.delivery import Receiver
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
 from securebench.tester_run.plan import Plan, make_plan
+from securebench.tester_run.shipment import CANDIDATE, Shipment
+from securebench.trials import TrialId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from securebench.executors.base import RemoteWorker
     from securebench.resources import JsonValue
     from securebench.results.record import TaskRecord
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
+    from securebench.tasks import CandidateKind
     from securebench.tester_config import TesterConfig
     from securebench.tester_run.agents import RunEgress
 
@@ -50,10 +60,10 @@ class PreparedRun:
     header: RunHeader
     commitment: Commitment
 
-    @cached_property
-    def worker_settings(self) -> bytes:
-        """What a worker in another process needs to prepare the same run. It contains secrets."""
-        options = replace(
+    @property
+    def worker_options(self) -> RunOptions:
+        """The options of a worker in another process. They contain secrets."""
+        return replace(
             self.options,
             handle_signals=False,
             show_agent_output=False,
@@ -61,7 +71,17 @@ class PreparedRun:
             sign=None,
             notify=_ignore,
         )
-        return pickle.dumps((self.plan.config, options))
+
+    @cached_property
+    def worker_settings(self) -> bytes:
+        """What a worker in another process needs to prepare the same run. It contains secrets."""
+        return pickle.dumps((self.plan.config, self.worker_options))
+
+    @cached_property
+    def shipment(self) -> Shipment:
+        """What workers on other machines need. What a verifier prints is kept there to be sent back."""
+        wanted = self.options.keep_verifier_output or self.options.show_verifier_output is not None
+        return Shipment(self, replace(self.worker_options, keep_verifier_output=wanted))
 
     @cached_property
     def digest(self) -> str:
@@ -108,17 +128,34 @@ class PreparedRun:
             gateway=egress.gateway,
             judge=partial(plan.judge.session, egress.judge, pause=control.pause) if plan.judge else None,
             control=control,
+            keep_workspaces=plan.keep_workspaces,
+            removals=Removals(directory / places.SCRATCH, note_problem or _ignore),
             note_problem=note_problem or _ignore,
+            kept=KeptSandboxes(self.driver) if Optimisations.from_environment().kept_tests else None,
         )
 
 
 class TrialWorker(Worker):
-    """Executes trials of the tasks of ``run``. ``on_record`` sees each record in the thread that made it."""
+    """Executes trials of the tasks of ``run``.
 
-    def __init__(self, run: PreparedRun, context: TaskContext, on_record: Callable[[TaskRecord], None]) -> None:
+    ``on_record`` sees each record in the thread that made or received it, with the name of the node if that is another
+    machine. ``distrusts`` says why a node should get no more tasks. ``log_egress`` takes lines of other machines' logs.
+    """
+
+    def __init__(
+        self,
+        run: PreparedRun,
+        context: TaskContext,
+        on_record: Callable[[TaskRecord, str], None] | None = None,
+        *,
+        distrusts: Callable[[str], str] = lambda _node: "",
+        log_egress: Callable[[Mapping[str, JsonValue]], None] | None = None,
+    ) -> None:
         self._run = run
         self._context = context
         self._on_record = on_record
+        self._distrusts = distrusts
+        self._receiver = Receiver(context=context, log_egress=log_egress)
         self._tasks = {task.id: task for task in run.plan.all_tasks}
 
     @staticmethod
@@ -126,10 +163,27 @@ class TrialWorker(Worker):
         """See :func:`work`."""
         return work(settings, assignment)
 
+    @staticmethod
+    def remote(settings: bytes) -> RemoteWorker:
+        """See :class:`Worker`."""
+        from securebench.tester_run.remote import RemoteTrialWorker  # it imports this module
+
+        return RemoteTrialWorker(settings)
+
     @property
     def settings(self) -> bytes:
         """See :class:`Worker`."""
         return self._run.worker_settings
+
+    @property
+    def remote_settings(self) -> bytes:
+        """See :class:`Worker`."""
+        return self._run.shipment.settings
+
+    @property
+    def is_stopped(self) -> bool:
+        """See :class:`Worker`."""
+        return self._context.control.stopping
 
     def __call__(self, assignment: bytes) -> bytes:
         """See :class:`Worker`. Raises ``ValueError`` for an assignment of another run."""
@@ -141,8 +195,44 @@ class TrialWorker(Worker):
             record = execute_task(self._tasks[wanted.task_id], self._context, wanted.history)
         except RunStoppedError:
             return b""
-        self._on_record(record)
+        if self._on_record:
+            self._on_record(record, "")
         return record.line()  # the journal numbers it
+
+    def needs(self, assignment: bytes | None = None) -> tuple[str, ...]:
+        """See :class:`Worker`. An assignment that is only verified again needs its sealed candidate."""
+        if assignment is None:
+            return self._run.shipment.names
+        before = Assignment.from_bytes(assignment).history.unverified
+        digest = before.get("candidate_digest") if before else None
+        return (f"{CANDIDATE} {digest}",) if digest else ()
+
+    def content(self, name: str) -> Iterator[bytes]:
+        """See :class:`Worker`."""
+        return self._run.shipment.content(name)
+
+    def receive(self, assignment: bytes, pieces: Iterable[bytes], node: str) -> bytes:
+        """See :class:`Worker`."""
+        wanted = Assignment.from_bytes(assignment)
+        task, history = self._tasks[wanted.task_id], wanted.history
+        trial = TrialId(task.id, history.trial)
+        self._context.report.task(trial).emit(TaskStart(family=task.task_type, attempt=history.attempt))
+        line = self._receiver.receive(pieces, trial, history.attempt, task.candidate_kind)
+        if line and self._on_record:
+            self._on_record(read_task_record(line), node)
+        return line
+
+    def notify(self, message: str) -> None:
+        """See :class:`Worker`."""
+        self._run.options.notify(Redactor(credentials=self._context.secrets).text(message))
+
+    def distrusts(self, node: str) -> str:
+        """See :class:`Worker`."""
+        return self._distrusts(node)
+
+    def candidate_kind(self, task_id: str) -> CandidateKind:
+        """Return the kind of candidate of a task."""
+        return self._tasks[task_id].candidate_kind
 
 
 _preparing: Final = threading.Lock()
@@ -168,25 +258,38 @@ def work(settings: bytes, assignment: bytes) -> bytes:
 def _prepare(settings: bytes, stack: ExitStack) -> TrialWorker:
     """Prepare a run in this process, from the ``settings`` of its own process. ``stack`` closes what is opened."""
     unpickled: tuple[TesterConfig, RunOptions] = pickle.loads(settings)  # noqa: S301 - of the same run, never of an agent
-    (config, options), parts = unpickled, RunParts()
-    plan = make_plan(config, options, parts)
+    config, options = unpickled
     stack.enter_context(places.steady_umask())
+    plan = make_plan(config, options, RunParts())
     header = read_header(plan.directory)
     if header is None:
         raise ConfigError(f"{plan.directory} is not the directory of a run", code="output-dir-unusable")
     commitment = Commitment.read(plan.directory)
+    run, egress = prepare_worker(plan, options, header, commitment, stack, f"egress-{os.getpid()}.jsonl")
+    return TrialWorker(run, run.context(report=Reporter(()), egress=egress))
+
+
+def prepare_worker(
+    plan: Plan, options: RunOptions, header: RunHeader, commitment: Commitment, stack: ExitStack, log_name: str
+) -> tuple[PreparedRun, RunEgress]:
+    """Prepare a run that another process started, and whose header is ``header``. ``stack`` closes what is opened.
+
+    Raises :class:`ConfigError` if anything that could affect a verdict differs.
+    """
+    parts = RunParts()
+    config = plan.config
     asked = replace(config, sandbox=driver_asked_for(config.sandbox, options.driver, header))
     driver = adapted(stack.enter_context(closing(parts.make_driver(asked, options.notify))))
     info = driver.info()
     images = [driver.resolve_image(reference) for reference in sorted(header.images)]
     agent = prepare_agents(plan, driver, images, header, options)
     header.resumed_by(plan.header(driver, info, {image.reference: image.id for image in images}, commitment, agent))
-    outward = stack.enter_context(run_egress(plan, parts, f"egress-{os.getpid()}.jsonl"))
+    egress = stack.enter_context(run_egress(plan, parts, log_name))
     run = PreparedRun(
         plan=plan, options=options, parts=parts, driver=driver, info=info, header=header, commitment=commitment
     )
-    return TrialWorker(run, run.context(report=Reporter(()), egress=outward), _ignore)
+    return run, egress
 
 
 def _ignore(_value: object) -> None:
-    """Do nothing: nobody in this process shows messages or watches records."""
+    """Do nothing: nobody in this process shows messages."""

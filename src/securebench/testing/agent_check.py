@@ -7,32 +7,42 @@ where the family expects it. It says nothing about a model.
 from __future__ import annotations
 
 import json
+import shlex
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.agents.catalogue import find
 from securebench.agents.declaration import AgentDeclaration
 from securebench.errors import ConfigError
 from securebench.harnesses.provider.command_provider import dialect_facts
+from securebench.results.read import read_run
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
-from securebench.testing.judging.repository import COMMIT, REPOSITORY
+from securebench.testing.judging.repository import COMMIT, FIXED, REPOSITORY
 from securebench.testing.judging.repository_image import repository_image
 from securebench.testing.provider import Say, ScriptedProvider, Shell
 from securebench.testing.provider.scripts import READ_TASK, by_marker, give_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from securebench.results.recorded_task import RecordedTask
     from securebench.testing.provider import Script
+    from securebench.testing.provider.answering import TextBook
+    from securebench.testing.provider.conversation import ModelConversation
 
 KEY: Final = "sk_smoke_test_5f0d3b7c"
 """The key of the scripted provider. It may be found nowhere but at the provider."""
 
 MODEL: Final = "scripted"
+
+_SHOWN_LINES: Final = 10
+_SHOWN_CHARACTERS: Final = 400
 
 _SUBMIT: Final = Shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
 """Some agents end at this output, others at a message."""
@@ -40,12 +50,13 @@ _SUBMIT: Final = Shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
 
 @dataclass(frozen=True, slots=True)
 class _SmokeTask:
-    """A task: its fields, and the command that solves it. ``marker`` is in the task file and in no other one."""
+    """A task: its fields, and the file that solves it. ``marker`` is in the task file and in no other one."""
 
     given: Mapping[str, Any]
     judged: Mapping[str, Any]
     marker: str
-    solution: str
+    file: str
+    content: str
     environment: Mapping[str, Any] | None = None
 
 
@@ -54,31 +65,36 @@ TASKS: Final[Mapping[str, _SmokeTask]] = {
         {"question": "Which number is even?", "choices": ["one", "two"]},
         {"answer": "B"},
         "Which number is even?",
-        "echo B > candidate.txt",
+        "candidate.txt",
+        "B\n",
     ),
     "short_answer": _SmokeTask(
         {"question": "What is 17 times 23?"},
         {"accepted_answers": ["391"]},
         "What is 17 times 23?",
-        "echo 391 > candidate.txt",
+        "candidate.txt",
+        "391\n",
     ),
     "free_response": _SmokeTask(
         {"prompt": "Which scattering makes the sky blue?"},
         {"rubric": {"type": "contains_any", "accepted_answers": ["Rayleigh"]}},
         "Which scattering makes the sky blue?",
-        "echo 'Rayleigh scattering.' > candidate.txt",
+        "candidate.txt",
+        "Rayleigh scattering.\n",
     ),
     "code_completion": _SmokeTask(
         {"prompt": "Write add(a, b), which adds two numbers.", "language": "python"},
         {"tests": {"source": "inline", "code": "assert add(2, 3) == 5\n"}},
         "Write add(a, b)",
-        "printf 'def add(a, b):\\n    return a + b\\n' > candidate.py",
+        "candidate.py",
+        "def add(a, b):\n    return a + b\n",
     ),
     "terminal_task": _SmokeTask(
         {"instructions": "Write the word done to the file done.txt."},
         {"checker": {"command": ["grep", "-qx", "done", "done.txt"]}},
         "Write the word done",
-        "echo done > done.txt",
+        "done.txt",
+        "done\n",
         {"image": DEFAULT_IMAGE, "workdir": "/app"},
     ),
     "repo_patch": _SmokeTask(
@@ -90,7 +106,8 @@ TASKS: Final[Mapping[str, _SmokeTask]] = {
             }
         },
         "Make double(number)",
-        "sed 's/ + 1//' project/numbers.py > fixed.py && mv fixed.py project/numbers.py",
+        "project/numbers.py",
+        FIXED,
         {"workdir": REPOSITORY},
     ),
 }
@@ -99,12 +116,18 @@ TASKS: Final[Mapping[str, _SmokeTask]] = {
 
 @dataclass(frozen=True, slots=True)
 class FamilyCheck:
-    """The result for one family: ``passed`` with the agent's outcome, or why not."""
+    """The result for one family: ``passed`` with the agent's outcome, or why not.
+
+    If it did not pass, ``output`` has the last lines that the agent wrote to stderr, or else to stdout, and ``details``
+    is the command that shows the rest.
+    """
 
     family: str
     passed: bool
     outcome: str
     message: str
+    output: str = ""
+    details: str = ""
 
 
 def check_agent(
@@ -113,7 +136,8 @@ def check_agent(
     """Run the smoke test of an agent for ``families``, by default all, and return the results in order.
 
     Raises :class:`ConfigError` (also ``agent-unknown`` if it is not a declared agent), and the errors of
-    :func:`run_benchmark`. A key that leaves the relay raises ``AssertionError``.
+    :func:`run_benchmark`. A key that leaves the relay raises ``AssertionError``. If a family fails, the run directory
+    is kept below the directory for temporary files.
     """
     declared = find(name).declared
     if not isinstance(declared, AgentDeclaration):
@@ -124,21 +148,53 @@ def check_agent(
     version = "v1beta" if declared.dialect == "gemini" else "v1"
     with (
         repository_image(DEFAULT_IMAGE) as image,
-        ScriptedProvider(book, models=(MODEL,)) as provider,
-        TemporaryDirectory(prefix="securebench-") as temporary,
+        ScriptedProvider(book, texts=_edits(wanted.values()), models=(MODEL,)) as provider,
+        _kept_on_failure() as kept,
     ):
-        tester = _write(Path(temporary), name, f"{provider.url}/{version}", wanted, image)
+        tester = _write(kept.directory, name, f"{provider.url}/{version}", wanted, image)
         options = RunOptions(driver=driver, variables=variables, notify=notify, handle_signals=True)
-        run_benchmark(load_tester_config(tester), options)
+        results = run_benchmark(load_tester_config(tester), options).output_dir
         assert provider.keys_seen <= {KEY}, "an agent used another key"
-        records = [json.loads(line) for line in (Path(temporary, "out/candidates.jsonl")).read_text().splitlines()]
-    by_family = {str(record["task_type"]): record for record in records}
-    return tuple(_check_of(family, by_family[family]) for family in wanted)
+        by_family = {record.family: record for record in read_run(results).records()}
+        checks = tuple(
+            _check_of(by_family[family], results) if family in by_family else _not_run(family) for family in wanted
+        )
+        kept.has_failed = not all(check.passed for check in checks)
+    return checks
+
+
+@dataclass
+class _Kept:
+    """The directory of a check. It is removed at the end, unless the check has failed."""
+
+    directory: Path
+    has_failed: bool = False
+
+
+@contextmanager
+def _kept_on_failure() -> Iterator[_Kept]:
+    kept = _Kept(Path(mkdtemp(prefix="securebench-check-")))
+    try:
+        yield kept
+    finally:
+        if not kept.has_failed:
+            rmtree(kept.directory, ignore_errors=True)
+
+
+def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
+    """Return the answers to an agent without a shell: the listing of the file, which aider and others write."""
+
+    def answer(conversation: ModelConversation) -> Say:
+        asked = "\n".join(conversation.questions)
+        found = next((task for task in tasks if task.marker in asked), None)
+        return Say(f"{found.file}\n```\n{found.content}```\n" if found else "Scripted.")
+
+    return answer
 
 
 def _script(task: _SmokeTask) -> Script:
     """Return what solves the task. On a busy machine, agents may lose a command's output: it is read up to twice."""
-    solve = Shell(task.solution)
+    solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))
 
 
@@ -162,14 +218,22 @@ def _write(root: Path, name: str, url: str, tasks: Mapping[str, _SmokeTask], ima
         "schema_version": "0.2",
         "run": {"id": f"check-{name}"[:40], "output_dir": str(root / "out"), "max_workers": 2},
         "benchmark": {"manifest": "pack/manifest.yaml", "tasks": "pack/tasks.jsonl"},
-        "harness": {"type": name, "config": {"model": MODEL, "base_url": url, "timeout_seconds": 120}},
+        "harness": {"type": name, "config": {"model": MODEL, "base_url": url, "timeout_seconds": 300}},
     }
     (root / "tester.yaml").write_text(json.dumps(tester), encoding="utf-8")
     return root / "tester.yaml"
 
 
-def _check_of(family: str, record: Mapping[str, Any]) -> FamilyCheck:
-    metadata = record.get("producer_metadata") or {}
-    passed = record["verification_status"] == "passed"
-    message = "" if passed else str(record.get("failure_message") or record["verification_status"])
-    return FamilyCheck(family, passed, str(metadata.get("outcome") or ""), message)
+def _not_run(family: str) -> FamilyCheck:
+    return FamilyCheck(family, passed=False, outcome="", message="it has not run")
+
+
+def _check_of(record: RecordedTask, results: Path) -> FamilyCheck:
+    producer, outcome = record.producer, str(record.producer.metadata.get("outcome") or "")
+    if record.passed:
+        return FamilyCheck(record.family, passed=True, outcome=outcome, message="")
+    lines = (producer.stderr.strip() or producer.stdout.strip()).splitlines()[-_SHOWN_LINES:]
+    output = "\n".join(line[:_SHOWN_CHARACTERS] for line in lines)
+    details = f"securebench show {shlex.quote(str(results))} {record.task_id} --full"
+    message = record.message or record.status.value
+    return FamilyCheck(record.family, passed=False, outcome=outcome, message=message, output=output, details=details)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.families.normalization import normalize_text
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from securebench.progress import Reporter
     from securebench.resources import JsonValue, ResourceBundle
     from securebench.sandboxes.base import CommandResult, Limits, SandboxDriver
+    from securebench.sandboxes.kept import KeptSandboxes
     from securebench.strict_input.models import WireModel
     from securebench.tasks import VerifierView
     from securebench.verifiers.model_graded.session import JudgeSession
@@ -57,6 +58,8 @@ class VerifyContext:
     probe: ImageProbe = field(default_factory=ImageProbe)
     judge: JudgeSession | None = None
     """The judge model, if the run has one."""
+    kept: KeptSandboxes[Any] | None = None
+    """Sandboxes that may be used for several tasks of the run: never one in which code of a candidate has run."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -92,6 +95,8 @@ class Verifier(Extension, ABC):
     family: str
     version: str
     """Incremented whenever a verdict could change; recorded with every verdict."""
+    sandboxes: ClassVar[int] = 1
+    """How many sandboxes it uses at once for a task, at most. Bounds the number of workers that ``auto`` chooses."""
     settings_model: ClassVar[type[WireModel] | None] = None
     """The model of its ``config`` in ``verification.verifiers``, or ``None`` if it has no settings."""
 
@@ -149,6 +154,8 @@ class TextVerdict:
 
 class TextVerifier(Verifier):
     """A verifier that reads only the candidate's text and the evaluator's resources."""
+
+    sandboxes = 0
 
     def verify(
         self,

@@ -35,7 +35,6 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
     """Copy ``tree`` into the empty directory ``workspace``, owned by ``owner`` (uid, gid).
 
     Links and modes are kept, except set-id bits; times and owners are not. Directories are made writable for their
-    owner. Raises :class:`MaterializationError`:
     owner. Raises :class:`MaterializationError`: ``target-exists`` if the image contains a path that SecureBench uses,
     ``image-workdir-unsafe`` for entries that could not be sealed again (a device, a file that its owner may not read),
     ``image-workdir-too-large``; and :class:`StorageError`.
@@ -44,7 +43,13 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
     try:
         with TreeWriter(workspace, owner) as writer:
             for entry in walk_descriptor(tree.root, limits, WORKSPACE):
-                _copy(entry, writer)
+                if entry.path in _RESERVED:
+                    raise MaterializationError(
+                        f"the image's working directory contains {entry.path.decode()!r}, a path that SecureBench uses",
+                        code="target-exists",
+                        hint="remove it from the image",
+                    )
+                copy_entry(entry, writer)
                 filled.entries += 1
                 filled.size += entry.size
     except TreeRefusedError as refused:
@@ -54,13 +59,8 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
     return filled
 
 
-def _copy(entry: TreeEntry, writer: TreeWriter) -> None:
-    if entry.path in _RESERVED:
-        raise MaterializationError(
-            f"the image's working directory contains {entry.path.decode()!r}, a path that SecureBench uses",
-            code="target-exists",
-            hint="remove it from the image",
-        )
+def copy_entry(entry: TreeEntry, writer: TreeWriter) -> None:
+    """Write a copy of ``entry``, a file, link or directory. Raises ``OSError``."""
     if entry.kind is EntryKind.FILE:
         writer.copy_file(entry.path, entry.descriptor, entry.size, entry.mode)
     elif entry.kind is EntryKind.LINK:

@@ -19,7 +19,7 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from securebench.benchmark_pack.assets import MAX_ASSET_BYTES, MAX_ASSET_FILES, AssetDigest
 from securebench.errors import MaterializationError, StorageError
@@ -47,10 +47,10 @@ ASSET_LIMITS = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES, 
 
 @dataclass(frozen=True, slots=True)
 class PlannedValue:
-    """A file with known content."""
+    """A file with a JSON value. It is encoded only when it is laid out: a run plans all tasks of a pack first."""
 
     target: str
-    content: bytes
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,9 @@ class VisibilityAwareMaterializer:
             root = public_assets if resource.visibility is Visibility.PUBLIC else eval_assets
             assets += [_planned_asset(resource, file, root) for file in resource.files]
             if resource.kind is not ResourceKind.FILE:
-                values.append(PlannedValue(path_policy.value_path(resource), json_bytes(resource.value)))
+                values.append(PlannedValue(path_policy.value_path(resource), resource.value))
         if task_file is not None:
-            payload = json_bytes(resources.payload())
-            values.append(PlannedValue(path_policy.require_task_file(task_file), payload))
+            values.append(PlannedValue(path_policy.require_task_file(task_file), resources.payload()))
         path_policy.require_apart([value.target for value in values] + [asset.target for asset in assets])
         return MaterializationPlan(tuple(values), tuple(assets))
 
@@ -136,7 +135,7 @@ class VisibilityAwareMaterializer:
         done = []
         with _laying_out(root), TreeWriter(root, owner, everybody=everybody) as writer:
             for value in plan.values:
-                writer.write_file(os.fsencode(value.target), (value.content,), 0o644)
+                writer.write_file(os.fsencode(value.target), (json_bytes(value.value),), 0o644)
             for asset in plan.assets:
                 copy = _Copy(asset, writer)
                 copy.run(budget)

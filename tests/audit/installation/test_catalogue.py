@@ -5,11 +5,18 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from securebench.audit.installation.catalogue import entries_of, read_catalogue, select_entries
+from securebench.audit.installation.catalogue import (
+    CatalogueEntry,
+    CatalogueSection,
+    entries_of,
+    read_catalogue,
+    select_entries,
+)
 from securebench.audit.installation.model import AuditOutcome
 from securebench.audit.installation.render import rows_of
 from securebench.audit.installation.run import KINDS
@@ -17,8 +24,6 @@ from securebench.errors import ConfigError
 from securebench.testing.breakout import ATTEMPTS, EVIDENCE
 
 ROOT = Path(__file__).resolve().parents[3]
-CATALOGUE = read_catalogue()
-ENTRIES = {entry.id: entry for entry in entries_of(CATALOGUE)}
 
 SECURITY_PAGE = ROOT / "docs" / "explanation" / "security.md"
 
@@ -40,10 +45,22 @@ sections:
 """
 
 
+@cache
+def catalogue() -> tuple[CatalogueSection, ...]:
+    """Return the catalogue. Reading it takes too long for every process that collects these tests."""
+    return read_catalogue()
+
+
+@cache
+def entries() -> dict[str, CatalogueEntry]:
+    """Return the entries by id."""
+    return {entry.id: entry for entry in entries_of(catalogue())}
+
+
 def test_the_catalogue_is_complete() -> None:
     """Every section has entries, and each entry is a sentence or two of text."""
-    assert [section.id for section in CATALOGUE] == list("ABCDEFGHIJKLMNO")
-    for entry in ENTRIES.values():
+    assert [section.id for section in catalogue()] == list("ABCDEFGHIJKLMNO")
+    for entry in entries().values():
         assert entry.attack.endswith(".")
         assert entry.contained_by.endswith(".")
         assert not entry.title.endswith(".")
@@ -52,7 +69,7 @@ def test_the_catalogue_is_complete() -> None:
 def test_every_probe_exists() -> None:
     """A kind alone has an item that names the entry; a single probe is an item of its kind."""
     kinds = {kind.name: kind for kind in KINDS}
-    for entry in ENTRIES.values():
+    for entry in entries().values():
         for probe in entry.probes:
             name, _, item = probe.partition("/")
             assert name in kinds, f"{entry.id}: there is no kind {name!r}"
@@ -67,13 +84,13 @@ def test_every_item_that_names_an_entry_is_used() -> None:
     for kind in KINDS:
         for item, entry_id in kind.items.items():
             if entry_id:
-                assert entry_id in ENTRIES, f"{kind.name}/{item} names {entry_id}, which is not in the catalogue"
-                assert {kind.name, f"{kind.name}/{item}"} & set(ENTRIES[entry_id].probes), f"{kind.name}/{item}"
+                assert entry_id in entries(), f"{kind.name}/{item} names {entry_id}, which is not in the catalogue"
+                assert {kind.name, f"{kind.name}/{item}"} & set(entries()[entry_id].probes), f"{kind.name}/{item}"
 
 
 def test_every_test_exists() -> None:
     """Each test that an entry refers to is a function, in a class if the reference says so."""
-    for entry in ENTRIES.values():
+    for entry in entries().values():
         for test in entry.tests:
             file, *names = test.split("::")
             node: ast.AST = ast.parse((ROOT / file).read_text())
@@ -88,7 +105,7 @@ def test_every_test_exists() -> None:
 def test_every_test_is_collected(request: pytest.FixtureRequest) -> None:
     """Pytest finds each test that an entry refers to. If not all tests are run, it looks for the others."""
     collected = {item.nodeid.partition("[")[0] for item in request.session.items}
-    names = sorted({test for entry in ENTRIES.values() for test in entry.tests} - collected)
+    names = sorted({test for entry in entries().values() for test in entry.tests} - collected)
     if not names:
         return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *names]
@@ -127,20 +144,20 @@ def test_a_wrong_catalogue_is_refused_with_its_place(tmp_path: Path, old: str, n
 
 def test_entries_are_selected_by_patterns() -> None:
     """An id, a pattern and any case are understood; a pattern without a match is an error."""
-    assert [entry.id for entry in entries_of(select_entries(CATALOGUE, ["b01", "N1*"]))] == [
+    assert [entry.id for entry in entries_of(select_entries(catalogue(), ["b01", "N1*"]))] == [
         *("B01", "N10", "N11", "N12", "N13", "N14"),
     ]
-    assert select_entries(CATALOGUE, []) == CATALOGUE
+    assert select_entries(catalogue(), []) == catalogue()
     with pytest.raises(ConfigError) as refused:
-        select_entries(CATALOGUE, ["Z99"])
+        select_entries(catalogue(), ["Z99"])
     assert refused.value.code == "audit-entry-unknown"
 
 
 def test_the_security_page_shows_the_catalogue() -> None:
     """The page has a row for each entry, in order, with its title, and for each escape attempt; all are contained."""
     page = SECURITY_PAGE.read_text(encoding="utf-8")
-    assert rows_of(page, "catalogue") == list(ENTRIES)
-    for entry in ENTRIES.values():
+    assert rows_of(page, "catalogue") == list(entries())
+    for entry in entries().values():
         assert f"| {entry.id} | **{entry.title}.** {entry.attack} | {entry.contained_by} |" in page
     assert sorted(rows_of(page, "breakout")) == sorted([*ATTEMPTS, *(one.name for one in EVIDENCE)])
     assert f"**{AuditOutcome.NOT_CONTAINED}**" not in page

@@ -48,6 +48,7 @@ PRICES = TokenPrices(
     input=1_000_000, cached_input=500_000, cache_write=2_000_000, cache_write_1h=3_000_000, output=10_000_000
 )
 PRICED = replace(PLAN, prices=PRICES)
+DEAR = TokenPrices(input=0, cached_input=0, cache_write=0, cache_write_1h=0, output=500_000_000)
 
 EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT], ids=["openai", "anthropic", "chat"])
 
@@ -419,6 +420,8 @@ def test_budget_stays_used_up() -> None:
             30 + 30 + 20 + 200,
         ),
         (replace(CLAUDE, prices=PRICES), b"", 10 + 35 + 40 + 200),
+        (replace(CLAUDE, prices=DEAR, model_prices={"claude-sonnet-5": PRICES}), b"", 10 + 35 + 40 + 200),
+        (replace(CLAUDE, prices=DEAR, model_prices={"claude-sonnet-4": PRICES}), b"", 10_000),
         (replace(CLAUDE, prices=PRICES), b',"cache_creation":{"ephemeral_1h_input_tokens":5}', 10 + 35 + 30 + 15 + 200),
     ],
 )
@@ -426,7 +429,8 @@ def test_answers_have_a_price(plan: RelayPlan, details: bytes, cost: int) -> Non
     """Each kind of token has its own price, whatever the API calls it. The log has the price of each request."""
     usage = b'"output_tokens":1' if plan.provider is Provider.ANTHROPIC else b'"output_tokens":20'
     usage = b'"completion_tokens":20' if plan.provider is Provider.CHAT_COMPLETIONS else usage
-    script = streaming(STREAM[plan.provider].replace(usage, usage + details, 1))
+    stream = STREAM[plan.provider].replace(b'"message":{', b'"message":{"model":"claude-sonnet-5-20260203",')
+    script = streaming(stream.replace(usage, usage + details, 1))
 
     async def play() -> None:
         async with relayed(script, plan=plan) as setting:

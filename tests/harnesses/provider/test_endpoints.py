@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from harnesses.provider_fakes import KEY
+from securebench.egress.codec import relay_from_json, relay_to_json
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.provider.command_provider import dialect_facts
@@ -188,10 +190,40 @@ def test_prices_have_an_order() -> None:
     assert endpoint_of(facts, local).priced(None).prices is None
 
 
+def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
+    """The highest price bounds what is reserved, and what a model costs that the table does not have."""
+    models = {
+        "claude-opus-4-1": Prices(input=15, output=75, cached_input=1),
+        "claude-opus-5": Prices(input=5, output=99),
+        "claude-sonnet-5": Prices(input=3, output=15),
+    }
+    claude = endpoint_of(dialect_facts("messages"), ProviderSettings(model="opus"))
+    priced = claude.priced(PriceTable(date="2026-01-02", models=models))
+    assert not priced.cost_fault()
+    assert priced.identity()["prices"]["models"].keys() == {"claude-opus-4-1", "claude-opus-5"}  # type: ignore[call-overload,index,union-attr]
+    plan = priced.relay_plan(ProviderKey("ANTHROPIC_API_KEY", KEY))
+    assert plan == relay_from_json(json.loads(json.dumps(relay_to_json(plan))))
+    for name, given, taken in (
+        ("claude-opus-4-1-20250805", 15, 75),
+        ("claude-opus-5", 5, 99),
+        ("claude-opus-9", 15, 99),
+        ("", 15, 99),
+    ):
+        found = plan.prices_of(name)
+        assert found is not None
+        assert (found.input, found.output) == (given * 1_000_000, taken * 1_000_000)
+    unknown = endpoint_of(dialect_facts("messages"), ProviderSettings(model="claude-sonnet-4"))
+    assert (
+        "does not have it, but claude-sonnet-5"
+        in unknown.priced(PriceTable(date="2026-01-02", models=models)).cost_fault()
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({}, "the price of the model m at api.openai.com is unknown"),
+        ({}, "the price of the model m is unknown: SecureBench's own price table of"),
+        ({"base_url": "http://127.0.0.1:8000/v1"}, "127.0.0.1 is not the public endpoint"),
         ({"prices": Prices(input=1, output=2), "provider_tools": True}, "fees"),
         ({"credentials": "passthrough"}, "no relay"),
     ],

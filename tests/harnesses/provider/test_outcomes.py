@@ -34,6 +34,7 @@ ENDS = {
     FailureReason.AGENT_TIMEOUT: AgentOutcome.TIMED_OUT,
     FailureReason.AGENT_OUT_OF_MEMORY: AgentOutcome.OUT_OF_MEMORY,
     FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
+    FailureReason.AGENT_WORKSPACE_FULL: AgentOutcome.WORKSPACE_FULL,
 }
 
 

@@ -23,9 +23,10 @@ def seen(directory: Path, processes: int | None) -> tuple[int, str, str]:
     """Return the wait status of a runtime that looks at its namespace, what it says, and its log."""
     out, log = (directory / "out").open("w+"), directory / "log"
     with out, socket.socket() as channel:
-        process = RuntimeProcess(channel, str(log), str(directory / "started"), 60)
+        streams = [os.dup(number) for number in (0, out.fileno(), out.fileno())]
+        process = RuntimeProcess(channel, str(log), str(directory / "started"), 60, streams=streams)
         runtime = RuntimeCall(["/usr/bin/python3", "-c", LOOK], str(directory), str(log), processes=processes)
-        process.start(runtime, [0, out.fileno(), out.fileno()], lambda: None)
+        process.start(runtime, lambda: None)
         status = os.waitpid(process.pid, 0)[1]
         out.seek(0)
         return status, out.read().strip(), log.read_text() if log.exists() else ""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
+import time
+from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from securebench.ipc.frames import pack, send
-from securebench.sandboxes.oci.supervisor.loop import Supervisor
+from securebench.ipc.frames import pack, receive, send
+from securebench.sandboxes.oci.supervisor.changes import UNCHANGED
+from securebench.sandboxes.oci.supervisor.loop import Supervisor, _Request
 from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess
-from securebench.sandboxes.oci.wire import KILL
+from securebench.sandboxes.oci.wire import KILL, LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +45,67 @@ def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
     theirs.close()
 
 
+class Queue:
+    """A supervisor that may start one process at a time, and what it has started."""
+
+    def __init__(self) -> None:
+        self.started: list[RuntimeProcess] = []
+        self.sockets: list[socket.socket] = []
+        self.supervisor = Supervisor.__new__(Supervisor)
+        self.supervisor._waiting = deque()
+        self.supervisor._starting = set()
+        self.supervisor._most_starting = 1
+        self.supervisor._start = self._start  # type: ignore[method-assign, assignment]  # instead of a runtime
+
+    def ask(self, seconds: float = 60) -> tuple[RuntimeProcess, socket.socket]:
+        """Ask for a process. Return it and the driver's end of its channel."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sockets += [ours, theirs]
+        process = RuntimeProcess(ours, "log", "started", seconds)
+        self.supervisor._waiting.append(_Request({}, b"", process))
+        self.supervisor._serve_waiting()
+        return process, theirs
+
+    def _start(self, _body: object, _document: bytes, process: RuntimeProcess) -> None:
+        process.pid = RUNTIME
+        self.started.append(process)
+        self.supervisor._starting.add(process)
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    """Give a queue, and close its channels."""
+    given = Queue()
+    yield given
+    for channel in given.sockets:
+        channel.close()
+
+
+def test_processes_start_in_order_as_far_as_there_are_cores(queue: Queue) -> None:
+    """The time limit of each begins when it has started, however long its neighbours took."""
+    (first, _), (second, driver) = queue.ask(), queue.ask()
+    send(driver, pack({LIMIT: 5}))
+    assert (queue.started, second.deadline) == ([first], math.inf)
+    queue.supervisor._has_started(first)
+    assert queue.started == [first, second]
+    before = time.monotonic()
+    queue.supervisor._has_started(second)
+    assert before + 4 < second.deadline < before + 10
+
+
+def test_a_process_that_is_no_longer_wanted_does_not_start(queue: Queue) -> None:
+    """Its driver killed it, or is gone, while it waited."""
+    (first, _), (_, killing), (_, leaving), (last, _kept) = (queue.ask() for _ in range(4))
+    send(killing, pack({KILL: True}))
+    leaving.close()
+    queue.supervisor._has_started(first)
+    assert queue.started == [first, last]
+    report = receive(killing)
+    assert report is not None
+    assert (report.body["killed"], report.body["started"], report.body["failed"]) == (True, False, "")
+    assert report.body["collected"] == UNCHANGED, "what never ran has changed nothing"
+
+
 class Leaving:
     """A supervisor and a process whose runtime leaves it a child; ``settled`` is how the child ended."""
 
@@ -52,6 +117,7 @@ class Leaving:
         self.supervisor = Supervisor.__new__(Supervisor)
         self.supervisor._processes = {RUNTIME: (SimpleNamespace(), self.process)}  # type: ignore[dict-item]  # no cell is needed
         self.supervisor._orphan_statuses = {}
+        self.supervisor._starting = set()
         self.supervisor._settle = lambda _, __, status: self.settled.append(status)  # type: ignore[assignment, method-assign, misc]
 
     def end_child(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.errors import EngineError
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.optimisations import Optimisations
+from securebench.sandboxes.optimisations import Optimisations
 from securebench.testing.conformance import CHECKS, expected_failure
 
 if TYPE_CHECKING:

@@ -177,6 +177,7 @@ def test_a_supervisor_that_is_gone_is_an_engine_error(played: Played) -> None:
 def test_a_supervisor_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sandbox that outlives its time limit by far is told, not waited for."""
     monkeypatch.setattr("securebench.sandboxes.lifecycle.KILL_GRACE", 0.1)
+    monkeypatch.setattr(OciProcess, "start_seconds", 0.0)
     played = Played(seconds=0.1)
     with pytest.raises(EngineError, match="not stopped within"):
         played.process.wait()

@@ -33,8 +33,9 @@ def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
     """It gets where programs are and where its own files may be, nothing of who started the run."""
     out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
     with out, socket.socket() as channel:
-        process = RuntimeProcess(channel, str(log), str(tmp_path / "started"), 60)
-        process.start(RuntimeCall(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
+        streams = [os.dup(number) for number in (0, out.fileno(), 2)]
+        process = RuntimeProcess(channel, str(log), str(tmp_path / "started"), 60, streams=streams)
+        process.start(RuntimeCall(["/usr/bin/env"], str(tmp_path), str(log)), lambda: None)
         assert os.waitpid(process.pid, 0)[1] == 0
         out.seek(0)
         variables = dict(line.split("=", 1) for line in out.read().splitlines())
@@ -62,7 +63,7 @@ def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None
         container.main = RuntimeProcess(first, str(tmp_path / "log"), str(pid), 60)
         command = RuntimeProcess(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
         (tmp_path / "s1").mkdir()
-        container.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], [0, 1, 2], None)
+        container.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], None)
         time.sleep(0.2)
         pid.write_text("7")
         assert os.waitpid(command.pid, 0)[1] == 0

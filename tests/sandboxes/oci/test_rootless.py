@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +21,21 @@ from securebench.errors import EngineError
 from securebench.images.store.archive import import_path
 from securebench.images.store.image_store import ImageStore
 from securebench.sandboxes.base import MIB, Limits, SandboxSpec
+from securebench.sandboxes.kept import KeptSandboxes
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.connection import _has_subordinate_ids
 from securebench.sandboxes.oci.runtime import find_runtime
 from securebench.testing.conformance import CHECKS, expected_failure
 from securebench.testing.conformance.bench import probe_command, run_checks
+from securebench.testing.judging.code import artifact, context, view_of
+from securebench.verifiers.code_completion import CodeCompletionVerifier
 from workspaces.users import ORDINARY_USER, as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from securebench.images.model import ResolvedImage
+    from securebench.verifiers.code_completion.sides import JudgingGuest
 
 pytestmark = pytest.mark.oci
 
@@ -99,11 +104,7 @@ def test_an_ordinary_user_conforms(
     """
     if reason := _why_not(runtime):
         pytest.skip(reason)
-    archive = home / "image.tar"
-    with archive.open("wb") as file:
-        for chunk in store.saved(base_image.reference):
-            file.write(chunk)
-    archive.chmod(0o644)
+    archive = _saved(store, base_image, home)
 
     def conform() -> None:
         import_path(ImageStore(), archive, base_image.reference, lambda _text: None)
@@ -124,6 +125,44 @@ def test_an_ordinary_user_conforms(
         assert "memory_is_limited" in failed
 
     as_ordinary_user(conform)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_tests_leave_is_noticed_where_they_own_more_files(
+    oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage, home: Path
+) -> None:
+    """Where a sandbox has a single user, that user owns ``/dev`` and ``/tmp``, too. Their changes end the sandbox."""
+    archive = _saved(store, base_image, home)
+    left = {
+        "": 3,
+        "open('/dev/x', 'w')": 1,
+        "os.chmod('/tmp', 0o700)": 1,
+        "os.setpriority(os.PRIO_PROCESS, os.getppid(), 5)": 1,
+    }
+
+    def judge_all() -> None:
+        import_path(ImageStore(), archive, base_image.reference, lambda _text: None)
+        with closing(OciDriver(runtime="crun")) as driver:
+            kept: KeptSandboxes[JudgingGuest] = KeptSandboxes(driver)
+            verify_context = replace(context(driver), kept=kept)
+            for change, tasks in left.items():
+                for tests in ("f()", f"import os; f(); {change}", "f()"):
+                    view = view_of({"source": "inline", "code": tests})
+                    assert CodeCompletionVerifier().verify(view, artifact("def f(): pass"), verify_context).passed
+                ((_, guest),) = kept._idle
+                assert guest._tasks == tasks, change
+
+    as_ordinary_user(judge_all)
+
+
+def _saved(store: ImageStore, image: ResolvedImage, home: Path) -> Path:
+    archive = home / "image.tar"
+    with archive.open("wb") as file:
+        for chunk in store.saved(image.reference):
+            file.write(chunk)
+    archive.chmod(0o644)
+    return archive
 
 
 def _why_not(runtime: str) -> str:

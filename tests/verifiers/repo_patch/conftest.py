@@ -51,12 +51,6 @@ def _image(store: ImageStore, doomed_images: list[str]) -> str:
     return reference
 
 
-@pytest.fixture
-def oci_image(_image: str) -> str:
-    """Give the name of an image that the oci driver has."""
-    return _image
-
-
 @pytest.fixture(scope="session")
 def _in_engine(engine: Engine, store: ImageStore, _image: str) -> Iterator[None]:
     load_into_engine(engine, store, _image, lambda _line: None)

@@ -19,6 +19,7 @@ from securebench.testing.judging.repository import (
     TEST_PATCH,
     RepositoryJob,
 )
+from selected import variants
 from verifiers.repo_patch.cheats import CHEATS, PRODUCT_CHEATS
 from weaker import possible_reasons
 
@@ -90,7 +91,23 @@ TELLING = {
 }
 
 
-@pytest.mark.parametrize("name", CHEATS)
+USUAL = {
+    *TELLING,
+    "conftest makereport",
+    "sitecustomize",
+    "pytest.ini collects only",
+    "exit status is a property",
+    "rewrites tests",
+    "prints markers",
+    "os._exit(0) at exit",
+    "shadowing module",
+    "SystemExit in a call",
+    "entry point",
+}
+"""Cheats that every run of the tests plays. ``evidence/`` plays more of them without a sandbox."""
+
+
+@pytest.mark.parametrize("name", variants(CHEATS, USUAL.__contains__))
 def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Each is refused for what it changes, and where its author allows all of that, it still does not pass.
 
@@ -152,13 +169,13 @@ while frame:
 """
 
 
-def test_tests_that_a_change_makes_vanish_are_missed(oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
+def test_tests_that_a_change_makes_vanish_are_missed(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Without expected ids, every test that there is without the change must have run; others may pass."""
-    job = RepositoryJob(image=oci_image, command=["pytest", "tests"], test_patch=TEST_PATCH + MORE_TESTS, expect={})
-    fixed = job.judge(oci_driver, tmp_path / "fixed", FIX)
+    job = RepositoryJob(image=image, command=["pytest", "tests"], test_patch=TEST_PATCH + MORE_TESTS, expect={})
+    fixed = job.judge(driver, tmp_path / "fixed", FIX)
     evidence: Any = fixed.metadata["evidence"]
     assert (fixed.reason, evidence["collection"], evidence["collected"]) == (None, "complete", 4), fixed
-    cheat = job.judge(oci_driver, tmp_path / "cheat", {"project/numbers.py": VANISH + BROKEN})
+    cheat = job.judge(driver, tmp_path / "cheat", {"project/numbers.py": VANISH + BROKEN})
     evidence = cheat.metadata["evidence"]
     assert cheat.reason is FailureReason.TESTS_FAILED, cheat
     assert (evidence["vanished"], evidence["outcomes"]) == (3, {"passed": 1})
@@ -219,7 +236,7 @@ def test_a_check_has_no_network(driver: SandboxDriver, image: str, tmp_path: Pat
 
 
 ENDINGS: dict[str, tuple[str, FailureReason]] = {
-    "endless": ("while True: pass", FailureReason.CANDIDATE_TIMEOUT),
+    "endless": ("import time\nwhile True: time.sleep(1)", FailureReason.CANDIDATE_TIMEOUT),
     "memory": ("x = [bytearray(1 << 20) for _ in range(4096)]", FailureReason.CANDIDATE_OUT_OF_MEMORY),
     "output": (
         "import os\nwhile True: os.write(2, b'x' * 65536)",

@@ -243,3 +243,27 @@ def test_a_library_with_lazy_objects_is_fingerprinted(tmp_path: Path) -> None:
     code += "from securebench_fingerprint import fingerprinter\n"
     code += "assert 'lazy:assert_it' in fingerprinter([], ['lazy'], '/nowhere')()\n"
     subprocess.run([sys.executable, "-I", "-c", code], check=True)
+
+
+SHORT_CHANGE = """\
+import unittest
+from securebench_fingerprint import fingerprinter, watcher
+take, said = fingerprinter([], [], "/nowhere"), []
+choose, look = watcher(take, take(), lambda kind, name: said.append((kind, name)))
+choose([(number, str(number)) for number in range(200)])
+real, code = unittest.TestCase.assertEqual, unittest.TestCase.assertIn.__code__
+for number in range(200):
+    if number == 77:
+        unittest.TestCase.assertEqual = lambda *values: None
+    if number == 99:
+        unittest.TestCase.assertIn.__code__ = (lambda self, member, container, msg=None: None).__code__
+    look(number)
+    unittest.TestCase.assertEqual, unittest.TestCase.assertIn.__code__ = real, code
+assert said == [("changed", "unittest.case:TestCase." + name) for name in ("assertEqual", "assertIn")], said
+"""
+
+
+def test_a_change_for_one_test_of_many_is_noticed() -> None:
+    """A function or its code is replaced before a test, and restored before the next."""
+    code = f"import sys; sys.path[:0] = [{str(GUEST)!r}]\n{SHORT_CHANGE}"
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)

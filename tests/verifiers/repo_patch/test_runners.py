@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.testing.judging.repository import RepositoryJob
     from securebench.verifiers.base import VerificationResult
 
-pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 FIX = {"project/numbers.py": FIXED}
 SYMPY_FIX = {"sympy/numbers.py": SYMPY_FIXED}
 HELD = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT, FailureReason.POLICY_VIOLATION}
@@ -38,42 +38,38 @@ def _evidence(verdict: VerificationResult) -> Any:
 
 
 @pytest.mark.parametrize("command", UNITTEST_COMMANDS, ids=" ".join)
-def test_a_fix_passes_by_its_tests(
-    command: list[str], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
-) -> None:
+def test_a_fix_passes_by_its_tests(command: list[str], driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Each id is found: printed in the old way, in the new one, or as the first line of a docstring."""
-    job = unittest_job(oci_image, command=command)
+    job = unittest_job(image, command=command)
     if "discover" in command:  # from inside the directory of tests
         job.expect = {name: [test.replace("(tests.", "(") for test in ids] for name, ids in job.expect.items()}
-    evidence = _evidence(job.judge(oci_driver, tmp_path, FIX))
+    evidence = _evidence(job.judge(driver, tmp_path, FIX))
     assert (evidence["runner"], evidence["required_passed"]) == ("unittest", 4)
 
 
 @pytest.mark.parametrize(("script", "job"), [("tests/runtests.py", script_job), ("manage.py", manage_job)])
 def test_a_script_of_the_repository_may_run_them(
-    script: str, job: Callable[..., RepositoryJob], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+    script: str, job: Callable[..., RepositoryJob], driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """Its tests are run in one process, as the task has the script."""
-    _evidence(job(oci_image).judge(oci_driver, tmp_path / "fix", FIX))
+    _evidence(job(image).judge(driver, tmp_path / "fix", FIX))
     changes = {**FIX, script: "raise SystemExit(0)\n"}
-    verdict = job(oci_image, policy=EVERYTHING).judge(oci_driver, tmp_path / "restored", changes)
+    verdict = job(image, policy=EVERYTHING).judge(driver, tmp_path / "restored", changes)
     assert verdict.reason is None
     assert verdict.metadata["restored"] == [script]
 
 
-def test_sympys_functions_are_run_by_our_runner(oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
+def test_sympys_functions_are_run_by_our_runner(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Marked failures and slow tests are none that must pass, and the runner of the repository is not asked."""
-    evidence = _evidence(sympy_job(oci_image).judge(oci_driver, tmp_path / "fix", SYMPY_FIX))
+    evidence = _evidence(sympy_job(image).judge(driver, tmp_path / "fix", SYMPY_FIX))
     assert (evidence["runner"], evidence["required_passed"]) == ("sympy", 3)
     assert evidence["outcomes"]["skipped"] == 2
     for name in ("sympy/testing/runtests.py", "sympy/testing/pytest/__init__.py", "bin/test"):
-        verdict = sympy_job(oci_image).judge(
-            oci_driver, tmp_path / name.replace("/", "-"), {**SYMPY_FIX, name: "x = 1\n"}
-        )
+        verdict = sympy_job(image).judge(driver, tmp_path / name.replace("/", "-"), {**SYMPY_FIX, name: "x = 1\n"})
         assert verdict.reason is FailureReason.POLICY_VIOLATION
     allowed = {"allow_sensitive_paths": ["sympy/testing/**"]}
     changes = {**SYMPY_FIX, "sympy/testing/pytest.py": "def raises(*a, **k): pass\nXFAIL = slow = lambda f: f\n"}
-    verdict = sympy_job(oci_image, policy=allowed).judge(oci_driver, tmp_path / "restored", changes)
+    verdict = sympy_job(image, policy=allowed).judge(driver, tmp_path / "restored", changes)
     assert verdict.metadata["restored"] == ["sympy/testing/pytest.py"]
     assert verdict.reason is None
 
@@ -88,61 +84,55 @@ VANISHING_JOBS = {
 
 @pytest.mark.parametrize("kind", VANISHING_JOBS)
 def test_tests_that_there_are_without_the_change_must_run(
-    kind: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+    kind: str, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """A task that names no tests requires those: the package that they import could make the others vanish."""
     job, path, cheat, fix, count = VANISHING_JOBS[kind]
-    evidence = _evidence(job(oci_image, expect={}).judge(oci_driver, tmp_path / "fix", fix))
+    evidence = _evidence(job(image, expect={}).judge(driver, tmp_path / "fix", fix))
     assert (evidence["collected"], evidence["collection"], evidence["vanished"]) == (count, "complete", 0)
-    verdict = job(oci_image, expect={}).judge(oci_driver, tmp_path / "cheat", {path: cheat})
+    verdict = job(image, expect={}).judge(driver, tmp_path / "cheat", {path: cheat})
     assert verdict.reason is FailureReason.TESTS_FAILED
     assert verdict.metadata["evidence"]["vanished"] > 0  # type: ignore[index,call-overload,operator]
 
 
 @pytest.mark.parametrize("kind", JOBS)
-def test_what_is_not_fixed_fails(kind: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
+def test_what_is_not_fixed_fails(kind: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """A change that fixes nothing fails by name, with and without a list of what must pass."""
     other = {"README.md": "Other numbers.\n"}
-    verdict = JOBS[kind](oci_image).judge(oci_driver, tmp_path / "listed", other)
+    verdict = JOBS[kind](image).judge(driver, tmp_path / "listed", other)
     assert verdict.reason is FailureReason.TESTS_FAILED
     assert verdict.metadata["evidence"]["missed"] == ["fail_to_pass/0", "fail_to_pass/1"]  # type: ignore[index,call-overload]
-    assert (
-        JOBS[kind](oci_image, expect={}).judge(oci_driver, tmp_path / "all", other).reason is FailureReason.TESTS_FAILED
-    )
+    assert JOBS[kind](image, expect={}).judge(driver, tmp_path / "all", other).reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize("name", UNITTEST_CHEATS)
-def test_cheats_against_unittest_fail(name: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
+def test_cheats_against_unittest_fail(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Whatever code under test does to unittest, to the process or to what it exits with is no pass."""
-    verdict = unittest_job(oci_image).judge(oci_driver, tmp_path, UNITTEST_CHEATS[name])
+    verdict = unittest_job(image).judge(driver, tmp_path, UNITTEST_CHEATS[name])
     assert verdict.reason in HELD, verdict
 
 
 @pytest.mark.parametrize("job", [script_job, manage_job], ids=["script", "manage"])
 @pytest.mark.parametrize("name", ["os._exit(0) at import", "call succeeds", "no assertions", "fake runner"])
 def test_cheats_against_a_script_fail(
-    name: str, job: Callable[..., RepositoryJob], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+    name: str, job: Callable[..., RepositoryJob], driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """The same where a script of the repository starts unittest."""
-    verdict = job(oci_image).judge(oci_driver, tmp_path, UNITTEST_CHEATS[name])
+    verdict = job(image).judge(driver, tmp_path, UNITTEST_CHEATS[name])
     assert verdict.reason in HELD, verdict
 
 
 @pytest.mark.parametrize("name", SYMPY_CHEATS)
-def test_cheats_against_sympys_runner_fail(
-    name: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
-) -> None:
+def test_cheats_against_sympys_runner_fail(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """The same for test functions that our own runner runs."""
-    verdict = sympy_job(oci_image).judge(oci_driver, tmp_path, SYMPY_CHEATS[name])
+    verdict = sympy_job(image).judge(driver, tmp_path, SYMPY_CHEATS[name])
     assert verdict.reason in HELD, verdict
 
 
 @pytest.mark.parametrize("kind", ["module", "script"])
-def test_a_shadow_of_the_tests_is_put_back(
-    kind: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
-) -> None:
+def test_a_shadow_of_the_tests_is_put_back(kind: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """A module that Python would import in the place of the directory of tests is not there when they run."""
     shadow = "import os; os._exit(0)\n"
-    verdict = JOBS[kind](oci_image).judge(oci_driver, tmp_path, {**FIX, "tests.py": shadow})
+    verdict = JOBS[kind](image).judge(driver, tmp_path, {**FIX, "tests.py": shadow})
     assert verdict.reason is None
     assert verdict.metadata["restored"] == ["tests.py"]

@@ -177,7 +177,11 @@ def test_what_stands_where_the_checker_starts_is_the_candidates_doing(
 
 def test_a_workspace_lies_where_the_agent_found_it() -> None:
     """Harness and verifier agree on where a workspace lies that has no other place."""
-    assert WorkPlace(user=ROOT_USER).workspace == WORKSPACE_TARGET == "/workspace"
+    assert (
+        WorkPlace(image=_driver().resolve_image(DEFAULT_IMAGE), user=ROOT_USER).workspace
+        == WORKSPACE_TARGET
+        == "/workspace"
+    )
 
 
 def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from securebench.egress.relay.usage import AddedEvents, AnswerMeter
 from securebench.resources import REDACTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from securebench.egress.http_streams import HttpPeer
     from securebench.egress.model import RelayPlan
@@ -226,8 +226,8 @@ class Passage:
         data, status = b"", response.status_code
         trouble = self._context.dialect.error_trouble(status, {})
         decoder = AnswerDecoder(response.headers, trouble)
-        while isinstance(event := await self._next(server), h11.Data):
-            for piece in decoder.feed(bytes(event.data)):
+        async for received in self._body(server):
+            for piece in decoder.feed(received):
                 data += piece
                 if len(data) > MAX_ERROR_BYTES:
                     message = f"the provider answered {status}, with a body of more than {MAX_ERROR_BYTES} bytes"
@@ -253,7 +253,8 @@ class Passage:
             if is_model:
                 self._entry.owed = self._still_owed(meter)
                 self._entry.input_tokens, self._entry.output_tokens = meter.tokens()
-                self._entry.micro_usd = meter.cost(prices) if (prices := self._context.plan.prices) else None
+                prices = self._context.plan.prices_of(meter.model)
+                self._entry.micro_usd = meter.cost(prices) if prices else None
                 self._entry.answering = meter.model
         if is_model:
             self._judge(meter)
@@ -270,8 +271,8 @@ class Passage:
         self, server: HttpPeer, decoder: AnswerDecoder, meter: AnswerMeter, added: AddedEvents | None
     ) -> None:
         eraser = Eraser(self._context.plan.key)
-        while isinstance(event := await self._next(server), h11.Data):
-            for piece in decoder.feed(bytes(event.data)):
+        async for received in self._body(server):
+            for piece in decoder.feed(received):
                 meter.feed(piece)
                 self._count(len(piece))
                 if shown := eraser.feed(added.feed(piece) if added else piece):
@@ -281,6 +282,13 @@ class Passage:
         if shown := eraser.feed(added.finish() if added else b"") + eraser.finish():
             await self._give(h11.Data(data=shown))
         await self._give(h11.EndOfMessage())
+
+    async def _body(self, server: HttpPeer) -> AsyncIterator[bytes]:
+        """Yield the body of the answer. What has arrived together is one piece, which takes much less time."""
+        is_over = False
+        while not is_over and isinstance(event := await self._next(server), h11.Data):
+            more, is_over = server.arrived()
+            yield bytes(event.data) + more
 
     def _count(self, length: int) -> None:
         self._entry.received += length

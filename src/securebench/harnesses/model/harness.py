@@ -75,6 +75,11 @@ class ModelHarnessProducer(ConnectedHarness):
         self._examples = read_examples(config.examples)
         self._runtime: AgentRuntime | None = None
 
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """See :attr:`HarnessProducer.programs`."""
+        return (DEFAULT_IMAGE,) if self._runtime else ()
+
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Other images than the base image may lack Python, so it is mounted."""
         self._connection.prepare(run)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from securebench.egress.gateway import RELAY_PORT
 from securebench.egress.model import SENDABLE_KEY, EgressPlan, KeyForm, Provider, RelayPlan
+from securebench.egress.relay.providers import dialect_of
 from securebench.errors import ConfigError
 from securebench.harnesses.base import Spent
 from securebench.limits import ProviderTimeouts
-from securebench.money import micro_usd
+from securebench.money import TokenPrices, micro_usd
+from securebench.strict_input.faults import similar
 from securebench.tester_config import own_price_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.money import TokenPrices
     from securebench.resources import JsonValue
     from securebench.tester_config import Budget, Prices, PriceTable, ProviderSettings
 
@@ -104,8 +106,12 @@ class ProviderEndpoint:
     provider_tools: bool
     budget: Budget
     prices: Prices | None
+    model_prices: Mapping[str, Prices] = field(default_factory=dict)
+    """The prices of the models that the alias ``model`` may stand for, by their names."""
     price_date: str = ""
-    """The date of the price table that ``prices`` are from; empty if the tester YAML has them."""
+    """The date of the price table that was used; empty if the tester YAML has the prices, or there is no table."""
+    price_fault: str = ""
+    """Why there are no prices."""
     timeouts: ProviderTimeouts
     allowed_domains: tuple[str, ...]
 
@@ -194,7 +200,7 @@ class ProviderEndpoint:
 
     def relay_plan(self, key: ProviderKey, network: HostNetwork | None = None) -> RelayPlan:
         """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
-        if self.budget.usd is not None and self.prices is None:  # the relay could not enforce it
+        if self.budget.usd is not None and self.token_prices is None:  # the relay could not enforce it
             raise AssertionError("call priced() first")
         network = network or HostNetwork()
         return RelayPlan(
@@ -208,6 +214,7 @@ class ProviderEndpoint:
             bytes=self.budget.bytes,
             micro_usd=None if self.budget.usd is None else micro_usd(self.budget.usd),
             prices=self.token_prices,
+            model_prices={name: prices.exact() for name, prices in self.model_prices.items()},
             ca_bundle=network.ca_bundle,
             proxy=network.proxy,
             timeouts=self.timeouts,
@@ -217,20 +224,34 @@ class ProviderEndpoint:
 
     @property
     def token_prices(self) -> TokenPrices | None:
-        """The prices as the relay uses them."""
-        return self.prices.exact() if self.prices else None
+        """The prices as the relay uses them: the highest ones of an alias."""
+        known = [prices.exact() for prices in (self.prices, *self.model_prices.values()) if prices]
+        return TokenPrices.highest(known) if known else None
 
     def priced(self, table: PriceTable | None) -> ProviderEndpoint:
         """Return the endpoint with the model's prices in ``table``, by default SecureBench's own.
 
         Prices of the tester YAML win. SecureBench's table is only for the provider's public endpoint: others charge
-        what they like.
+        what they like. For an alias that only the agent program resolves, all models count that it may stand for.
         """
-        if not self.is_relayed or self.prices or (table is None and not self.is_own):
+        if not self.is_relayed or self.prices:
             return self
+        if table is None and not self.is_own:
+            fault = f"{self.host} is not the public endpoint of a provider, for which SecureBench has a price table"
+            return replace(self, price_fault=fault)
+        name = "SecureBench's own price table" if table is None else "the price table"
         table = table or own_price_table()
-        prices = table.models.get(self.model)
-        return replace(self, prices=prices, price_date=table.date) if prices else self
+        is_alias = partial(dialect_of(self.facts.provider).is_alias, self.model)
+        by_model = {model: prices for model, prices in table.models.items() if is_alias(model)}
+        near = similar(self.model, table.models, most=3)
+        fault = f"{name} of {table.date} does not have it" + (f", but {', '.join(near)}" if near else "")
+        return replace(
+            self,
+            prices=table.models.get(self.model),
+            model_prices=by_model,
+            price_date=table.date,
+            price_fault=fault,
+        )
 
     def cost_fault(self) -> str:
         """Return why the cost of an agent cannot be counted; empty if it can."""
@@ -238,7 +259,9 @@ class ProviderEndpoint:
             return "with credentials: passthrough, no relay counts tokens"
         if self.provider_tools:
             return "the relay does not see the fees of provider_tools"
-        return "" if self.prices else f"the price of the model {self.model} at {self.host} is unknown"
+        if self.token_prices:
+            return ""
+        return f"the price of the model {self.model} is unknown: {self.price_fault}"
 
     def warning(self) -> str:
         """Return a warning about this configuration, or an empty string."""
@@ -266,10 +289,14 @@ class ProviderEndpoint:
         }
 
     def _price_identity(self) -> dict[str, JsonValue]:
-        if self.prices is None:
+        if self.token_prices is None:
             return {}
         date = {"date": self.price_date} if self.price_date else {}
-        return {"prices": {**self.prices.model_dump(exclude_none=True), **date}}
+        own = self.prices.model_dump(exclude_none=True) if self.prices else {}
+        by_model: dict[str, JsonValue] = {
+            name: prices.model_dump(exclude_none=True) for name, prices in self.model_prices.items()
+        }
+        return {"prices": {**own, **({"models": by_model} if by_model else {}), **date}}
 
     def key_variables(self, given: Mapping[str, str], key: ProviderKey) -> dict[str, str]:
         """Return the sandbox's key variables. ``given`` are the variables of ``harness.env``.

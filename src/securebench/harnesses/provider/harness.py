@@ -165,11 +165,17 @@ class ProviderHarness(ConnectedHarness):
             "api_key": call.key,
             "api_key_env": call.key_name,
             "home": HOME,
+            "task_file": self.config.task_file,
             "program": PROGRAMS_TARGET,
             "idle_timeout_ms": timeout_ms(max(timeouts.first_byte, timeouts.between_bytes)),
             "answer_timeout_ms": timeout_ms(timeouts.whole_answer),
             **self._settings.placeholders(),
         }
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """See :attr:`HarnessProducer.programs`. A runtime is part of the base image."""
+        return (*self._store.references, *((DEFAULT_IMAGE,) if self._runtime else ()))
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.prepare`. Images with the same kind of C library share one program."""

@@ -66,6 +66,7 @@ class AgentOutcome(StrEnum):
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MUCH_OUTPUT = "too_much_output"
+    WORKSPACE_FULL = "workspace_full"
     CRASHED = "crashed"
     """Its program failed."""
 
@@ -109,6 +110,7 @@ _ENDS: Final = {
     FailureReason.AGENT_TIMEOUT: AgentOutcome.TIMED_OUT,
     FailureReason.AGENT_OUT_OF_MEMORY: AgentOutcome.OUT_OF_MEMORY,
     FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
+    FailureReason.AGENT_WORKSPACE_FULL: AgentOutcome.WORKSPACE_FULL,
 }
 _STOPS: Final = {outcome.value: outcome for outcome in (AgentOutcome.TRUNCATED, AgentOutcome.OUT_OF_TURNS)}
 _CODES: Final = {

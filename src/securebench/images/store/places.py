@@ -7,21 +7,20 @@ import os
 import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import DiskFullError, ImageError
 from securebench.fs.durable import write_whole
-from securebench.fs.home import home_directory, in_closed_home
+from securebench.fs.home import data_directory, in_closed_home
 from securebench.fs.locks import locked
 from securebench.images.layout import INDEX_FILE, LAYOUT, LAYOUT_FILE, encoded
 from securebench.images.store.ids import tree_shift
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 DIRECTORY_VARIABLE: Final = "SECUREBENCH_IMAGES"
-_OF_ROOT: Final = Path("/var/lib/securebench/images")
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
@@ -31,14 +30,7 @@ _TREES: Final = 0o710
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:
     """Return the location of the store: from the variable, or the usual one for root and for other users."""
-    environ = os.environ if environ is None else environ
-    if named := environ.get(DIRECTORY_VARIABLE):
-        return Path(named).absolute()
-    if os.geteuid() == 0:
-        return _OF_ROOT
-    data = Path(environ.get("XDG_DATA_HOME", ""))
-    data = data if data.is_absolute() else home_directory(environ) / ".local/share"
-    return data / "securebench/images"
+    return data_directory("images", DIRECTORY_VARIABLE, environ)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -73,6 +75,8 @@ class DockerContext:
     resolve: Callable[[str], ResolvedImage]
     runtime: str | None = None
     background: Background = field(default_factory=Background)
+    starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(len(os.sched_getaffinity(0))))
+    """Bounds how many containers start at once: more than one per core would only make each of them slow."""
     sandboxes: OpenSandboxes[DockerSandbox] = field(default_factory=OpenSandboxes)
 
 
@@ -125,7 +129,7 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
 
     def _start(self, command: Command | None, *, output: bool) -> tuple[DockerContainer, EngineStream]:
         context = self._context
-        with port_holder(self._spec.forwarded_ports, context) as holder, ExitStack() as undo:
+        with context.starting, port_holder(self._spec.forwarded_ports, context) as holder, ExitStack() as undo:
             document = compile_container(self._spec, command, context.labels, context.runtime, joined=holder)
             container = DockerContainer.create(context.engine, document)
             undo.callback(remove_quietly, container)

@@ -32,7 +32,7 @@ from securebench.sandboxes.spec_rules import (
     RUNSC,
     SENTRY_THREADS,
     SHM_SIZE,
-    binds,
+    checked_binds,
     empty_volumes,
     exact_argv,
     exact_environment,
@@ -145,7 +145,7 @@ def _resources(limits: Limits, *, of_gvisor: bool) -> dict[str, Any]:
 
 def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
     volumes = [_empty(path, spec.limits.tmpfs) for path in empty_volumes(spec)]
-    return [_bind(mount) for mount in binds(spec)] + volumes
+    return [_bind(mount) for mount in checked_binds(spec)] + volumes
 
 
 def _bind(mount: Mount) -> dict[str, Any]:

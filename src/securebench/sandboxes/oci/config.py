@@ -43,7 +43,7 @@ from securebench.sandboxes.spec_rules import (
     IDLE_COMMAND,
     OOM_SCORE,
     SHM_SIZE,
-    binds,
+    checked_binds,
     empty_volumes,
     exact_argv,
     exact_environment,
@@ -247,7 +247,7 @@ def _no_new_privileges(spec: SandboxSpec) -> bool:
 def _mounts(spec: SandboxSpec, layout: HostLayout) -> list[OciMount]:
     tmpfs = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "exec") for path in spec.tmpfs]
     volumes = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "noexec") for path in empty_volumes(spec)]
-    staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in binds(spec)]
+    staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in checked_binds(spec)]
     everything = [*tmpfs, *volumes, *staged]
     # A mount below another one must come after it.
     return [*_kernel_mounts(layout), _bind(INIT_TARGET, layout, read_only=True), *sorted(everything, key=_depth)]

@@ -24,6 +24,7 @@ from securebench.images.store.ids import tree_shift
 from securebench.ipc.child import ChildError, SupervisedChild
 from securebench.ipc.frames import FrameError, channel_pair, pack, receive, send
 from securebench.sandboxes.oci.wire import (
+    BOUNDED,
     FORWARDED_PORTS,
     KILL,
     LIMIT,
@@ -36,8 +37,8 @@ from securebench.sandboxes.oci.wire import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from securebench.sandboxes.oci.optimisations import Optimisations
     from securebench.sandboxes.oci.runtime import OciRuntime
+    from securebench.sandboxes.optimisations import Optimisations
 
 _READY_SECONDS: Final = 30.0
 _END_SECONDS: Final = 10.0
@@ -134,6 +135,32 @@ class SupervisorConnection:
                 finally:
                     os.close(payload)
         return handle
+
+    @contextmanager
+    def bounded(self, directory: Path, size: int) -> Iterator[int]:
+        """Mount a file system in memory of ``size`` bytes over ``directory``, for sandboxes. Yield its descriptor.
+
+        Raises :class:`EngineError` if the supervisor is gone, and :class:`InfrastructureError`.
+        """
+        with descriptor_errors():
+            reached(FaultPoint.SUPERVISOR_REQUEST)
+            channel, remote = channel_pair()
+            with remote:
+                payload = write_request({BOUNDED: str(directory), "size": size}, b"")
+                try:
+                    self._send_start((remote.fileno(), payload))
+                finally:
+                    os.close(payload)
+        with channel:
+            channel.settimeout(_READY_SECONDS)
+            descriptor = _descriptor(channel, directory)
+            try:
+                yield descriptor
+            finally:
+                with suppress(OSError):
+                    channel.shutdown(socket.SHUT_WR)
+                    channel.recv(1)  # its end: only now is nothing mounted there
+                os.close(descriptor)  # this frees the memory
 
     def close(self) -> None:
         """Stop the supervisor and all its sandboxes. Idempotent. When this returns, no sandbox is running.
@@ -338,6 +365,19 @@ def _unavailable(why: str) -> EngineError:
         code="sandbox-unavailable",
         hint="run 'securebench doctor' to see what is missing, such as user namespaces for ordinary users",
     )
+
+
+def _descriptor(channel: socket.socket, directory: Path) -> int:
+    """Receive the descriptor of a mounted file system."""
+    try:
+        frame = receive(channel, 1)
+    except (OSError, FrameError):
+        frame = None
+    if frame is None:
+        raise gone()
+    if not frame.descriptors:
+        raise InfrastructureError(f"cannot bound the size of {directory}: {frame.body[BOUNDED]}")
+    return frame.descriptors[0]
 
 
 def _sockets(descriptors: list[int], expected: int) -> list[socket.socket]:

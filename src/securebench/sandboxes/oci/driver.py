@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import secrets
 import threading
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from securebench.errors import InfrastructureError
@@ -13,15 +15,14 @@ from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.enforcement import in_words
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.oci.connection import SupervisorConnection
-from securebench.sandboxes.oci.optimisations import Optimisations
 from securebench.sandboxes.oci.runtime import find_init, find_runtime
 from securebench.sandboxes.oci.sandbox import OciContext, OciSandbox, PersistentOciSandbox
+from securebench.sandboxes.optimisations import Optimisations
 from securebench.sandboxes.self_test import require_isolation
 from securebench.sandboxes.spec_rules import NAME_FILES, check_collect, check_forwarded_ports, require_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.image_store import ImageStore, TreeLease
@@ -137,6 +138,17 @@ class OciDriver(SandboxDriver):
             require_directory(tree, spec.collect)
         kind = PersistentOciSandbox if persistent else OciSandbox
         return kind(self._context, spec, tree)
+
+    @property
+    def bounds_directories(self) -> bool:
+        """Yes."""
+        return True
+
+    @contextmanager
+    def bounded(self, directory: Path, size: int) -> Iterator[Path]:
+        """Let the supervisor mount a file system, which no other process of this host sees at ``directory``."""
+        with self._context.connection.bounded(directory, size) as descriptor:
+            yield Path(f"/proc/self/fd/{descriptor}")
 
     def reap(self) -> int:
         """Remove what killed runs left. Never removes anything of a running process."""

@@ -194,6 +194,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         "a sandbox was not stopped within {:g} s of its time limit",
         "check what keeps this machine busy, then continue with --resume",
     )
+    start_seconds = 300.0
 
     def __init__(
         self,

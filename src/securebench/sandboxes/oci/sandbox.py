@@ -34,7 +34,13 @@ from securebench.sandboxes.oci.seccomp import seccomp_for
 from securebench.sandboxes.oci.supervisor.containers import DEVICES, NETWORK
 from securebench.sandboxes.oci.supervisor.context import SHOWN
 from securebench.sandboxes.oci.warm_pool import ContainerKind, Started, WarmPool
-from securebench.sandboxes.spec_rules import binds, granted_capabilities, nothing_to_collect, serve_forwarded_ports
+from securebench.sandboxes.spec_rules import (
+    binds,
+    granted_capabilities,
+    memory_limit,
+    nothing_to_collect,
+    serve_forwarded_ports,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,9 +50,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.config import OciConfig, OciProcessConfig
     from securebench.sandboxes.oci.connection import Hello, ProcessHandle, SupervisorConnection
-    from securebench.sandboxes.oci.optimisations import Optimisations
     from securebench.sandboxes.oci.process import Pipes
     from securebench.sandboxes.oci.runtime import OciRuntime
+    from securebench.sandboxes.optimisations import Optimisations
 
 LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
 """The time limit of a persistent or warm container, which stands for no limit: its commands have their own."""
@@ -125,7 +131,11 @@ class OciContainer:
             "mounts": staged,
             "forwarded_ports": [forwarded_port.port for forwarded_port in self._spec.forwarded_ports],
             "enter": bool(self._spec.forwarded_ports) and not runtime.enters_networks,
-            "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
+            "limits": {
+                "memory": memory_limit(self._spec),
+                "pids": limits.pids + runtime.extra_pids,
+                "cpu": limits.cpus,
+            },
             "processes": limits.pids if self._needs_process_counter() else None,
             "argv": runtime.run_argv(
                 self._directory, self._state, self._name, collects=self._spec.collect is not None, detached=detached

@@ -33,6 +33,12 @@ FORWARDED_PORTS: Final = "forwarded_ports"
 REPORT_DESCRIPTORS: Final = 8
 """The most descriptors that come with one report."""
 
+BOUNDED: Final = "bounded"
+"""The key of a request for a file system in memory over a directory, and of its answer, which has its descriptor.
+
+It stays mounted until the driver closes its side of the channel; then the supervisor closes its own.
+"""
+
 _BYTES_PER_INODE: Final = 4096
 _LEAST_INODES: Final = 1024
 

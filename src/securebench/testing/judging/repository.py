@@ -13,6 +13,7 @@ from securebench.progress import Reporter
 from securebench.resources import Component, Resource, ResourceBundle, Visibility
 from securebench.sandboxes.base import MIB, Limits
 from securebench.tasks import Environment, VerifierView
+from securebench.testing.judging.git_objects import GitObjects
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.repo_patch import RepoPatchVerifier
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import VerificationResult
 
 REPOSITORY = "/srv/project"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LIMITS = Limits(memory=256 * MIB, output=4 * MIB)
 
 BROKEN = "def double(number):\n    return number + number + 1\n\n\ndef half(number):\n    return number / 2\n"
@@ -58,16 +58,18 @@ FAIL_TO_PASS = [
     f"tests/test_numbers.py::{name}" for name in ("test_double[2]", "test_double[3]", "TestDouble::test_zero")
 ]
 PASS_TO_PASS = ["tests/test_numbers.py::test_half"]
-FILES = {
+TREE = {
     "README.md": "Numbers.\n",
     "pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["."]\n',
     "project/__init__.py": "",
     "project/numbers.py": BROKEN,
     "tests/test_numbers.py": OLD_TESTS,
     "tests/odd/it's a name": "odd\n",
-    ".git/HEAD": "ref: refs/heads/main\n",
-    ".git/refs/heads/main": f"{COMMIT}\n",
 }
+GIT = GitObjects(TREE)
+COMMIT = GIT.commit
+FILES = {**TREE, ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": f"{COMMIT}\n"}
+"""The repository as the judgement needs it: git itself also needs the objects in :data:`GIT`."""
 PYTEST = ["python3", "-m", "pytest", "-q", "tests/test_numbers.py"]
 EVERYTHING = {"allow_sensitive_paths": ["**"]}
 """A policy that allows every path."""

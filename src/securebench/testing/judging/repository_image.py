@@ -14,7 +14,7 @@ from securebench.images.engine_images import remove_from_any_engine
 from securebench.images.ensure import ensure_image
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
-from securebench.testing.judging.repository import FILES, REPOSITORY
+from securebench.testing.judging.repository import FILES, GIT, REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,11 +46,12 @@ def repository_image(base: str) -> Iterator[str]:
 
 def _layer() -> bytes:
     """Return a layer with the repository. A random file in it gives the image an id that no other audit has."""
-    files = {**FILES, ".git/audit": secrets.token_hex(16)}
+    texts = {**FILES, ".git/audit": secrets.token_hex(16)}
+    files = {**GIT.stored, **{name: text.encode() for name, text in texts.items()}}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, text in files.items():
+        for name, data in files.items():
             member = tarfile.TarInfo(f"{REPOSITORY.strip('/')}/{name}")
-            member.size, member.mode = len(text.encode()), 0o644
-            archive.addfile(member, io.BytesIO(text.encode()))
+            member.size, member.mode = len(data), 0o644
+            archive.addfile(member, io.BytesIO(data))
     return buffer.getvalue()

@@ -31,6 +31,8 @@ _END: Final = "END_OF_ANSWER"
 def solve(family: str, answer: str) -> Script:
     """Solve the task with ``answer``: a text or module, a patch for the repository, or commands for the workspace.
 
+    The model also says a text or module: what some agents print is judged, of others only the file.
+
     Raises ``KeyError`` for an unknown family.
     """
     kind = FAMILIES[family].candidate_kind
@@ -38,7 +40,7 @@ def solve(family: str, answer: str) -> Script:
         return (READ_TASK, Shell(answer), Say("It is done."))
     if kind is CandidateKind.PATCH:
         return (READ_TASK, Shell(_written(answer, "-", "git apply -v")), Say("The repository is fixed."))
-    return (READ_TASK, Shell(_written(answer, ANSWER_FILES[kind])), Say("The answer is written."))
+    return (READ_TASK, Shell(_written(answer, ANSWER_FILES[kind])), Say(answer))
 
 
 def _written(content: str, path: str, program: str = "cat >") -> str:

@@ -13,8 +13,8 @@ programs in the sandboxes are in ``guest/``: ``text`` (JSON), ``wire`` (frames),
 candidate's side also has ``shapes`` (inspects its classes and objects) and ``lent`` (objects of the tests). The tests'
 side has ``names``, ``run`` and ``notes`` (who defines a name, how the tests ended and why); ``remote``, ``twins``,
 ``fields``, ``subclasses``, ``enums`` and ``described`` (stand-ins for objects and classes); and ``arguments``, ``nan``
-and ``results`` (tests that pass for no good reason). The programs are sent over stdin: nothing is mounted, and argv
-and the environment reveal nothing.
+and ``results`` (tests that pass for no good reason). ``forks`` lets one sandbox run the tests of many tasks. The
+programs are sent over stdin: nothing is mounted, and argv and the environment reveal nothing.
 
 ``docs/how-to/write-a-pack.md`` lists what tests can use of a candidate. Containers are copied. Changes to arguments are
 copied back when the call returns; later changes of values that the candidate kept or returned are not. Equality is

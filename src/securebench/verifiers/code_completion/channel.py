@@ -116,15 +116,18 @@ class FrameChannel:
             found = self._next_frame(allowed)
             if found is not None:
                 return found
-            try:
-                chunk = self._process.receive(max(deadline - time.monotonic(), 0.0))
-            except TimeoutError:
-                raise ChannelEndedError(End.TIMEOUT) from None
-            if chunk is None:
-                raise _ending(self._process.wait())
-            self._add(chunk)
-            if time.monotonic() > deadline:  # receive() never times out while output is flooding in
-                raise ChannelEndedError(End.TIMEOUT)
+            self._receive_chunk(deadline)
+
+    def _receive_chunk(self, deadline: float) -> None:
+        try:
+            chunk = self._process.receive(max(deadline - time.monotonic(), 0.0))
+        except TimeoutError:
+            raise ChannelEndedError(End.TIMEOUT) from None
+        if chunk is None:
+            raise _ending(self._process.wait())
+        self._add(chunk)
+        if time.monotonic() > deadline:  # receive() never times out while output is flooding in
+            raise ChannelEndedError(End.TIMEOUT)
 
     def _add(self, chunk: Chunk) -> None:
         stream, data = chunk

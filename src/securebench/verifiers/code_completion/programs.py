@@ -19,7 +19,7 @@ _PACKAGE: Final = "securebench.verifiers.code_completion.guest"
 _ANY_VERSION: Final = 2
 """The version of the ``marshal`` format that every Python 3 can read."""
 
-_COMMON: Final = ("text", "wire", "plain", "codec", "errors", "peer")
+_COMMON: Final = ("text", "wire", "plain", "codec", "peer")
 _RUN: Final = ("notes", "names", "run")
 _MODULES: Final = {
     "candidate": (*_COMMON, "candidate"),
@@ -28,12 +28,12 @@ _MODULES: Final = {
 }
 """The modules of each program, in the order of its imports."""
 _LATER: Final = {
-    "candidate": ("operators", "values", "shapes", "lent"),
+    "candidate": ("errors", "operators", "values", "shapes", "lent"),
     "tests": (
-        *("values", "shapes", "fields", "subclasses", "enums", "twins", "described", "arguments"),
-        *("nan", "results", "hints", "flows"),
+        *("errors", "values", "shapes", "fields", "subclasses", "enums", "twins", "described", "arguments"),
+        *("nan", "results", "hints", "flows", "forks"),
     ),
-    "shared": ("operators", "values", "shapes", "lent", "results"),
+    "shared": ("errors", "operators", "values", "shapes", "lent", "results"),
 }
 """Modules that each program loads on first use. Few tasks need them, and they are compiled in the sandbox."""
 

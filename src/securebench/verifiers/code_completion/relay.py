@@ -14,7 +14,7 @@ from securebench.errors import FailureReason
 from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.code_completion.channel import ChannelEndedError, ChannelFrame, End
 from securebench.verifiers.code_completion.guest import notes
-from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPLY, REQUEST, VERDICT
+from securebench.verifiers.code_completion.guest.wire import END, FAILED, READY, REPLY, REQUEST, VERDICT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ NOTES: Final = frozenset({*_REASONS, *_UNSUPPORTED})
 
 WHEN_LOADING: Final = frozenset({READY, FAILED})
 WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
-WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT})
+WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT, END})
 """The frames that a side may send in each state. Only the tests' side may send a verdict."""
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
@@ -198,11 +198,17 @@ def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: fr
 def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
     """Return the next frame of the tests' side."""
     try:
-        return tests.receive(deadline, WHEN_JUDGING)
+        message = tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:
-        text = f"the tests gave no verdict: their process ended with {ended.end.value}"
-        in_time = ended.end is not End.TIMEOUT
-        raise JudgingEndedError(FailureReason.NO_VERDICT, text, "tests", in_time=in_time) from ended
+        raise _no_verdict(ended.end) from ended
+    if message.kind == END:
+        raise _no_verdict(End.EXITED)
+    return message
+
+
+def _no_verdict(end: End) -> JudgingEndedError:
+    text = f"the tests gave no verdict: their process ended with {end.value}"
+    return JudgingEndedError(FailureReason.NO_VERDICT, text, "tests", in_time=end is not End.TIMEOUT)
 
 
 def read_verdict(message: ChannelFrame) -> Verdict:

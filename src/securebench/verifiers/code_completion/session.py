@@ -6,14 +6,12 @@ import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from securebench.errors import FailureReason, ImageError, InfrastructureError
-from securebench.sandboxes.base import Command
-from securebench.verifiers.code_completion.channel import ChannelEndedError, End, FrameChannel, frame
-from securebench.verifiers.code_completion.guest.wire import HELLO, SOURCE, VERDICT
-from securebench.verifiers.code_completion.programs import ARGV, Program, program_bytes
+from securebench.errors import FailureReason
+from securebench.verifiers.code_completion.channel import frame
+from securebench.verifiers.code_completion.guest.wire import SOURCE, VERDICT
+from securebench.verifiers.code_completion.programs import Program
 from securebench.verifiers.code_completion.relay import (
     FrameRelay,
     JudgingEndedError,
@@ -22,34 +20,39 @@ from securebench.verifiers.code_completion.relay import (
     receive_from_candidate,
 )
 from securebench.verifiers.code_completion.request import SHARED
+from securebench.verifiers.code_completion.sides import CandidateSide, JudgingSide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec
+    from securebench.sandboxes.base import SandboxDriver, SandboxSpec
+    from securebench.sandboxes.kept import KeptSandboxes
+    from securebench.verifiers.code_completion.channel import FrameChannel
     from securebench.verifiers.code_completion.relay import Verdict
     from securebench.verifiers.code_completion.request import CodeRequest
+    from securebench.verifiers.code_completion.sides import Side
 
 _T = TypeVar("_T")
 
-KEPT_OUTPUT_BYTES: Final = 8 * 1024
-"""How much of the candidate's output during loading is kept: enough for a traceback."""
-START_SECONDS: Final = 60.0
-"""How long Python may take to start, on a busy machine. It does not count against the candidate's time."""
-
 
 class JudgingSession:
-    """One judgement in sandboxes of ``spec``. ``output`` is the candidate's output from before the first call."""
+    """One judgement in sandboxes of ``spec``. ``output`` is the candidate's output from before the first call.
 
-    def __init__(self, driver: SandboxDriver, spec: SandboxSpec, request: CodeRequest) -> None:
+    The sandbox of the tests may be one of ``kept``.
+    """
+
+    def __init__(
+        self, driver: SandboxDriver, spec: SandboxSpec, request: CodeRequest, kept: KeptSandboxes[Any] | None = None
+    ) -> None:
         self._driver = driver
+        self._kept = kept
         self._spec = spec
         self._request = request
         self._candidate: FrameChannel | None = None
 
     @property
     def output(self) -> str:
-        """The candidate's output while it was loaded, up to :data:`KEPT_OUTPUT_BYTES`."""
+        """The candidate's output while it was loaded, up to 8 KiB."""
         return self._candidate.output.decode("utf-8", "replace") if self._candidate else ""
 
     def run(self) -> Verdict:
@@ -58,13 +61,16 @@ class JudgingSession:
 
     def _run_split(self) -> Verdict:
         request = self._request
-        with self._sides({Program.CANDIDATE: request.program, Program.TESTS: request.tests}) as (candidate, tests):
+        tests = JudgingSide(self._driver, self._spec, request, self._kept)
+        with self._started(tests, Program.CANDIDATE) as (candidate, channel):
             self._candidate = candidate
-            return FrameRelay(candidate, tests, request.deadlines).run()
+            verdict = FrameRelay(candidate, channel, request.deadlines).run()
+            tests.is_intact = verdict.outcome in {"passed", "failed"}
+            return verdict
 
     def _run_shared(self) -> Verdict:
         request = self._request
-        with self._sides({Program.SHARED: request.program}) as (channel,):
+        with self._started(None, Program.SHARED) as (channel,):
             self._candidate = channel
             end = time.monotonic() + request.deadlines.total
             load(channel, min(end, time.monotonic() + request.deadlines.call))
@@ -79,39 +85,13 @@ class JudgingSession:
             return verdict
 
     @contextmanager
-    def _sides(self, programs: Mapping[Program, str]) -> Iterator[list[FrameChannel]]:
-        """Start the programs in parallel, each in a sandbox with its code, and close the sandboxes in parallel."""
-        with ThreadPoolExecutor(len(programs), thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
-            sandboxes: list[Sandbox] = []
-            closing.callback(lambda: _all(pool, [sandbox.close for sandbox in sandboxes]))
-            for _ in programs:
-                sandboxes.append(self._driver.create(self._spec))  # noqa: PERF401 - closed even if the next one fails
-            starts = zip(sandboxes, programs.items(), strict=True)
-            channels = _all(pool, [partial(self._start, sandbox, *program) for sandbox, program in starts])
-            for channel in channels:
-                self._await_hello(channel)
-            yield channels
-
-    def _start(self, sandbox: Sandbox, program: Program, code: str) -> FrameChannel:
-        limit = START_SECONDS + self._request.deadlines.total
-        process = sandbox.open(Command(argv=ARGV, timeout_seconds=limit, waits=True))
-        channel = FrameChannel(process, keep_output=KEPT_OUTPUT_BYTES)
-        more = {"starter": self._request.starter} if program is Program.TESTS else {}
-        channel.send(program_bytes(program) + frame(SOURCE, code=code, **more).encode())
-        return channel
-
-    def _await_hello(self, channel: FrameChannel) -> None:
-        """Wait until a side runs. No code of the candidate runs before that, so an earlier failure is not its fault."""
-        try:
-            channel.receive(time.monotonic() + START_SECONDS, frozenset({HELLO}))
-        except ChannelEndedError as ended:
-            if ended.end is not End.EXITED:
-                raise InfrastructureError(f"a sandbox ended before Python started: {ended.end.value}") from ended
-            raise ImageError(
-                f"the image {self._request.image} cannot run python3 (exit code {ended.exit_code})",
-                code="image-without-python",
-                hint="use an image with Python 3.8 or later as python3 on the standard PATH",
-            ) from ended
+    def _started(self, tests: JudgingSide | None, program: Program) -> Iterator[list[FrameChannel]]:
+        """Start the sides in parallel, the candidate's with ``program``, and close them in parallel."""
+        with ThreadPoolExecutor(2, thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
+            sides: list[Side] = [tests] if tests else []
+            closing.callback(lambda: _all(pool, [side.close for side in sides]))
+            sides.insert(0, CandidateSide(self._driver, self._spec, program, self._request))
+            yield _all(pool, [side.start for side in sides])
 
 
 def _all(pool: ThreadPoolExecutor, calls: Sequence[Callable[[], _T]]) -> list[_T]:

@@ -77,6 +77,7 @@ class CodeCompletionVerifier(Verifier):
     """
 
     family = "code_completion"
+    sandboxes = 2
     version = "2"
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
@@ -111,7 +112,7 @@ class CodeCompletionVerifier(Verifier):
         image = context.driver.resolve_image(request.image)
         details["image_id"] = image.id
         spec = SandboxSpec(image=image, limits=context.limits, labels=context.labels)
-        return JudgingSession(context.driver, spec, request)
+        return JudgingSession(context.driver, spec, request, context.kept)
 
     @staticmethod
     def _settle(verdict: Verdict, details: dict[str, Any]) -> tuple[FailureReason | None, str]:

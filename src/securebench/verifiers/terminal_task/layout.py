@@ -25,6 +25,7 @@ from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
 from securebench.verifiers.base import CandidateFailedError
 from securebench.verifiers.terminal_task.links import UNKNOWN, WorkspaceLinks
+from securebench.workspaces.bounded import workspace_owner
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from securebench.fs.tar_reader import Member
     from securebench.tasks import VerifierView
     from securebench.verifiers.terminal_task.request import CheckRequest
+    from securebench.workspaces.bounded import WritableDirectory
 
 FRAMEWORK_ROOT: Final = "securebench"
 """The directory of a workspace that belongs to SecureBench. The checker sees SecureBench's own version, read-only."""
 
 _INPUT_ROOTS: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
+_PUBLIC: Final = 0o755
 _ALL: Final = 0o777
 """For a directory that other users of the host cannot reach."""
 _HEADER_LIMIT: Final = 64 * 1024
@@ -50,16 +53,17 @@ _PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
 
 @dataclass(frozen=True, slots=True)
 class CheckLayout:
-    """Two host directories. ``covers`` are the paths of ``inputs`` that cover the workspace, with digests."""
+    """Two directories. ``covers`` are the paths of ``inputs`` that cover the workspace, with digests."""
 
-    workspace: Path
+    workspace: WritableDirectory
     inputs: Path
     covers: tuple[tuple[str, str], ...]
 
     def mounts(self, target: str) -> tuple[Mount, ...]:
         """Return the mounts for a sandbox that has the workspace at ``target``."""
         covers = (Mount(self.inputs / path, f"{target}/{path}") for path, _ in self.covers)
-        return (Mount(self.workspace, target, read_only=False), *covers)
+        workspace = self.workspace
+        return (Mount(workspace.source, target, read_only=False, bounded=workspace.bounded), *covers)
 
     def require_untouched(self) -> None:
         """Raise :class:`CandidateFailedError` if an evaluation input was changed."""
@@ -73,20 +77,20 @@ def lay_out(
     view: VerifierView,
     candidate: CandidateArtifact,
     request: CheckRequest,
-    scratch: Path,
-    owner: tuple[int, int] | None,
+    directory: WritableDirectory,
+    inputs: Path,
     *,
     shared: bool,
 ) -> CheckLayout:
-    """Create the directories of the check that ``request`` describes, below the empty directory ``scratch``.
+    """Fill the ``directory`` and the ``inputs`` of the check that ``request`` describes. ``inputs`` does not exist yet.
 
-    The workspace belongs to ``owner`` (uid, gid), or with ``shared`` is writable for all users of the sandbox. Raises
-    :class:`CandidateFailedError` for a candidate that interferes, and the errors of
+    The workspace belongs to the owner of ``directory``, or with ``shared`` is writable for all users of the sandbox.
+    Raises :class:`CandidateFailedError` for a candidate that interferes, and the errors of
     :meth:`VisibilityAwareMaterializer.materialize`.
     """
-    workspace, inputs = scratch / "workspace", scratch / "inputs"
-    for directory in (workspace, inputs):
-        directory.mkdir(mode=0o755)
+    workspace = directory.files
+    owner = workspace_owner()
+    inputs.mkdir(mode=0o755)
     covers = lay_out_inputs(view, inputs)
     with TreeWriter(workspace, owner, everybody=shared) as writer:
         links = WorkspaceLinks(request.target, _unpack(candidate, writer))
@@ -95,11 +99,8 @@ def lay_out(
         _reject_links_to_inputs(links)
         _make_workdir(request, workspace, links, writer)
     _require_read_only_assets(workspace, covers)
-    if owner is not None:
-        os.chown(workspace, *owner)
-    if shared:
-        workspace.chmod(_ALL)
-    return CheckLayout(workspace, inputs, covers)
+    workspace.chmod(_ALL if shared else _PUBLIC)
+    return CheckLayout(directory, inputs, covers)
 
 
 def lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:

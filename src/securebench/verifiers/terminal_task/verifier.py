@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.candidates.sealed_form import LIMITS
 from securebench.errors import FailurePhase, FailureReason, MaterializationError
 from securebench.progress import VerifierPolicyDenied
 from securebench.sandboxes.base import Command, SandboxSpec, workspace_user
@@ -15,6 +15,7 @@ from securebench.verifiers.terminal_task.layout import lay_out
 from securebench.verifiers.terminal_task.preflight import NOT_STARTED, require_startable
 from securebench.verifiers.terminal_task.request import read_request, require_allowed
 from securebench.verifiers.terminal_task.state import LastLine, same_state
+from securebench.workspaces.bounded import writable_directory
 
 if TYPE_CHECKING:
     from securebench.candidates.artifact import CandidateArtifact
@@ -71,16 +72,18 @@ def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyCont
     request = read_request(view)
     capabilities = _capabilities(request, context, details)
     details["phase"] = "workspace"
-    owner = workspace_user() if os.getuid() == 0 else None
-    layout = lay_out(view, candidate, request, context.scratch.resolve(), owner, shared=bool(capabilities))
-    spec = _spec(request, layout, context, capabilities)
-    details.update(phase="check", image_id=spec.image.id, timeout_seconds=request.timeout_seconds)
-    last_line = LastLine()
-    with context.driver.create(spec, persistent=True) as sandbox:
-        command = Command(argv=request.argv, timeout_seconds=request.timeout_seconds, capture=0)
-        result = sandbox.run(command, last_line)
-    details["exit_code"] = result.exit_code
-    layout.require_untouched()
+    scratch, last_line = context.scratch.resolve(), LastLine()
+    # Sealing may have made the candidate larger than its workspace was: hard links and sparse files became files.
+    size = context.limits.workspace + LIMITS.total_bytes
+    with writable_directory(context.driver, scratch / "workspace", size) as directory:
+        layout = lay_out(view, candidate, request, directory, scratch / "inputs", shared=bool(capabilities))
+        spec = _spec(request, layout, context, capabilities)
+        details.update(phase="check", image_id=spec.image.id, timeout_seconds=request.timeout_seconds)
+        with context.driver.create(spec, persistent=True) as sandbox:
+            command = Command(argv=request.argv, timeout_seconds=request.timeout_seconds, capture=0)
+            result = sandbox.run(command, last_line)
+        details["exit_code"] = result.exit_code
+        layout.require_untouched()
     if result.exit_code in NOT_STARTED:
         require_startable(request, view, context)  # if this does not raise, the candidate is the cause
     _require_success(result, request)

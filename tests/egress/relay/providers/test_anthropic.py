@@ -13,6 +13,7 @@ from relay_setup import CLAUDE
 from securebench.egress.relay.providers.anthropic import Anthropic
 from securebench.egress.relay.providers.base import NOTHING
 from securebench.egress.relay.refusals import RefusedError, RelayRefusal
+from securebench.money import TokenPrices
 
 if TYPE_CHECKING:
     from securebench.egress.model import RelayPlan
@@ -218,6 +219,7 @@ def test_betas(beta: str, plan: Any, admitted: bool) -> None:
     assert refused.value.reason is RelayRefusal.HEADER
 
 
+PRICES = TokenPrices(input=1, cached_input=1, cache_write=1, cache_write_1h=1, output=1)
 NAMES = ["type", "content", "source", "file_id", "usage", "input_tokens", "message", "error"]
 KINDS = ["text", "url", "image", "tool_result", "custom", "x"]
 
@@ -250,15 +252,12 @@ def test_reading_raises_nothing(event: dict[str, Any]) -> None:
     ("plan", "betas"),
     [
         (CLAUDE, [b"context-1m-2025-08-07, a-1", b"Fast-Mode-2026"]),
-        (replace(CLAUDE, micro_usd=1), [b"a-1"]),
-        (
-            replace(CLAUDE, micro_usd=1, model="sonnet[1m]"),
-            [b"context-1m-2025-08-07, a-1", b"Fast-Mode-2026"],
-        ),
+        (replace(CLAUDE, prices=PRICES), [b"a-1"]),
+        (replace(CLAUDE, prices=PRICES, model="sonnet[1m]"), [b"context-1m-2025-08-07,a-1"]),
     ],
 )
 def test_betas_with_other_prices(plan: RelayPlan, betas: list[bytes]) -> None:
-    """With a budget of money, no agent gets what costs more than the relay counts."""
+    """If the cost is counted, no agent gets what costs more: for its own budget, or for that of the run."""
     given = [
         (b"anthropic-beta", b"context-1m-2025-08-07, a-1"),
         (b"anthropic-beta", b"Fast-Mode-2026"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
+from selected import variants
 from verifiers.repo_patch.evidence.here import Here
 from verifiers.repo_patch.evidence.styles import CORE, STYLES
 
@@ -75,10 +76,6 @@ GROUPS: dict[str, str] = {
 """By the names in the fingerprint that begin so: a change of nothing else."""
 
 
-def _usual(names: dict[str, str], usual: tuple[str, ...]) -> list[object]:
-    return [pytest.param(name, marks=[] if name in usual else [pytest.mark.long]) for name in names]
-
-
 @pytest.mark.parametrize("style", STYLE_CHEATS)
 def test_styles_of_control_are_needed(style: str, tmp_path: Path) -> None:
     """The control of that style sees what all others, and the tests, do not."""
@@ -94,7 +91,7 @@ def test_styles_of_control_are_needed(style: str, tmp_path: Path) -> None:
     assert without.reason is None, (without, without.output.decode()[-2000:])
 
 
-@pytest.mark.parametrize("group", _usual(GROUPS, ("sys:meta_path",)))
+@pytest.mark.parametrize("group", variants(GROUPS, "sys:meta_path".__eq__))
 def test_each_group_of_the_fingerprint_is_needed(group: str, tmp_path: Path) -> None:
     """It sees a change that no control and no other group sees."""
     if group == "sys:monitoring" and not hasattr(sys, "monitoring"):

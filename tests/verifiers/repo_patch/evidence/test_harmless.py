@@ -17,6 +17,7 @@ from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.controls import plant
 from securebench.verifiers.repo_patch.evidence.source import ModuleSource
 from securebench.verifiers.repo_patch.evidence.values import Values
+from selected import variants
 from verifiers.repo_patch.evidence.here import Here
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def test_names():
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("name", variants(HONEST, {"state that a test resets", "class with parameters"}.__contains__))
 def test_honest_tests_pass_beside_controls(name: str, tmp_path: Path) -> None:
     """Whatever is copied from them, and wherever."""
     files = {"calc/__init__.py": "", "calc/core.py": CORE, "conftest.py": "", "tests/test_new.py": BEGIN + HONEST[name]}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
+from selected import variants
 from verifiers.repo_patch.evidence.here import Here
 from verifiers.repo_patch.evidence.styles import BROKEN, CORE, STYLES
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("style", STYLES)
+USUAL = {"assert", "values", "raises", "unittest", "helpers", "async", "nothing to invert", "not passing", "own lines"}
+"""Styles of which every run of the tests judges one file each. The others are variants of them."""
+
+
+@pytest.mark.parametrize("style", variants(STYLES, USUAL.__contains__))
 def test_the_right_solution_passes_and_a_wrong_one_fails(style: str, tmp_path: Path) -> None:
     """With controls of the style that failed, as they must."""
     tests, wanted = STYLES[style]

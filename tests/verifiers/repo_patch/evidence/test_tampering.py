@@ -10,6 +10,7 @@ import pytest
 from securebench.errors import FailureReason
 from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.evidence.collection import required
+from selected import variants
 from verifiers.repo_patch.evidence.here import Here
 from verifiers.repo_patch.evidence.styles import BROKEN, STYLES
 from verifiers.repo_patch.evidence.tampering import KNOWS, TAMPERING
@@ -64,13 +65,7 @@ FOUND = (
 """Those that passed once. The others are run by hand: each takes a second or two."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in FOUND else [pytest.mark.long])
-        for name in sorted(TAMPERING.keys() - {VANISHING})
-    ],
-)
+@pytest.mark.parametrize("name", variants(sorted(TAMPERING.keys() - {VANISHING}), FOUND.__contains__))
 def test_tampering_does_not_pass(name: str, tmp_path: Path) -> None:
     """Whatever is replaced, and whoever is asked to lie."""
     verdict = Here(repository(name)).judge(tmp_path / "r")

@@ -163,3 +163,20 @@ def test_tests_that_ids_name_without_a_place_are_copied_first() -> None:
     groups = plant([path], tree, ["test_one"], adapter_of("bin/test -C")).groups
     most = max(groups, key=lambda group: len(group.controls))
     assert (most.place.function, len(most.controls)) == ("test_one", 16)
+
+
+def test_the_styles_of_a_tasks_tests_have_controls_first() -> None:
+    """They are in those tests, and other styles and more values take no copies from them."""
+    wanted = "".join(
+        f"def test_{name}():\n    assert add(1, {n}) == {n + 1}\n    assert add(2, {n}) == {n + 2}\n"
+        f"    assert add(3, {n}) == {n + 3}\n    raises(ValueError, lambda: add({n}))\n\n"
+        for n, name in enumerate(("one", "two", "three"))
+    )
+    styles = ("not add(0, 0)", "add(1, 1)", "add(1, 1) != 3", "add(1, 1) in (2,)", "add(1, 1) > 1", "add(None) is None")
+    others = "".join(f"def test_other_{n}():\n    assert {style}\n\n" for n, style in enumerate(styles))
+    path = b"sympy/tests/test_numbers.py"
+    text = f"from sympy.testing.pytest import raises\n\n{wanted}{others}"
+    tree = MemoryTree({path: FileVersion(text.encode())})
+    controls = plant([path], tree, ["test_one", "test_two", "test_three"], adapter_of("bin/test -C"))
+    assert "raises" in controls.styles
+    assert sum(group.bits for group in controls.groups) > 5

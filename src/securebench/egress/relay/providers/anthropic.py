@@ -108,8 +108,9 @@ _NESTING: Final = frozenset({"search_result", "tool_result"})
 _SOURCES: Final = frozenset({"base64", "content", "text"})
 
 _REFUSED_BETAS: Final = ("advisor-", "files-api-", "managed-agents-", "mcp-", "server-side-fallback-", "skills-")
-_DEAR_BETAS: Final = ("context-1m-", "fast-mode-")
-"""They change the prices."""
+_LONG_CONTEXT_BETA: Final = "context-1m-"
+_DEAR_BETAS: Final = ("fast-mode-",)
+"""These betas, and that of a long context, change the prices."""
 _PROVIDER_BETAS: Final = ("code-execution-", "web-fetch-", "web-search-")
 
 _MODEL: Final = Route("/v1/messages")
@@ -188,12 +189,20 @@ class Anthropic(Dialect):
                 raise RefusedError(RelayRefusal.HEADER, f"the beta {shown(beta)} is not allowed")
 
     def headers(self, given: Collection[Header], plan: RelayPlan) -> list[Header]:
-        """See :meth:`Dialect.headers`. With a budget of money, betas with other prices are left out."""
+        """See :meth:`Dialect.headers`. If the cost is counted, betas with other prices are left out.
+
+        A long context is kept if the tester configured it, and so its price.
+        """
         passed = super().headers(given, plan)
-        if plan.micro_usd is None or plan.model.endswith(_LONG_CONTEXT):
+        if plan.prices is None:
             return passed
-        usual = [(name, _usual_betas(value) if name == b"anthropic-beta" else value) for name, value in passed]
+        dear = _DEAR_BETAS if plan.model.endswith(_LONG_CONTEXT) else (*_DEAR_BETAS, _LONG_CONTEXT_BETA)
+        usual = [(name, _without(dear, value) if name == b"anthropic-beta" else value) for name, value in passed]
         return [(name, value) for name, value in usual if value]
+
+    def is_alias(self, configured: str, model: str) -> bool:
+        """See :meth:`Dialect.is_alias`."""
+        return configured in _ALIASES and model != configured and _is_model(model, configured)
 
     def check(self, body: Object, plan: RelayPlan) -> None:
         """Check the parameters, the model, the tools and every content block. Raises :class:`RefusedError`."""
@@ -283,9 +292,9 @@ def _usage(usage: Object) -> EventReading:
     return EventReading(taken, given, cached=cached)
 
 
-def _usual_betas(value: bytes) -> bytes:
+def _without(prefixes: tuple[str, ...], value: bytes) -> bytes:
     betas = [beta.strip() for beta in value.decode("latin-1").split(",")]
-    return ",".join(beta for beta in betas if not beta.lower().startswith(_DEAR_BETAS)).encode("latin-1")
+    return ",".join(beta for beta in betas if not beta.lower().startswith(prefixes)).encode("latin-1")
 
 
 def _is_model(requested: JsonValue, configured: str) -> bool:

@@ -146,6 +146,11 @@ class Dialect(ABC):
         thoughts = [part(body, "thinking").get("budget_tokens"), part(body, "reasoning").get("max_tokens")]
         return max(count(limit) or 0 for limit in limits + thoughts) or None
 
+    def is_alias(self, configured: str, model: str) -> bool:
+        """Return whether ``configured`` is an alias that the agent program may resolve to ``model``."""
+        del configured, model
+        return False
+
     def credentials(self, plan: RelayPlan) -> list[Header]:
         """Return the header that carries the key, if there is a key."""
         if plan.key is None:

@@ -10,49 +10,71 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 from typing import TYPE_CHECKING
 
-from securebench.ipc.frames import channel_pair, pack, receive, send
 from securebench.sandboxes.oci.supervisor.cgroups import Group
-from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, become
+from securebench.sandboxes.oci.supervisor.processes import DEFAULT_SIGNALS, PATH, SCRATCH_VARIABLE
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Sequence
 
     from securebench.sandboxes.oci.supervisor.context import SupervisorContext
+    from securebench.sandboxes.oci.supervisor.processes import RuntimeCall
 
 _COUNT = 4
 _KEPT_GROUPS = 8
-_REQUEST_DESCRIPTORS = 4
-"""Three standard streams and the runtime's program."""
-_FIRST_DESCRIPTOR = 3
-_LAST_DESCRIPTOR = 1 << 20
+_SHELL = ("/bin/sh", "-s", "securebench: spare")
+"""It reads commands from its stdin. The last word is only for people who list processes."""
 
 LEAST_MEMORY = 32 * 1024 * 1024
 """Bytes. A waiting process has memory charged to its cgroup already, so it is not used for smaller limits."""
 
 
 class PooledCgroup:
-    """A process in ``group`` that waits to become a runtime. Raises ``OSError``."""
+    """A shell in ``group`` that waits to become a runtime. Raises ``OSError``.
+
+    ``posix_spawn`` does not even copy the supervisor's page tables. A fork would, and both processes would then copy
+    the memory that they write to.
+    """
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._channel, remote = channel_pair()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _wait_in(group, remote)
-        remote.close()
+        commands, self._commands = os.pipe2(os.O_CLOEXEC)
+        actions = [(os.POSIX_SPAWN_DUP2, commands, 0), (os.POSIX_SPAWN_DUP2, 1, 2)]  # its errors are nobody's
+        try:
+            self.pid = os.posix_spawn(
+                _SHELL[0], _SHELL, {"PATH": PATH}, file_actions=actions, setsid=True, setsigdef=DEFAULT_SIGNALS
+            )
+            self._tell(*(f"echo 0 >{_quoted(path)} || exit" for path in group.process_lists()))
+        except OSError:
+            os.close(self._commands)
+            raise
+        finally:
+            os.close(commands)
 
-    def launch(self, runtime: RuntimeCall, streams: list[int]) -> bool:
-        """Turn it into ``runtime``. Return whether it was still running."""
-        program = () if runtime.program is None else (runtime.program,)
-        with self._channel:
-            try:
-                send(self._channel, pack({"runtime": runtime[:-1]}), (*streams, *program))
-            except OSError:
-                return False
+    def launch(self, runtime: RuntimeCall, streams: Sequence[int]) -> bool:
+        """Turn it into ``runtime``. Return whether it was still running.
+
+        It opens the streams itself, which are pipes, so they must stay open here until it has started its container.
+        """
+        own = f"/proc/{os.getpid()}/fd"
+        program = runtime.argv[0] if runtime.program is None else f"{own}/{runtime.program}"
+        words = " ".join(map(_quoted, (program, *runtime.argv[1:])))
+        stdin, stdout, stderr = streams
+        try:
+            self._tell(
+                f"cd {_quoted(runtime.directory)} || exit",
+                f"export {SCRATCH_VARIABLE}={_quoted(runtime.directory)}",
+                f"exec {words} <{own}/{stdin} >{own}/{stdout} 2>{own}/{stderr}",
+            )
+        except OSError:
+            return False
+        finally:
+            os.close(self._commands)
         return True
+
+    def _tell(self, *commands: str) -> None:
+        os.write(self._commands, os.fsencode("".join(f"{command}\n" for command in commands)))
 
 
 class CgroupPool:
@@ -96,15 +118,6 @@ class CgroupPool:
         return Group(context.hierarchies, f"{context.group}/spare-{next(self._numbers)}", inner=False)
 
 
-def _wait_in(group: Group, channel: socket.socket) -> None:
-    try:
-        signal.set_wakeup_fd(-1)
-        # When the supervisor closes a descriptor, no copy of it may stay open in this process: others wait for that.
-        os.closerange(_FIRST_DESCRIPTOR, channel.fileno())
-        os.closerange(channel.fileno() + 1, _LAST_DESCRIPTOR)
-        group.enter()
-        if frame := receive(channel, _REQUEST_DESCRIPTORS):
-            stdin, stdout, stderr, *program = frame.descriptors
-            become(RuntimeCall(*frame.body["runtime"], *program), [stdin, stdout, stderr])
-    finally:
-        os._exit(127)
+def _quoted(word: str) -> str:
+    """Return ``word`` quoted for a shell. ``shlex`` would load modules that the supervisor does not need."""
+    return "'" + word.replace("'", "'\\''") + "'"

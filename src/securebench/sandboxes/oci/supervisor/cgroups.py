@@ -165,8 +165,12 @@ class Group:
 
     def enter(self) -> None:
         """Move this process into it, unless the runtime does so for its container."""
-        for directory in () if self._inner else self._directories:
-            _write(f"{directory}/cgroup.procs", "0")
+        for path in self.process_lists():
+            _write(path, "0")
+
+    def process_lists(self) -> list[str]:
+        """Return the files to which a process writes 0 to enter it. None if the runtime does so for its container."""
+        return [] if self._inner else [f"{directory}/cgroup.procs" for directory in self._directories]
 
     def out_of_memory_kills(self) -> int:
         """Return the number of out-of-memory kills, or of out-of-memory events, in it."""

@@ -75,7 +75,10 @@ class SupervisedContainer:
         for number, (source, read_only) in enumerate(request["mounts"]):
             mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
         if self._context.hierarchies:
-            self._pooled = cgroup_pool.take(request["limits"]) if request["processes"] is None else None
+            # A runtime that does not detach would leave the streams open here until its container exits. Shells can
+            # neither enter a network namespace nor create a user namespace.
+            may_pool = request["detached"] and not self._enters and request["processes"] is None
+            self._pooled = cgroup_pool.take(request["limits"]) if may_pool else None
             self._cgroup_pool = cgroup_pool if self._pooled else None
             self._group = self._pooled.group if self._pooled else self._make_group(request["limits"])
 
@@ -106,7 +109,7 @@ class SupervisedContainer:
         """
         return self.main is not None and self.main.is_adopted and is_exiting(self.main.pid)
 
-    def launch(self, process: RuntimeProcess, argv: list[str], streams: list[int], processes: int | None) -> None:
+    def launch(self, process: RuntimeProcess, argv: list[str], processes: int | None) -> None:
         """Start the runtime of ``process`` in the container's groups. Raises ``OSError``.
 
         ``processes`` is its process limit, if neither a group nor the runtime limits them.
@@ -116,10 +119,10 @@ class SupervisedContainer:
         pooled, self._pooled = self._pooled, None
         network = f"{self.directory}/{NETWORK}" if self._enters else None
         runtime = RuntimeCall(argv, self.directory, process.log, network, processes, self._context.program)
-        if pooled is not None and pooled.launch(runtime, streams):
+        if pooled is not None and pooled.launch(runtime, process.streams):
             process.pid = pooled.pid
         else:
-            process.start(runtime, streams, self._enter)
+            process.start(runtime, self._enter)
         self.processes.add(process)
 
     def oom_kills(self) -> OomKills:

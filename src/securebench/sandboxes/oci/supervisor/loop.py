@@ -1,4 +1,10 @@
-"""The supervisor's event loop: it receives requests, sends reports, enforces time limits and waits for children."""
+"""The supervisor's event loop: it receives requests, sends reports, enforces time limits and waits for children.
+
+Not all requests are served at once. Starting a sandbox needs a core for some milliseconds, so if many are requested,
+starting them all at the same time only makes every one of them slow. At most one per core is starting; the others wait
+in order. The time limit of a process begins when its runtime has started it, so that its neighbours' start-ups cannot
+use up its time.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +13,27 @@ import select
 import signal
 import socket
 import time
+from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securebench.faults import FaultPoint, reached
-from securebench.ipc.frames import FrameError, close_all, receive
+from securebench.ipc.frames import FrameError, close_all, pack, receive, send
+from securebench.sandboxes.oci.supervisor import mounts
 from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool
+from securebench.sandboxes.oci.supervisor.changes import UNCHANGED
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.mounts import UnsafeSourceError
-from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess, children
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, LIMIT, START_DESCRIPTORS, ProcessReport, read_request
+from securebench.sandboxes.oci.supervisor.processes import SIGKILLED, RuntimeProcess, children
+from securebench.sandboxes.oci.wire import (
+    BOUNDED,
+    FORWARDED_PORTS,
+    LIMIT,
+    START_DESCRIPTORS,
+    ProcessReport,
+    read_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +46,17 @@ _RETRY_SECONDS = 0.002
 _LONGEST_RETRY_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
 _REMOVAL_SECONDS = 2.0
+
+_START_SECONDS = 60.0
+"""How long a runtime may take to start a process, once it is its turn."""
+
+
+class _Request(NamedTuple):
+    """A request to start a process, with the document for its runtime."""
+
+    body: dict[str, Any]
+    document: bytes
+    process: RuntimeProcess
 
 
 class Supervisor:
@@ -45,6 +72,9 @@ class Supervisor:
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._over = False
+        self._waiting: deque[_Request] = deque()
+        self._starting: set[RuntimeProcess] = set()
+        self._most_starting = len(os.sched_getaffinity(0))
         self._cgroup_pool = CgroupPool(context)
 
     def serve(self, owner: int) -> None:
@@ -83,33 +113,80 @@ class Supervisor:
             self._stop()
             return
         channel, payload, *streams = frame.descriptors
-        request, document = read_request(payload)
+        body, document = read_request(payload)
         os.close(payload)
         talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
+        if BOUNDED in body:
+            self._bound(talk, body)
+            return
         process = RuntimeProcess(
-            talk, request["log"], request["started"], request["seconds"], detached=request["detached"]
+            talk, body["log"], body["started"], body["seconds"], streams=streams, detached=body["detached"]
         )
-        process.first = "tree" in request
-        try:
-            reached(FaultPoint.SUPERVISOR_SERVE)
-            self._start(request, document, process, streams)
-        except UnsafeSourceError as error:
-            process.report(ProcessReport(failed=str(error), unsafe=True))
-        except (OSError, KeyError) as error:
-            process.report(ProcessReport(failed=str(error) if isinstance(error, OSError) else "its sandbox has exited"))
-        finally:
-            close_all(streams)
-            if not process.pid:
-                process.channel.close()
+        process.first = "tree" in body
+        self._waiting.append(_Request(body, document, process))
+        self._serve_waiting()
 
-    def _start(self, request: dict[str, Any], document: bytes, process: RuntimeProcess, streams: list[int]) -> None:
+    def _bound(self, channel: socket.socket, request: dict[str, Any]) -> None:
+        """Mount a file system over a directory until the driver closes its side of ``channel``."""
+        try:
+            top = mounts.mount_over(request[BOUNDED], request["size"])
+        except (OSError, UnsafeSourceError) as error:
+            with channel, suppress(OSError):
+                send(channel, pack({BOUNDED: str(error)}))
+            return
+        with suppress(OSError):  # a driver that is gone has closed its side
+            send(channel, pack({BOUNDED: ""}), (top,))
+        self._watch(channel.fileno(), partial(self._unbind, channel, top))
+
+    def _unbind(self, channel: socket.socket, top: int) -> None:
+        del self._handlers[channel.fileno()]
+        self._poll.unregister(channel)
+        with suppress(OSError):  # removing the directory on the host has unmounted it already
+            mounts.detach(f"/proc/self/fd/{top}")
+        os.close(top)
+        channel.close()
+
+    def _serve_waiting(self) -> None:
+        """Start the next processes, as far as there are cores for them."""
+        while self._waiting and len(self._starting) < self._most_starting:
+            request = self._waiting.popleft()
+            process = request.process
+            try:
+                reached(FaultPoint.SUPERVISOR_SERVE)
+                if self._is_wanted(process):
+                    self._start(*request)
+            except UnsafeSourceError as error:
+                process.report(ProcessReport(failed=str(error), unsafe=True))
+            except (OSError, KeyError) as error:
+                failed = str(error) if isinstance(error, OSError) else "its sandbox has exited"
+                process.report(ProcessReport(failed=failed))
+            finally:
+                if not process.pid:
+                    process.close_streams()
+                    process.channel.close()
+
+    def _is_wanted(self, process: RuntimeProcess) -> bool:
+        """Read what the driver sent while ``process`` was waiting. Return whether it should still be started."""
+        try:
+            while (frame := receive(process.channel)) is not None:
+                if LIMIT not in frame.body:
+                    process.report(ProcessReport(exit=SIGKILLED, killed=True, collected=UNCHANGED))
+                    break
+                process.seconds = frame.body[LIMIT]
+        except BlockingIOError:
+            return True
+        except FrameError:
+            pass
+        return False
+
+    def _start(self, request: dict[str, Any], document: bytes, process: RuntimeProcess) -> None:
         name = request["container"]
         if "tree" in request:
             container = SupervisedContainer(name, self._context)
             try:
                 container.prepare(request, self._cgroup_pool)
                 _send_forwarded_ports(container, request["forwarded_ports"], process)
-                self._launch(container, request, document, process, streams)
+                self._launch(container, request, document, process)
             except BaseException:
                 container.remove()
                 raise
@@ -120,24 +197,39 @@ class Supervisor:
             container = self._containers[name]
             if container.is_ending or container.main not in container.processes:
                 raise KeyError(name)
-            self._launch(container, request, document, process, streams)
+            self._launch(container, request, document, process)
 
     def _refill(self) -> None:
         with suppress(OSError):  # if a cgroup is needed and cannot be created, that raises the error
             self._cgroup_pool.refill()
 
     def _launch(
-        self,
-        container: SupervisedContainer,
-        request: dict[str, Any],
-        document: bytes,
-        process: RuntimeProcess,
-        streams: list[int],
+        self, container: SupervisedContainer, request: dict[str, Any], document: bytes, process: RuntimeProcess
     ) -> None:
         container.write(request["document"], document)
-        container.launch(process, request["argv"], streams, request.get("processes"))
+        container.launch(process, request["argv"], request.get("processes"))
+        process.deadline = time.monotonic() + _START_SECONDS
+        self._starting.add(process)
         self._processes[process.pid] = (container, process)
         self._watch(process.channel.fileno(), partial(self._on_message, container, process))
+        if not process.detached:  # one that detaches exits when it has started the process
+            self._later(_RETRY_SECONDS, partial(self._check_start, process))
+
+    def _check_start(self, process: RuntimeProcess, delay: float = _RETRY_SECONDS) -> None:
+        """Notice that a runtime which does not detach has started its process."""
+        if process not in self._starting:
+            return
+        if process.has_started():
+            self._has_started(process)
+        else:
+            self._later(delay, partial(self._check_start, process, delay * 2))
+
+    def _has_started(self, process: RuntimeProcess) -> None:
+        """Let the time limit of ``process`` begin, and start the next one."""
+        if process in self._starting:
+            self._starting.remove(process)
+            process.deadline = time.monotonic() + process.seconds
+            self._serve_waiting()
 
     # --- ends
 
@@ -151,7 +243,9 @@ class Supervisor:
         except (OSError, FrameError):
             frame = None
         if frame is not None and LIMIT in frame.body:
-            process.deadline = time.monotonic() + frame.body[LIMIT]
+            process.seconds = frame.body[LIMIT]
+            if process not in self._starting:
+                process.deadline = time.monotonic() + process.seconds
             return
         if frame is None:
             self._forget(process)
@@ -187,6 +281,8 @@ class Supervisor:
             self._orphan_statuses[pid] = status
             return
         container, process = self._processes.pop(pid)
+        process.close_streams()
+        self._has_started(process)
         if not process.detached or status:
             self._settle(container, process, status)
             return

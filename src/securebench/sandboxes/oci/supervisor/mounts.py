@@ -93,6 +93,24 @@ def stage(source: str, target: str, *, read_only: bool) -> None:
         os.close(descriptor)
 
 
+def mount_over(directory: str, size: int) -> int:
+    """Mount an empty tmpfs of at most ``size`` bytes over ``directory``, and return its descriptor.
+
+    Raises ``OSError`` and :class:`UnsafeSourceError`. :func:`detach` unmounts it by ``/proc/self/fd``, whatever is at
+    ``directory`` by then.
+    """
+    below = _open_plain(directory)
+    try:
+        mount_tmpfs(f"/proc/self/fd/{below}", "700", size)
+    finally:
+        os.close(below)
+    top = _open_plain(directory)
+    try:
+        return os.open(f"/proc/self/fd/{top}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(top)
+
+
 def detach(target: str) -> None:
     """Unmount ``target`` and everything below it. Processes that use it can continue to do so until they exit."""
     _check(_libc.umount2(target.encode(), MNT_DETACH), target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import signal
 import time
@@ -10,14 +11,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from securebench.ipc.frames import pack, send
+from securebench.ipc.frames import close_all, pack, send
 from securebench.sandboxes.oci.supervisor.counting import Gate
 from securebench.sandboxes.oci.supervisor.network import enter_network
 from securebench.sandboxes.oci.wire import ProcessReport
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 SIGKILLED = 137
 """128 + SIGKILL: killed by SecureBench, or by the kernel because it was out of memory."""
@@ -27,7 +28,10 @@ TIMED_OUT = 124
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Signals that only the host sends to a runtime. A sandbox cannot see its runtime, and could at most crash it."""
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
+"""Signals that runtimes handle by default, although the supervisor ignores some."""
 
 MACHINE_MEMORY = "the machine, or a limit above the sandbox, ran out of memory"
 
@@ -62,22 +66,35 @@ class OomKills(NamedTuple):
 
 
 class RuntimeProcess:
-    """A runtime process, and the socket for reports to its driver. ``deadline`` is a time of the monotonic clock.
+    """A runtime process, and the socket for reports to its driver.
 
+    ``seconds`` is its time limit, which begins when it has started, and ``deadline`` the time, of the monotonic clock,
+    at which it is killed.
+
+    ``streams`` are its standard streams, which are open here only until it has them.
     ``log`` is the file of the runtime's error messages, and ``started`` the file to which it writes the pid of the
     process that it has started. If ``detached``, it then exits, and that process becomes a child of the supervisor,
     which sets ``is_adopted``. If ``first``, that is the first process of a container, else a command in one.
     """
 
     def __init__(
-        self, channel: socket.socket, log: str, started: str, seconds: float, *, detached: bool = False
+        self,
+        channel: socket.socket,
+        log: str,
+        started: str,
+        seconds: float,
+        *,
+        streams: Sequence[int] = (),
+        detached: bool = False,
     ) -> None:
         self.channel = channel
+        self.streams = streams
         channel.setblocking(False)  # one loop serves all processes, and must not wait for one of them
         self.log = log
         self.started = started
         self.detached = detached
-        self.deadline = time.monotonic() + seconds
+        self.seconds = seconds
+        self.deadline = math.inf
         self.pid = 0
         self.first = False
         self.is_adopted = False
@@ -85,14 +102,20 @@ class RuntimeProcess:
         self.timed_out = False
         self.killed = False
 
-    def start(self, runtime: RuntimeCall, streams: list[int], prepare: Callable[[], None]) -> None:
-        """Start the runtime with ``streams`` as its standard streams. ``prepare`` runs in the new process."""
+    def start(self, runtime: RuntimeCall, prepare: Callable[[], None]) -> None:
+        """Start the runtime. ``prepare`` runs in the new process."""
         gate = None if runtime.processes is None else Gate(runtime.processes)
         self.pid = os.fork()
         if self.pid == 0:
-            become(runtime, streams, prepare, gate)
+            become(runtime, self.streams, prepare, gate)
+        self.close_streams()
         if gate is not None:
             gate.open(self.pid)
+
+    def close_streams(self) -> None:
+        """Close its standard streams here. Idempotent."""
+        streams, self.streams = self.streams, ()
+        close_all(streams)
 
     def detached_pid(self) -> int:
         """Return the pid of the process that a detached runtime has started, or 0 if there is none (yet)."""
@@ -251,7 +274,7 @@ def _parent(pid: str) -> int:
 
 
 def become(
-    runtime: RuntimeCall, streams: list[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
+    runtime: RuntimeCall, streams: Sequence[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
 ) -> None:
     """Turn this process, a child of the supervisor, into a runtime. Errors are written to its log.
 
@@ -268,10 +291,10 @@ def become(
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.setsid()
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
+        for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         program = argv[0] if runtime.program is None else runtime.program
-        environment = {"PATH": _PATH, SCRATCH_VARIABLE: runtime.directory}
+        environment = {"PATH": PATH, SCRATCH_VARIABLE: runtime.directory}
         os.execve(program, argv, environment)  # noqa: S606 - what this is for
     except BaseException as error:  # noqa: BLE001 - this process must not continue as a second supervisor
         with open(runtime.log, "w") as file:

@@ -11,7 +11,7 @@ import sys
 from time import monotonic
 
 from securebench.verifiers.code_completion.guest.peer import Peer
-from securebench.verifiers.code_completion.guest.wire import FAILED, OUTPUT_END, READY, REQUEST, Wire
+from securebench.verifiers.code_completion.guest.wire import FAILED, HELLO, OUTPUT_END, READY, REQUEST, Wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -288,6 +288,7 @@ def _trait(value: Any) -> str:
 def main() -> NoReturn:
     """Run the candidate's side."""
     wire = Wire.take_over(silent=False)
+    wire.write(HELLO, {})
     _, source = wire.read()
     namespace = load(wire, source["code"])
     wire.write(READY, {})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from _thread import RLock
 
 from securebench.verifiers.code_completion.guest.codec import Exchange
-from securebench.verifiers.code_completion.guest.errors import give_attributes, make_error, parts_of_error, to_raise
 from securebench.verifiers.code_completion.guest.plain import (
     MalformedError,
     UncrossableError,
@@ -101,6 +100,8 @@ class Peer:
         if reply.get("error") and not isinstance(result, Exception):
             self.abandon("protocol")
         if reply.get("error"):
+            from securebench.verifiers.code_completion.guest.errors import to_raise
+
             raise to_raise(result)
         return result
 
@@ -153,6 +154,8 @@ class Peer:
 
     def parts_of_error(self, error: Exception) -> list[Any]:
         """Return the parts of an exception of this side."""
+        from securebench.verifiers.code_completion.guest.errors import parts_of_error
+
         return parts_of_error(error, self.error_class(type(error)))
 
     def error_class(self, kind: type) -> type:
@@ -166,12 +169,16 @@ class Peer:
         """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
         if kind != "error":
             raise MalformedError("no such kind")
+        from securebench.verifiers.code_completion.guest.errors import make_error
+
         return make_error(exchange.read_description(contents[:5]))
 
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
         """Set the attributes of an exception."""
         if kind != "error":
             raise MalformedError("no such kind")
+        from securebench.verifiers.code_completion.guest.errors import give_attributes
+
         give_attributes(stand_in, exchange.read(contents[2]))
 
     # Objects of this side.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from securebench.verifiers.code_completion.guest.candidate import load
 from securebench.verifiers.code_completion.guest.notes import Notes
 from securebench.verifiers.code_completion.guest.run import Run, send_verdict
-from securebench.verifiers.code_completion.guest.wire import READY, Wire
+from securebench.verifiers.code_completion.guest.wire import HELLO, READY, Wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def main() -> NoReturn:
     """Load the candidate, then receive the tests and run them against it."""
     wire = Wire.take_over(silent=False)
+    wire.write(HELLO, {})
     _, source = wire.read()
     namespace = load(wire, source["code"])
     wire.write(READY, {})

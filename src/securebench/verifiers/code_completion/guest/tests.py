@@ -6,7 +6,6 @@ before any test sees it, so no comparison here ever runs candidate code.
 
 from __future__ import annotations
 
-from securebench.verifiers.code_completion.guest.errors import text_of
 from securebench.verifiers.code_completion.guest.names import catches_failures
 from securebench.verifiers.code_completion.guest.notes import BROAD_EXCEPTION, CHANGED_ARGUMENT, Notes
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
@@ -200,6 +199,8 @@ class JudgingPeer(Peer):
         """Return the parts of an error of a test's function, without the text of an assertion: it may show a value."""
         arguments = error.args
         if any(type(part) not in _PLAIN_ARGUMENTS for part in arguments):
+            from securebench.verifiers.code_completion.guest.errors import text_of
+
             arguments = (text_of(error),)
         return [self.error_class(type(error)), () if isinstance(error, AssertionError) else arguments, {}, None, False]
 
@@ -261,6 +262,9 @@ class JudgingPeer(Peer):
 
 def main() -> NoReturn:
     """Run the tests' side."""
+    from securebench.verifiers.code_completion.guest.forks import await_task
+
+    await_task()
     wire = Wire.take_over(silent=True)
     _, source = wire.read()
     peer = JudgingPeer(wire, source["code"])

@@ -10,8 +10,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+START = b"T"
+"""Host to the tests' side: a task begins. Its payload is a random number and, in four bytes, how many seconds it may
+take. With 0 seconds, the process runs the task itself; else it may fork (``forks.py``)."""
+NONCE_BYTES = 16
 HELLO = b"H"
-"""Either side to host: its program runs. Sent before it receives any code but SecureBench's."""
+"""Either side to host: its program runs. Sent before it receives any code but SecureBench's. That of the tests' side
+has the random number of START, and a ``1`` if the process has forked."""
 SOURCE = b"S"
 """Host to a side: the code that it is to run."""
 READY = b"R"
@@ -24,9 +29,13 @@ REPLY = b"A"
 """Either side to the other: the result of a request."""
 VERDICT = b"V"
 """Tests' side to host: the end."""
+END = b"E"
+"""Tests' side to host: the process of a task has exited."""
 
 OUTPUT_END = b"\0"
 """Candidate's side to host, on stderr: what the candidate printed while it was loaded ends here."""
+CLEAN = b"C"
+"""Tests' side to host, on stderr: nothing is left of the task."""
 
 HEADER_BYTES = 5
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -46,7 +55,7 @@ class Wire:
 
     @classmethod
     def take_over(cls, *, silent: bool) -> Wire:
-        """Move the channel off fds 0 and 1, and say hello. Prints cannot reach it now: they go to stderr, or nowhere.
+        """Move the channel off fds 0 and 1. Prints cannot reach it now: they go to stderr, or nowhere.
 
         The channel's new descriptors are not inherited by child processes.
         """
@@ -57,7 +66,6 @@ class Wire:
         os.close(nowhere)
         if silent:
             cls.silence()
-        wire.write(HELLO, {})
         return wire
 
     @staticmethod

@@ -177,11 +177,16 @@ class _Choice:
         self._chosen: dict[int, Variants] = {}
 
     def all(self) -> list[Variants]:
-        """Return variants of wanted tests, of each style, of each file and class, and of other tests."""
+        """Return variants of wanted tests, of each style, of each file and class, and of other tests.
+
+        Each style of the wanted tests is covered by one of them, before they are made hard to guess: other tests need
+        not pass, and growing variants leave no room.
+        """
+        self._cover(lambda _test, way: way.style, self._wanted)
         self._harden(self._wanted, MAX_COPIES * 2 // 3)
-        self._cover(lambda _test, way: way.style)
-        self._cover(lambda test, _way: test.path)
-        self._cover(lambda test, _way: (test.path, test.classes))
+        self._cover(lambda _test, way: way.style, self._tests)
+        self._cover(lambda test, _way: test.path, self._tests)
+        self._cover(lambda test, _way: (test.path, test.classes), self._tests)
         self._harden([test for test in self._tests if test not in self._wanted], MAX_COPIES)
         return list(self._chosen.values())
 
@@ -203,10 +208,10 @@ class _Choice:
                 if len(way.inversion.choices) > 1 and (larger := now.larger(way)):
                     yield larger
 
-    def _cover(self, kind: Callable[[TaskTest, AssertionWay], object]) -> None:
-        """Add a control of each kind, rare kinds first, preferably from wanted tests."""
+    def _cover(self, kind: Callable[[TaskTest, AssertionWay], object], tests: list[TaskTest]) -> None:
+        """Add a control of each kind in ``tests``, rare kinds first, preferably from wanted tests."""
         found: dict[object, list[tuple[TaskTest, AssertionWay]]] = {}
-        for test in self._tests:
+        for test in tests:
             for way in test.ways:
                 found.setdefault(kind(test, way), []).append((test, way))
         for name, pairs in sorted(found.items(), key=lambda item: len({id(test) for test, _ in item[1]})):

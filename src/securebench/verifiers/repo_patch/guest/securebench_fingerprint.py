@@ -8,6 +8,7 @@ method or a builtin. Everything used later is bound when this module is loaded.
 import builtins
 import functools
 import importlib
+import operator
 import os
 import sys
 import threading
@@ -52,18 +53,21 @@ STAND_INS = {
 TRACERS = ("sys:settrace", "sys:setprofile", "sys:monitoring", "threading:hooks")
 
 SPOTS = 8
-"""Before how many unpredictable tests to compare the fingerprint. Each comparison takes about 30 ms."""
+"""Before how many unpredictable tests to compare the fingerprint, even if no function or class was replaced. Each
+comparison takes about 30 ms."""
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 _UNTOLD = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
 _DEPTH = 4
+_DEFINED = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 
 
 def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = None) -> Any:
     """Return a function that fingerprints ``modules``, and the assertions of ``libraries``.
 
     ``NAME.*`` means all loaded modules of a package. Libraries are imported, except those below ``repository``, which
-    would be the candidate's code. ``lent`` are modules that are not loaded now; see ``lender``.
+    would be the candidate's code. ``lent`` are modules that are not loaded now; see ``lender``. The function has an
+    attribute ``glance``, a function that returns within a millisecond what differs if something was replaced.
     """
     held, kept = {}, []  # type: Any, Any
     for name in ["builtins", *ALWAYS, *_whole(modules)]:
@@ -90,7 +94,43 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = Non
         of_stand_ins(loaded, found, kept)
         return {key: value for key, value in found.items() if key not in free}
 
+    take.glance = _glancer(list(held.values()) + list(assertions.values()))  # type: ignore[attr-defined]
     return take
+
+
+def _glancer(modules: Any) -> Any:
+    """Return a function that lists the identities of the functions, their code, and the classes of ``modules``."""
+    views, functions = [], []  # type: Any, Any
+    for scope in _scopes(modules):
+        names = [name for name, value in list(scope.items()) if issubclass(type(value), _DEFINED)]
+        functions += [scope[name] for name in names if type(scope[name]) is types.FunctionType]
+        if len(names) > 1:  # with one name, itemgetter returns no tuple
+            views.append((scope, operator.itemgetter(*names)))
+    code, missing, each, size, make, identity = operator.attrgetter("__code__"), KeyError, map, len, list, id
+
+    def glance() -> Any:
+        try:
+            return [[size(scope), *each(identity, values(scope))] for scope, values in views] + make(
+                each(identity, each(code, functions))
+            )
+        except missing:
+            return None
+
+    return glance
+
+
+def _scopes(modules: Any) -> Any:
+    """Return the attributes of ``modules`` and of the classes that they define. Lazy objects are not loaded."""
+    found = []  # type: Any
+    for module in modules:
+        if module is not None:
+            found.append(vars(module))
+            found += [
+                vars(value)
+                for value in list(vars(module).values())
+                if issubclass(type(value), type) and value.__module__ == module.__name__
+            ]
+    return found
 
 
 def lender(package: Any, lent: Any) -> Any:
@@ -224,11 +264,11 @@ def watcher(take: Any, before: Any, say: Any) -> Any:
     """Return ``choose`` and ``look``, which report temporary changes.
 
     ``choose`` is called after collection with (key, name) pairs, divided into ``groups``. It compares at once, as
-    collection can be tampered with too. ``look`` is called with a key before each test, and compares before the
-    chosen ones.
+    collection can be tampered with too. ``look`` is called with a key before each test. It compares before the chosen
+    ones, and when a function or class was replaced.
     """
     allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
-    secret, sha = os.urandom(16), sha256
+    secret, sha, glance, seen = os.urandom(16), sha256, take.glance, []  # type: Any, Any, Any, Any
 
     def chance(test: Any) -> Any:
         return sha(secret + test[1].encode("utf-8", "replace")).digest()
@@ -240,10 +280,13 @@ def watcher(take: Any, before: Any, say: Any) -> Any:
     def choose(tests: Any, groups: int = 1) -> None:
         spots.update([key for key, _ in ordered(tests, key=chance)[: -(-most // groups)]])
         compare()
+        seen[:] = [glance()]
 
     def look(key: Any) -> None:
-        if key in spots:
+        now = glance()
+        if key in spots or seen != [now]:
             spots.discard(key)
+            seen[:] = [now]
             compare()
 
     return choose, look

@@ -1,4 +1,4 @@
-"""Optimisations that make sandboxes start faster and change nothing else.
+"""Optimisations that make tasks faster and change nothing else.
 
 Each one can be switched off, for example to find out whether it causes a problem::
 
@@ -30,12 +30,15 @@ class Optimisations:
       (:mod:`~securebench.sandboxes.oci.supervisor.cgroup_pool`).
     * ``compiled_filters``: compiled seccomp filters are kept on disk (:mod:`~securebench.sandboxes.oci.seccomp`).
     * ``sealed_runtime``: crun runs from an immutable copy in memory, so that it does not copy itself for each sandbox.
+    * ``kept_tests``: the sandbox of a code task's tests is used for further tasks if nothing of a task is left in it
+      (``verifiers/code_completion/guest/forks.py``). The others concern the ``oci`` driver, this one every driver.
     """
 
     warm_pool: bool = True
     cgroup_pool: bool = True
     compiled_filters: bool = True
     sealed_runtime: bool = True
+    kept_tests: bool = True
 
     @classmethod
     def none(cls) -> Optimisations:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import ConfigError
-from securebench.sandboxes.oci.optimisations import VARIABLE, Optimisations
+from securebench.sandboxes.optimisations import VARIABLE, Optimisations
 
 if TYPE_CHECKING:
     from securebench.sandboxes.oci import OciDriver

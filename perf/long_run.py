@@ -1,0 +1,356 @@
+"""Very long runs on the daemonless driver: does anything grow that should not? ``make bench-long``.
+
+10,000 text tasks and then 2,000 code tasks, each a run of ``securebench run``. Meanwhile the memory of its processes
+and the size of the journal are sampled. Whenever a share of the tasks is done, ``status`` and ``show`` read the run,
+and a copy of its directory is resumed up to its first task, as if the run had been killed at that moment.
+
+    make bench-long                                    all of it
+    make bench-long ARGS="--text 300 --code 60"        a short one, to try this program
+    make bench-long ARGS="--text 0"                    only the code tasks
+    make bench-long ARGS=--docs                        update the figures and the plot in the documentation, too
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from measure import descendants, machine, run_measured
+from overhead import CODE_ROW, TEXT_ROW
+from report import ROOT, Table, update_page, within
+from rich.console import Console
+from runs import SECUREBENCH, Workload, repeated
+from sides import Side
+
+from securebench import __version__
+from securebench.results.run_files import JOURNAL
+from securebench.tester_config import load_tester_config
+from securebench.tester_run import RunOptions, run_benchmark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from securebench.progress import Event
+
+RESULTS: Final = ROOT / ".cache" / "long-run"
+PAGE: Final = ROOT / "docs" / "explanation" / "long-runs.md"
+PLOT: Final = PAGE.with_name("long-runs.svg")
+SHARES: Final = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""The shares of a run after which it is read and resumed."""
+LINEAR_BOUND: Final = 1.5
+"""The cost of a record in the second half of a run may be this many times that of a record in the first half."""
+FLAT_BOUND: Final = 2.0
+"""KiB of memory that the coordinator may keep of each task."""
+_UNIQUE: Final = "read -r id < /proc/sys/kernel/random/uuid; "
+"""Makes each answer a different one, as those of real agents are."""
+KINDS: Final = {
+    "text": (TEXT_ROW, f'{_UNIQUE}echo "This is thought $id."; echo "Answer: A"'),
+    "code": (CODE_ROW, f'{_UNIQUE}echo "# $id"; echo "def double(n): return 2 * n"'),
+}
+_PARTS: Final = frozenset({JOURNAL, "candidates", "workspaces"})
+"""What grows with the tasks."""
+_BLOCK: Final = 512
+_SAMPLE_SECONDS: Final = 0.5
+_MOST_POINTS: Final = 200
+"""Points of a line in the plot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a run needed when ``done`` of its tasks were done. ``driver_mib`` includes the sandboxes."""
+
+    seconds: float
+    done: int
+    coordinator_mib: float
+    driver_mib: float
+    journal_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Processor seconds of whole processes that read a run of ``records`` records."""
+
+    records: int
+    status: float
+    summary: float
+    resume: float
+    resume_wall: float
+
+
+@dataclass(slots=True)
+class LongRun:
+    """The figures of one run. ``disk`` has bytes on the disk and files, by the part of the run directory."""
+
+    kind: str
+    tasks: int
+    workers: int
+    seconds: float = 0.0
+    where: str = ""
+    """The date and the machine."""
+    samples: list[Sample] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    disk: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def measure(self, scratch: Path) -> None:
+        """Run it."""
+        row, program = KINDS[self.kind]
+        workload = repeated(scratch, row, self.tasks, ("/bin/sh", "-c", program))
+        config = workload.write(Side("crun"), scratch)
+        directory = config.parent / "results"
+        argv = (*SECUREBENCH, "run", "--quiet", "--json", "--workers", str(self.workers), str(config))
+        started = time.time()
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+            try:
+                self._watch(process, config, directory, started)
+            except BaseException:
+                process.send_signal(signal.SIGTERM)
+                raise
+        self.seconds = (directory / JOURNAL).stat().st_mtime - started
+        if process.returncode:
+            raise SystemExit(f"the run of {self.kind} tasks ended with {process.returncode}")
+        self._require_passed(directory, workload)
+        self.checkpoints.append(self._checkpoint(config, directory, self.tasks))
+        self.disk = _disk(directory)
+        self.where = f"{machine()}, SecureBench {__version__}"
+
+    def _watch(self, process: subprocess.Popen[bytes], config: Path, directory: Path, started: float) -> None:
+        """Sample the run until it ends."""
+        journal, done, position, left = directory / JOURNAL, 0, 0, list(SHARES[:-1])
+        while process.poll() is None:
+            time.sleep(_SAMPLE_SECONDS)
+            with suppress(OSError):
+                with journal.open("rb") as file:
+                    file.seek(position)
+                    new = file.read()
+                done, position = done + new.count(b"\n"), position + len(new)
+                memory, others = _memory(process.pid)
+                if not (memory and others):
+                    continue  # it is starting or ending
+                self.samples.append(Sample(time.time() - started, done, memory, others, position / 2**20))
+            if left and done >= left[0] * self.tasks and done < self.tasks:
+                left.pop(0)
+                copy = _killed_copy(directory, config.parent / "copy")
+                records = (copy / JOURNAL).read_bytes().count(b"\n")
+                self.checkpoints.append(self._checkpoint(config, copy, records))
+                shutil.rmtree(copy)
+
+    @staticmethod
+    def _checkpoint(config: Path, directory: Path, records: int) -> Checkpoint:
+        status = run_measured((*SECUREBENCH, "status", "--json", str(directory)))[0].cpu
+        summary = run_measured((*SECUREBENCH, "show", str(directory)))[0].cpu
+        output = run_measured((sys.executable, __file__, "--resume-only", str(config), str(directory)))[1]
+        return Checkpoint(records, status, summary, *json.loads(output))
+
+    @staticmethod
+    def _require_passed(directory: Path, workload: Workload) -> None:
+        """Raise ``SystemExit`` unless each task passed."""
+        found = json.loads(run_measured((*SECUREBENCH, "status", "--json", str(directory)))[1])
+        if found["passed"] != workload.tasks:
+            raise SystemExit(f"only {found['passed']} of {workload.tasks} tasks passed: the figures would mean nothing")
+
+    def write(self) -> None:
+        """Keep the figures."""
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{self.kind}.json").write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def read(cls, kind: str) -> LongRun:
+        """Return the figures that were kept of the last run of this kind."""
+        found = json.loads((RESULTS / f"{kind}.json").read_text())
+        found["samples"] = [Sample(**one) for one in found["samples"]]
+        found["checkpoints"] = [Checkpoint(**one) for one in found["checkpoints"]]
+        return cls(**found)
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what was found."""
+        title = f"{self.tasks:,} {self.kind} tasks, {self.workers} workers"
+        rate = self.tasks / self.seconds
+        growth = Table(
+            f"{title}: {self.seconds / 60:.1f} minutes, {rate:.1f} tasks/s",
+            (
+                "records",
+                "coordinator MiB",
+                "driver and sandboxes MiB",
+                "journal MiB",
+                "status, CPU s",
+                "show, CPU s",
+                "resume, CPU s",
+            ),
+        )
+        for found in self.checkpoints:
+            near = min(self.samples, key=lambda sample, at=found.records: abs(sample.done - at))  # type: ignore[misc]
+            growth.add(
+                f"{found.records:,}",
+                *(near.coordinator_mib, near.driver_mib, near.journal_mib),
+                *(found.status, found.summary, found.resume),
+            )
+        growth.notes += [
+            f"{title}: {self.seconds / 60:.1f} minutes, {rate:.1f} tasks/s. Measured on {self.where}.",
+            f"Memory that the coordinator keeps of each task: {within(self._kept_kib(), FLAT_BOUND)} KiB.",
+            *(
+                f"Cost of a record in the second half, compared with the first, of `{name}`: "
+                f"{within(self._bend(name), LINEAR_BOUND)}."
+                for name in ("status", "summary", "resume")
+            ),
+        ]
+        yield growth
+        disk = Table(f"{title}: disk", ("part of the run directory", "KiB per task", "files per task"))
+        for name, (size, files) in self.disk.items():
+            disk.add(name, size / 1024 / self.tasks, files / self.tasks)
+        yield disk
+
+    def _kept_kib(self) -> float:
+        """Return by how much the coordinator grew with each task, from a quarter of the run to its end, in KiB."""
+        settled = [sample for sample in self.samples if sample.done >= self.tasks / 4] or self.samples[-1:]
+        first, last = settled[0], settled[-1]
+        return (last.coordinator_mib - first.coordinator_mib) * 1024 / max(1, last.done - first.done)
+
+    def _bend(self, name: str) -> float:
+        """Return the cost of a record in the second half of the run, as a multiple of that in the first half."""
+        first, middle, last = self.checkpoints[0], self.checkpoints[len(self.checkpoints) // 2], self.checkpoints[-1]
+        early, late = (
+            (getattr(end, name) - getattr(begin, name)) / max(1, end.records - begin.records)
+            for begin, end in ((first, middle), (middle, last))
+        )
+        return float(late / early) if early > 0 else float("inf")
+
+
+def main() -> None:
+    """Measure both runs, or print how long it takes to resume one."""
+    asked = _arguments()
+    if asked.resume_only:
+        _resume(*asked.resume_only)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    with tempfile.TemporaryDirectory(prefix="securebench-long-", dir=asked.directory) as scratch:
+        Path(scratch).chmod(0o711)
+        for run in (LongRun("text", asked.text, asked.workers), LongRun("code", asked.code, asked.workers)):
+            if run.tasks:
+                run.measure(Path(scratch).resolve())
+                run.write()
+                for table in run.tables():
+                    table.show(console)
+    if asked.docs:
+        runs = [LongRun.read(kind) for kind in KINDS]
+        update_page(PAGE, "make bench-long", [table for run in runs for table in run.tables()])
+        PLOT.write_text(plot(runs), encoding="utf-8")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--text", type=int, default=10_000, help="text tasks (default: %(default)s)")
+    parser.add_argument("--code", type=int, default=2_000, help="code tasks (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="default: %(default)s")
+    parser.add_argument("--directory", type=Path, help="where the runs are kept meanwhile (default: $TMPDIR)")
+    parser.add_argument("--docs", action="store_true", help=f"update {PAGE.relative_to(ROOT)} and its plot")
+    parser.add_argument("--resume-only", nargs=2, type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _resume(config: Path, directory: Path) -> None:
+    """Resume a run up to the moment when its first task would start. Print the processor seconds and the seconds."""
+    started = time.monotonic()
+
+    def stop(event: Event) -> None:
+        if event.kind == "run_start":
+            print(json.dumps((time.process_time(), time.monotonic() - started)), flush=True)
+            os._exit(0)
+
+    run_benchmark(load_tester_config(config), RunOptions(resume=True, output_dir=directory), [stop])
+
+
+def _killed_copy(directory: Path, copy: Path) -> Path:
+    """Return a copy of a run in progress, as if it had been killed. Sealed candidates are linked: they never change."""
+    copy.mkdir()
+    for path in directory.iterdir():  # the records first: the candidate of each is there before it
+        with suppress(FileNotFoundError):  # files that are replaced
+            if path.is_file():
+                shutil.copy2(path, copy)
+    shutil.copytree(directory / "candidates", copy / "candidates", copy_function=os.link)
+    return copy
+
+
+def _memory(process: int) -> tuple[float, float]:
+    """Return the MiB of the coordinator, and those of the processes of the driver and of its sandboxes."""
+    return _resident(process), sum(map(_resident, descendants(process)))
+
+
+def _resident(process: int | str) -> float:
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _disk(directory: Path) -> dict[str, tuple[int, int]]:
+    """Return the bytes on the disk and the number of files and directories, by the part of the run directory."""
+    found = {"all": (0, 0)}
+    for part in sorted(directory.iterdir()):
+        paths = (part, *part.rglob("*"))
+        size = sum(path.lstat().st_blocks * _BLOCK for path in paths)
+        name = f"`{part.name}`" if part.name in _PARTS else "the rest"
+        for key in (name, "all"):
+            found[key] = (found.get(key, (0, 0))[0] + size, found.get(key, (0, 0))[1] + len(paths))
+    return dict(sorted(found.items(), key=lambda part: -part[1][0]))
+
+
+def plot(runs: Sequence[LongRun]) -> str:
+    """Return memory, journal and reading time over the tasks that were done, as SVG."""
+    import vl_convert
+
+    rows = [_panels(run) for run in runs]
+    spec = {"background": "white", "config": {"view": {"stroke": None}}, "vconcat": rows}
+    svg: str = vl_convert.vegalite_to_svg(json.dumps(spec), allowed_base_urls=[])
+    return svg
+
+
+def _panels(run: LongRun) -> dict[str, Any]:
+    done = {"field": "done", "type": "quantitative", "title": f"{run.kind} tasks done"}
+    samples = [asdict(sample) for sample in run.samples[:: 1 + len(run.samples) // _MOST_POINTS]]
+    memory = [
+        {"done": sample["done"], "process": name, "MiB": sample[key]}
+        for sample in samples
+        for name, key in (("coordinator", "coordinator_mib"), ("driver and sandboxes", "driver_mib"))
+    ]
+    reading = [
+        {"done": found.records, "command": name, "seconds": getattr(found, name)}
+        for found in run.checkpoints
+        for name in ("status", "summary", "resume")
+    ]
+    journal = {"y": {"field": "journal_mib", "type": "quantitative", "title": "journal, MiB"}}
+    return {
+        "hconcat": [
+            _panel(memory, {"x": done, **_lines("MiB", "memory, MiB", "process")}, "line"),
+            _panel(samples, {"x": done, **journal}, "line"),
+            _panel(
+                reading, {"x": done, **_lines("seconds", "CPU seconds", "command")}, {"type": "line", "point": True}
+            ),
+        ],
+        "resolve": {"scale": {"color": "independent"}},
+    }
+
+
+def _lines(value: str, title: str, names: str) -> dict[str, Any]:
+    return {
+        "y": {"field": value, "type": "quantitative", "title": title},
+        "color": {"field": names, "type": "nominal", "title": None, "legend": {"orient": "top"}},
+    }
+
+
+def _panel(values: list[dict[str, Any]], encoding: dict[str, Any], mark: str | dict[str, Any]) -> dict[str, Any]:
+    return {"width": 220, "height": 150, "data": {"values": values}, "mark": mark, "encoding": encoding}
+
+
+if __name__ == "__main__":
+    main()

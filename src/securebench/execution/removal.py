@@ -1,0 +1,56 @@
+"""Remove what finished tasks leave, while the next tasks run."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import StorageError
+from securebench.fs.rmtree import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_MOST: Final = 32
+"""Trees that wait to be removed. If there are more, tasks wait, so that trees are not made faster than removed."""
+
+
+class Removals:
+    """Removes directory trees on a separate thread. Thread-safe.
+
+    A tree is first moved to ``trash``, a private directory on the same file system, so that its path is free at once.
+    The run empties that directory when it starts and ends. ``report`` is called with each problem.
+    """
+
+    def __init__(self, trash: Path, report: Callable[[str], None]) -> None:
+        self._trash = trash
+        self._report = report
+        self._numbers = itertools.count(1)
+        self._room = threading.BoundedSemaphore(_MOST)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="securebench-remove")
+
+    def remove(self, path: Path) -> None:
+        """Remove the directory ``path``, which may be missing, soon."""
+        moved = self._trash / f"removed-{next(self._numbers)}"
+        try:
+            path.rename(moved)
+        except FileNotFoundError:
+            return
+        except OSError:  # such as a directory whose owner, this user, may not write to it
+            self._remove(path)
+            return
+        self._room.acquire()
+        self._pool.submit(self._remove, moved).add_done_callback(lambda _: self._room.release())
+
+    def close(self) -> None:
+        """Wait until everything is removed. Idempotent."""
+        self._pool.shutdown()
+
+    def _remove(self, path: Path) -> None:
+        try:
+            remove_tree(path)
+        except (StorageError, OSError) as error:
+            self._report(f"{path} could not be removed: {error}")

@@ -1,0 +1,63 @@
+"""Sandboxes that the tasks of a run use one after the other."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import SandboxDriver, SandboxSpec
+
+
+class Closable(Protocol):
+    """Something that can be closed."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+KeptT = TypeVar("KeptT", bound=Closable)
+
+
+class KeptSandboxes(Generic[KeptT]):
+    """Idle sandboxes by spec, at most as many as were ever in use at the same time. Thread-safe.
+
+    Only for sandboxes that no candidate's code has entered. ``driver`` is the run's own: what is kept belongs to no
+    single task, so no task's events tell of it.
+    """
+
+    def __init__(self, driver: SandboxDriver) -> None:
+        self.driver = driver
+        self._changing = threading.Lock()
+        self._idle: list[tuple[SandboxSpec, KeptT]] = []
+        self._in_use = 0
+        self._most = 0
+
+    def take(self, spec: SandboxSpec) -> KeptT | None:
+        """Return an idle sandbox of ``spec``, or ``None`` if there is none. Each call requires one of :meth:`put`."""
+        with self._changing:
+            self._in_use += 1
+            self._most = max(self._most, self._in_use)
+            found = next((entry for entry in self._idle if entry[0] == spec), None)
+            if found is None:
+                return None
+            self._idle.remove(found)
+            return found[1]
+
+    def put(self, spec: SandboxSpec, sandbox: KeptT | None) -> None:
+        """Keep ``sandbox`` for later, or nothing. If there are too many, the oldest is closed."""
+        with self._changing:
+            self._in_use -= 1
+            if sandbox is not None:
+                self._idle.append((spec, sandbox))
+            too_many = max(len(self._idle) - self._most, 0)
+            closing, self._idle = self._idle[:too_many], self._idle[too_many:]
+        for _, old in closing:
+            old.close()
+
+    def close(self) -> None:
+        """Close all idle sandboxes."""
+        with self._changing:
+            closing, self._idle = self._idle, []
+        for _, sandbox in closing:
+            sandbox.close()

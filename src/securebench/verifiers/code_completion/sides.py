@@ -1,0 +1,228 @@
+"""The two sides of a judgement: their sandboxes, the programs in them, and what happens to them at the end.
+
+The candidate's side is always a new sandbox. The tests' side may be one in which the tests of earlier tasks have run,
+each in a process of its own (``guest/forks.py``).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ImageError, InfrastructureError
+from securebench.sandboxes.base import Command
+from securebench.verifiers.code_completion.channel import ChannelEndedError, ChannelFrame, End, FrameChannel, frame
+from securebench.verifiers.code_completion.guest.wire import CLEAN, END, HELLO, NONCE_BYTES, SOURCE, START
+from securebench.verifiers.code_completion.programs import ARGV, Program, program_bytes
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import Chunk, Sandbox, SandboxDriver, SandboxProcess, SandboxSpec
+    from securebench.sandboxes.kept import KeptSandboxes
+    from securebench.verifiers.code_completion.request import CodeRequest
+
+KEPT_OUTPUT_BYTES: Final = 8 * 1024
+"""How much of the candidate's output during loading is kept: enough for a traceback."""
+START_SECONDS: Final = 60.0
+"""How long Python may take to start, on a busy machine. It does not count against the candidate's time."""
+_MOST_TASKS: Final = 256
+"""How many tasks one sandbox is used for. They share the layout of the interpreter's memory and its hash seed."""
+_KEPT_SECONDS: Final = 3600.0
+"""How long a sandbox may be kept. Its driver ends it after that, whatever this process does."""
+_CHECK_SECONDS: Final = 5.0
+"""How long a kept sandbox may take to prove that nothing is left in it. Making a new one takes less."""
+
+
+class Side(ABC):
+    """One side of a judgement."""
+
+    @abstractmethod
+    def start(self) -> FrameChannel:
+        """Start its program and send it the code. Raises :class:`InfrastructureError`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close its sandbox, or keep it."""
+
+
+class CandidateSide(Side):
+    """A side with a new sandbox, in which ``program`` runs the candidate. Raises :class:`InfrastructureError`."""
+
+    def __init__(self, driver: SandboxDriver, spec: SandboxSpec, program: Program, request: CodeRequest) -> None:
+        self._sandbox = driver.create(spec)
+        self._program = program
+        self._request = request
+
+    def start(self) -> FrameChannel:
+        """See :meth:`Side.start`. Sends everything at once and then waits for its program."""
+        process = _open(self._sandbox, START_SECONDS + self._request.deadlines.total)
+        channel = FrameChannel(process, keep_output=KEPT_OUTPUT_BYTES)
+        channel.send(program_bytes(self._program) + frame(SOURCE, code=self._request.program).encode())
+        try:
+            channel.receive(time.monotonic() + START_SECONDS, frozenset({HELLO}))
+        except ChannelEndedError as ended:
+            raise _not_started(ended, self._request.image) from ended
+        return channel
+
+    def close(self) -> None:
+        """Close its sandbox."""
+        self._sandbox.close()
+
+
+class JudgingSide(Side):
+    """The side of the tests. With ``kept``, its sandbox may come from there, and is kept there if ``is_intact``."""
+
+    def __init__(
+        self, driver: SandboxDriver, spec: SandboxSpec, request: CodeRequest, kept: KeptSandboxes[JudgingGuest] | None
+    ) -> None:
+        self._driver = driver if kept is None else kept.driver
+        self._spec = spec if kept is None else _kept_spec(spec)
+        self._output_limit = spec.limits.output
+        self._seconds = START_SECONDS + request.deadlines.total
+        self._request = request
+        self._kept = kept
+        self._guest: JudgingGuest | None = None
+        self._has_taken = False
+        self.is_intact = False
+        """Whether every answer of the candidate was valid, and the tests gave a verdict."""
+
+    def start(self) -> FrameChannel:
+        """See :meth:`Side.start`."""
+        guest = self._begin_again() or self._begin_in_new_sandbox()
+        guest.send(frame(SOURCE, code=self._request.tests, starter=self._request.starter).encode())
+        return guest
+
+    def close(self) -> None:
+        """Keep its sandbox if nothing is left of this task in it, else close it."""
+        guest = self._guest
+        is_kept = self._kept is not None and self.is_intact and guest is not None and guest.is_clean(_CHECK_SECONDS)
+        if guest is not None and not is_kept:
+            guest.close()
+        if self._kept is not None and self._has_taken:
+            self._kept.put(self._spec, guest if is_kept else None)
+
+    def _begin_again(self) -> JudgingGuest | None:
+        """Return a kept guest that has begun this task, if there is one in which nothing is left of earlier ones."""
+        if self._kept is None:
+            return None
+        guest = self._guest = self._kept.take(self._spec)
+        self._has_taken = True
+        if guest is None:
+            return None
+        try:
+            if guest.may_take_another(self._seconds):
+                guest.begin(self._seconds, self._output_limit, _CHECK_SECONDS)
+                return guest
+        except (ChannelEndedError, InfrastructureError):
+            pass  # an earlier task may have caused it, so it must not affect this one
+        guest.close()
+        return None
+
+    def _begin_in_new_sandbox(self) -> JudgingGuest:
+        lifetime = self._seconds if self._kept is None else self._seconds + _KEPT_SECONDS
+        guest = self._guest = JudgingGuest(self._driver.create(self._spec), lifetime)
+        try:
+            guest.begin(0.0 if self._kept is None else self._seconds, self._output_limit, START_SECONDS)
+        except ChannelEndedError as ended:
+            raise _not_started(ended, self._request.image) from ended
+        return guest
+
+
+class JudgingGuest(FrameChannel):
+    """A sandbox with the program of the tests' side, and the channel to it.
+
+    Raises :class:`InfrastructureError`, after closing ``sandbox``.
+    """
+
+    def __init__(self, sandbox: Sandbox, lifetime: float) -> None:
+        self._sandbox = sandbox
+        self._expires = time.monotonic() + lifetime
+        self._tasks = 0
+        self._output_left = 0
+        self.forks = False
+        """Whether it forks a process for each task, and so may take another task."""
+        try:
+            super().__init__(_open(sandbox, lifetime), keep_output=len(CLEAN) + 1)
+        except BaseException:
+            sandbox.close()
+            raise
+        self.send(program_bytes(Program.TESTS))
+
+    def begin(self, seconds: float, output_limit: int, start_seconds: float) -> None:
+        """Begin a task that may take ``seconds`` and send ``output_limit`` bytes. With 0 seconds, it never forks.
+
+        Raises :class:`ChannelEndedError`, also if the next frame is not the answer to this call: an earlier task may
+        have written it.
+        """
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        self._output_left = output_limit
+        self.send(ChannelFrame(START, nonce + math.ceil(seconds).to_bytes(4, "big")).encode())
+        answer = self.receive(time.monotonic() + start_seconds, frozenset({HELLO})).payload
+        if answer[:-1] != nonce:
+            raise ChannelEndedError(End.VIOLATION)
+        self._tasks += 1
+        self.forks = answer[-1:] == b"1"
+
+    def may_take_another(self, seconds: float) -> bool:
+        """Return whether it may take a further task, which may take ``seconds``."""
+        return self._tasks < _MOST_TASKS and time.monotonic() + seconds < self._expires
+
+    def is_clean(self, seconds: float) -> bool:
+        """Wait until the process of the task has exited, and return whether nothing is left of the task.
+
+        Only the process that has checked this can write CLEAN. What follows on stdout therefore comes from it, but what
+        precedes may come from the task: the last frame of a task is END, and after that it has written nothing.
+        """
+        if not self.forks:
+            return False
+        deadline = time.monotonic() + seconds
+        try:
+            self.receive(deadline, frozenset({END}))
+            while not self.output:
+                self._receive_chunk(deadline)
+        except (ChannelEndedError, InfrastructureError):
+            return False
+        is_clean = self.output == CLEAN and not self._buffer
+        self.output.clear()
+        return is_clean
+
+    def close(self) -> None:
+        """Close the sandbox."""
+        self._sandbox.close()
+
+    def _add(self, chunk: Chunk) -> None:
+        """Count what a task sends, as the driver does for a sandbox that is used once."""
+        stream, data = chunk
+        kept = data[: max(self._output_left, 0)]
+        self._output_left -= len(data)
+        super()._add((stream, kept))
+
+    def _next_frame(self, allowed: frozenset[bytes]) -> ChannelFrame | None:
+        found = super()._next_frame(allowed)
+        if found is None and self._output_left < 0:
+            raise ChannelEndedError(End.OUTPUT_LIMIT)
+        return found
+
+
+def _kept_spec(spec: SandboxSpec) -> SandboxSpec:
+    """Return the spec of a sandbox for many tasks: with room for the process that forks, and for all their output."""
+    limits = replace(spec.limits, pids=spec.limits.pids + 1, output=spec.limits.output * _MOST_TASKS)
+    return replace(spec, limits=limits, labels={})
+
+
+def _open(sandbox: Sandbox, seconds: float) -> SandboxProcess:
+    return sandbox.open(Command(argv=ARGV, timeout_seconds=seconds, waits=True))
+
+
+def _not_started(ended: ChannelEndedError, image: str) -> InfrastructureError:
+    """Return the error for a guest that has not started. No code of the candidate runs before that."""
+    if ended.end is not End.EXITED:
+        return InfrastructureError(f"a sandbox ended before Python started: {ended.end.value}")
+    return ImageError(
+        f"the image {image} cannot run python3 (exit code {ended.exit_code})",
+        code="image-without-python",
+        hint="use an image with Python 3.8 or later as python3 on the standard PATH",
+    )

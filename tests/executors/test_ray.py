@@ -1,0 +1,289 @@
+"""Whole runs on a Ray cluster of two nodes, which share no directory: to the end, or until something is killed.
+
+Starting Ray and copying the base image to each node takes most of the time, so these run with ``make test-all`` only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from executors.ray_cluster import RayCluster
+from securebench.results.egress_log import EGRESS_LOG
+from securebench.testing.conformance.executors import EXECUTOR_CHECKS
+from securebench.testing.provider.scripts import solve
+from securebench.testing.provider.server import ScriptedProvider
+from securebench.testing.provider.steps import Say
+from tester_run.real_run import RealRun, anonymous, wait_for
+from tester_run.running import records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.executors.base import Executor
+    from securebench.sandboxes.base import SandboxDriver
+
+ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+
+pytestmark = [pytest.mark.long, pytest.mark.sandboxes_alone, pytest.mark.timeout(900)]
+
+KEY = "sk-key-of-a-provider-that-no-disk-may-have-0123456789"
+
+
+class RayRun(RealRun):
+    """The same run as :class:`RealRun`, on a cluster."""
+
+    main = "securebench"
+    """Framework and digests of every process are those of the checkout."""
+
+    def on(self, cluster: RayCluster) -> tuple[str, ...]:
+        """Return the options that choose the cluster."""
+        self.variables: Mapping[str, str] = cluster.variables
+        return ("--executor", "ray", "--address", cluster.address, "--workers", "4")
+
+
+class LocalRun(RealRun):
+    """The same run on this machine."""
+
+    main = "securebench"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """Give a head without slots, and two nodes with two slots each."""
+    root = tmp_path_factory.mktemp("cluster")
+    root.chmod(0o711)
+    with RayCluster(root) as made:
+        made.add("one")
+        made.add("two")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def clean_runs() -> dict[str, list[dict[str, Any]]]:
+    """Give a place for the records of the clean local run."""
+    return {}
+
+
+@pytest.fixture
+def clean(
+    clean_runs: dict[str, list[dict[str, Any]]], driver: SandboxDriver, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    """Give the comparable records of a local run of three tasks of each family."""
+    if "clean" not in clean_runs:
+        one = LocalRun(tmp_path_factory.mktemp("clean"), driver, rounds=3)
+        done = one.finish("--workers", "2")
+        assert done.returncode == 0, done.stderr
+        clean_runs["clean"] = anonymous(one.root)
+    return clean_runs["clean"]
+
+
+@contextmanager
+def begun(one: RayRun, cluster: RayCluster, *flags: str, after: int) -> Iterator[subprocess.Popen[str]]:
+    """Give a run in progress that has written so many records."""
+    with one.begun(*one.on(cluster), *flags, after=0, variables=cluster.variables) as process:
+        wait_for(lambda: one.written() >= after or process.poll() is not None, 180)
+        assert process.poll() is None, process.communicate()
+        yield process
+
+
+def finish(one: RayRun, cluster: RayCluster, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Run to the end, which must be a good one."""
+    done = one.finish(*one.on(cluster), *flags, seconds=300, variables=cluster.variables)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done
+
+
+def once_each(root: Path) -> bool:
+    """Whether no trial has two records."""
+    return max(Counter((record["task_id"], record["trial"]) for record in records(root)).values()) == 1
+
+
+def running(root: Path) -> int:
+    """Return how many tasks a run in progress says are running."""
+    command = [sys.executable, "-m", "securebench", "status", str(root / "results"), "--json"]
+    done = subprocess.run(command, env=RealRun.environment({}), capture_output=True, text=True, check=False)
+    return len(json.loads(done.stdout)["running"]) if done.returncode == 0 else 0
+
+
+def left_on(cluster: RayCluster, *nodes: str) -> list[str]:
+    """Return the directories of runs on nodes."""
+    return [str(path) for name in nodes for path in cluster.directory(name).iterdir() if len(path.name) == 32]
+
+
+@pytest.mark.parametrize("check", EXECUTOR_CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[Callable[[int], Executor]], None], cluster: RayCluster) -> None:
+    """It keeps every promise of executors. Each runs in a process of its own, because Ray's library keeps its token."""
+    program = (
+        f"from securebench.executors.ray import RayExecutor, RaySettings\n"
+        f"from securebench.testing.conformance.executors import {check.__name__} as check\n"
+        f"check(lambda workers: RayExecutor(workers, RaySettings(address={cluster.address!r})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=RealRun.environment(cluster.variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_on_two_nodes_is_a_local_run(
+    tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, clean: list[dict[str, Any]]
+) -> None:
+    """Every family, on nodes that had neither pack nor image: the records of a local run, and nothing is left."""
+    one = RayRun(tmp_path, driver, rounds=3)
+    done = finish(one, cluster, "--keep-verifier-output")
+    assert anonymous(tmp_path) == clean
+    assert done.stdout.startswith("pack, run")
+    sealed = {record["candidate_digest"] for record in records(tmp_path)}
+    assert {path.name for path in (tmp_path / "results" / "candidates").iterdir()} == sealed
+    assert not left_on(cluster, "one", "two")
+    checked = subprocess.run(
+        [*one.command()[:3], "verify-run", str(tmp_path / "results"), "--pack", str(tmp_path / "pack")],
+        env=one.environment({}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_node_is_killed(
+    tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, clean: list[dict[str, Any]]
+) -> None:
+    """Its tasks run again on other nodes, and each has one record."""
+    one = RayRun(tmp_path, driver, rounds=3, sleep=2.0)
+    cluster.add("three", slots=4)
+    try:
+        with begun(one, cluster, "--workers", "8", after=4) as process:
+            wait_for(lambda: bool(left_on(cluster, "three")), 60)
+            cluster.kill("three")
+            out, err = process.communicate(timeout=240)
+    finally:
+        cluster.kill("three")
+        driver.reap()  # as the next worker on that machine would
+    assert process.returncode == 0, out + err
+    assert once_each(tmp_path)
+    assert anonymous(tmp_path) == clean
+
+
+def test_the_coordinator_is_killed(
+    tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, clean: list[dict[str, Any]]
+) -> None:
+    """Resumed, it has a clean run's records; workers of the killed one are gone, and what they left."""
+    one = RayRun(tmp_path, driver, rounds=3, sleep=1.0)
+    with begun(one, cluster, after=3) as process:
+        process.kill()
+    kept = one.written()
+    done = finish(one, cluster, "--resume")
+    assert f"resuming: {kept} of 12" in done.stderr
+    assert once_each(tmp_path)
+    assert anonymous(tmp_path) == clean
+    assert not left_on(cluster, "one", "two")
+
+
+def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, cluster: RayCluster) -> None:
+    """Ctrl-C ends the run within seconds, and the sandboxes on all nodes."""
+    one = RayRun(tmp_path, driver, rounds=3, sleep=30.0)
+    with begun(one, cluster, after=0) as process:
+        wait_for(lambda: running(one.root) == 4, 120)
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert time.monotonic() - start < 45
+    assert process.returncode == 130, err
+    assert not left_on(cluster, "one", "two")
+
+
+@pytest.mark.parametrize("harness", ["model", pytest.param("codex", marks=pytest.mark.agents)])
+def test_keys_are_on_no_disk(tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, harness: str) -> None:
+    """The gateways of the nodes have the provider's key; no file of Ray, of the nodes or of the run has it.
+
+    The nodes reach no registry, so the program of an agent comes from the coordinator.
+    """
+    one = RayRun(tmp_path, driver, rounds=3)
+    path = tmp_path / "tester.yaml"
+    before, _, after = path.read_text().partition("harness:\n")
+    with ScriptedProvider(solve("short_answer", "B"), texts=lambda _: Say("Answer: B")) as provider:
+        settings = {"base_url": f"{provider.url}/v1", "model": "scripted-model"}
+        if harness == "model":
+            settings |= {"dialect": "chat_completions", "api_key_env": "OPENAI_API_KEY"}
+        lines = json.dumps({"type": harness, "config": settings})
+        path.write_text(f"{before}harness: {lines}\n{after[after.index('sandbox:') :]}")
+        done = one.finish(
+            *one.on(cluster),
+            "--keep-verifier-output",
+            seconds=300,
+            variables={**cluster.variables, "OPENAI_API_KEY": KEY},
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert provider.keys_seen == {KEY}
+    assert {record["verification_status"] for record in records(tmp_path)} == {"passed", "failed"}
+    logged = (tmp_path / "results" / EGRESS_LOG).read_text().splitlines()
+    assert {json.loads(line)["task_id"] for line in logged} >= {record["task_id"] for record in records(tmp_path)}
+    assert not holding(KEY, cluster.sessions, cluster.root, tmp_path)
+    assert holding("scripted-model", tmp_path)
+
+
+def holding(text: str, *places: Path) -> list[str]:
+    """Return the files with this text."""
+    command = ["grep", "--recursive", "--files-with-matches", "--text", "--devices=skip", text, *map(str, places)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+
+
+def test_the_head_is_restarted(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
+    """The run stops and says why. On the restarted cluster it resumes, and has a clean run's records."""
+    one = RayRun(tmp_path, driver, rounds=3, sleep=5.0)
+    tmp_path.chmod(0o711)
+    with RayCluster(tmp_path) as cluster:
+        cluster.add("only")
+        with begun(one, cluster, after=2) as process:
+            cluster.kill("head")
+            _, err = process.communicate(timeout=180)
+        assert process.returncode == 3, err
+        assert "the head of the Ray cluster" in err, err
+        assert 2 <= one.written() < 12
+        cluster.kill("only")
+        cluster.start_head()
+        cluster.add("only")
+        finish(one, cluster, "--resume")
+    assert once_each(tmp_path)
+    assert anonymous(tmp_path) == clean
+
+
+def test_a_cluster_without_a_token_is_refused(tmp_path: Path, driver: SandboxDriver) -> None:
+    """Neither without a token here, nor if the cluster does not ask for one."""
+    one = RayRun(tmp_path / "run", driver, rounds=1)
+    home = {"HOME": str(tmp_path)}
+    refused = one.finish("--executor", "ray", "--address", "127.0.0.1:1", variables=home)
+    assert refused.returncode != 0
+    assert "ray-token-missing" in refused.stderr
+    with RayCluster(tmp_path / "run", token=False) as bare:
+        bare.add("only", 1)
+        variables = {**home, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+        done = one.finish("--executor", "ray", "--address", bare.address, variables=variables)
+    assert done.returncode == 3, done.stderr
+    assert "RAY_AUTH_MODE=token" in done.stderr
+    assert not one.written()
+
+
+def test_a_cluster_of_its_own(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
+    """Without an address, a run starts a cluster on this machine, with a token, and ends it."""
+    one = RayRun(tmp_path, driver, rounds=3)
+    variables = {"SECUREBENCH_NODE_DIR": str(tmp_path / "node"), "RAY_TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+    done = one.finish("--executor", "ray", "--workers", "2", seconds=300, variables=variables)
+    assert done.returncode == 0, done.stderr
+    assert anonymous(tmp_path) == clean
+    assert not one.left()

@@ -1,0 +1,189 @@
+"""When the host uses the sandbox of the tests again: only if the guest, and nobody else, says that it is clean."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import EngineError, InfrastructureError
+from securebench.sandboxes.base import Limits, SandboxSpec
+from securebench.sandboxes.kept import KeptSandboxes
+from securebench.testing.scripted_sandbox import DEFAULT_IMAGE, ScriptedDriver
+from securebench.verifiers.code_completion import sides
+from securebench.verifiers.code_completion.channel import ChannelEndedError, ChannelFrame, End
+from securebench.verifiers.code_completion.guest.wire import CLEAN, END, HELLO, SOURCE, START, VERDICT
+from securebench.verifiers.code_completion.relay import Deadlines
+from securebench.verifiers.code_completion.request import SPLIT, CodeRequest
+from securebench.verifiers.code_completion.sides import JudgingGuest, JudgingSide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.testing.scripted_sandbox import ProgramContext
+
+REQUEST = CodeRequest("pass", "pass", (), SPLIT, DEFAULT_IMAGE, Deadlines(5, 5))
+GIVEN = ChannelFrame(VERDICT, b"{}").encode()
+ENDED = ChannelFrame(END, b"").encode()
+
+
+class Guest:
+    """A guest that writes ``stdout`` and ``stderr`` after each verdict, and says that it ``forks``."""
+
+    def __init__(self) -> None:
+        self.stdout, self.stderr, self.forks = ENDED, CLEAN, b"1"
+
+    def __call__(self, program: ProgramContext) -> int:
+        """Behave like ``guest/forks.py``."""
+
+        def take(count: int) -> bytes:
+            data = b""
+            while len(data) < count and (part := program.stdin.read(count - len(data))):
+                data += part
+            return data
+
+        take(int.from_bytes(take(4), "big"))
+        while header := take(5):
+            body = take(int.from_bytes(header[1:], "big"))
+            if header[:1] == START:
+                program.stdout.write(ChannelFrame(HELLO, body[:-4] + self.forks).encode())
+            elif header[:1] == SOURCE:
+                program.stdout.write(GIVEN + self.stdout)
+                program.stderr.write(self.stderr)
+        return 0
+
+
+@pytest.fixture
+def guest() -> Guest:
+    """Give a guest that behaves well."""
+    return Guest()
+
+
+@pytest.fixture
+def scripted(guest: Guest) -> Iterator[ScriptedDriver]:
+    """Give a driver whose ``python3`` is the guest."""
+    made = ScriptedDriver()
+    made.program("python3")(guest)
+    yield made
+    assert not made.open_sandboxes
+    made.close()
+
+
+@pytest.fixture
+def kept(scripted: ScriptedDriver) -> Iterator[KeptSandboxes[JudgingGuest]]:
+    """Give the kept sandboxes of a run."""
+    made: KeptSandboxes[JudgingGuest] = KeptSandboxes(scripted)
+    yield made
+    made.close()
+
+
+def run_tests(scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest] | None, *, is_intact: bool = True) -> int:
+    """Run one task's tests and return how many sandboxes were made so far."""
+    spec = SandboxSpec(image=scripted.resolve_image(DEFAULT_IMAGE), limits=Limits(output=1000))
+    side = JudgingSide(scripted, spec, REQUEST, kept)
+    try:
+        channel = side.start()
+        assert channel.receive(time.monotonic() + 5, frozenset({VERDICT})).kind == VERDICT
+        side.is_intact = is_intact
+    finally:
+        side.close()
+    return len(scripted.commands)
+
+
+def test_a_clean_sandbox_is_used_again(scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest]) -> None:
+    """One sandbox for all tasks of a worker; it has room for the process that forks."""
+    assert [run_tests(scripted, kept) for _ in range(3)] == [1, 1, 1]
+    assert scripted.commands[0][0].limits.pids == Limits().pids + 1
+
+
+def test_without_the_pool_no_sandbox_is_used_again(scripted: ScriptedDriver) -> None:
+    """The switch: everything is as if there were no such thing."""
+    assert [run_tests(scripted, None) for _ in range(2)] == [1, 2]
+    assert scripted.commands[0][0].limits.pids == Limits().pids
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr"),
+    [
+        (ENDED, b""),
+        (b"", CLEAN),
+        (ENDED, CLEAN * 2),
+        (ENDED * 2, CLEAN),
+        (ENDED + b"H", CLEAN),
+        (ENDED + ChannelFrame(HELLO, b"x" * 17).encode(), CLEAN),
+        (GIVEN + ENDED, CLEAN),
+        (ENDED + bytes(2000), CLEAN),
+    ],
+)
+def test_what_a_task_can_write_is_no_proof(
+    scripted: ScriptedDriver,
+    kept: KeptSandboxes[JudgingGuest],
+    guest: Guest,
+    monkeypatch: pytest.MonkeyPatch,
+    stdout: bytes,
+    stderr: bytes,
+) -> None:
+    """Without the one end and the one report of the guest, in this order, the next task gets a new sandbox."""
+    monkeypatch.setattr(sides, "_CHECK_SECONDS", 0.05)
+    guest.stdout, guest.stderr = stdout, stderr
+    assert [run_tests(scripted, kept) for _ in range(2)] == [1, 2]
+
+
+def test_nothing_of_a_task_runs_on_after_it(
+    scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof is awaited at the end of a task: a process that goes on after its verdict costs no other task time."""
+    monkeypatch.setattr(sides, "_CHECK_SECONDS", 0.05)
+    guest.stdout = guest.stderr = b""
+    run_tests(scripted, kept)
+    assert not scripted.open_sandboxes
+
+
+def test_an_odd_task_ends_the_sandbox(
+    scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], guest: Guest
+) -> None:
+    """A task that did not end with a proper verdict leaves none; nor does a guest that cannot fork."""
+    assert [run_tests(scripted, kept, is_intact=False) for _ in range(2)] == [1, 2]
+    assert not scripted.open_sandboxes
+    guest.forks = b"0"
+    assert [run_tests(scripted, kept) for _ in range(2)] == [3, 4]
+    assert not scripted.open_sandboxes
+
+
+def test_a_sandbox_is_replaced_in_time(
+    scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many tasks, and if its driver would end it during the next one."""
+    monkeypatch.setattr(sides, "_MOST_TASKS", 2)
+    assert [run_tests(scripted, kept) for _ in range(4)] == [1, 1, 2, 2]
+    monkeypatch.setattr(sides, "_KEPT_SECONDS", 0.0)
+    assert [run_tests(scripted, kept) for _ in range(2)] == [3, 4]
+
+
+def test_the_output_of_each_task_is_limited(
+    scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], guest: Guest
+) -> None:
+    """As that of a sandbox: the frames up to the limit still count, and then the task has ended."""
+    guest.stdout = ChannelFrame(SOURCE, bytes(2000)).encode()
+    spec = SandboxSpec(image=scripted.resolve_image(DEFAULT_IMAGE), limits=Limits(output=1000))
+    side = JudgingSide(scripted, spec, REQUEST, kept)
+    channel = side.start()
+    channel.receive(time.monotonic() + 5, frozenset({VERDICT}))
+    with pytest.raises(ChannelEndedError) as caught:
+        channel.receive(time.monotonic() + 5, frozenset({SOURCE}))
+    assert caught.value.end is End.OUTPUT_LIMIT
+    side.close()
+
+
+def test_trouble_with_a_kept_sandbox_is_no_tasks_trouble(
+    scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest]
+) -> None:
+    """If it has ended meanwhile, a new one is made; if that fails, the error is raised and nothing is left."""
+    run_tests(scripted, kept)
+    next(iter(scripted.open_sandboxes)).close()
+    assert run_tests(scripted, kept) == 2
+    next(iter(scripted.open_sandboxes)).close()
+    scripted.fail_next(EngineError("gone"))
+    with pytest.raises(InfrastructureError):
+        run_tests(scripted, kept)
