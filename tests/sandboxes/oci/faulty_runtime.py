@@ -18,6 +18,7 @@ MODES: Final = {
     6: "SIGKILL while the command runs",
     7: "it hangs until the time limit",
     8: "no memory, says its log",
+    9: "SIGKILL after it started a sandbox",
 }
 ANY_MODE: Final = 0
 """Each failure is in one of the ways above."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import select
+import signal
 import socket
 import time
 from collections import deque
@@ -14,6 +16,7 @@ import pytest
 
 from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.oci.supervisor.changes import UNCHANGED
+from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.loop import Supervisor, _Request
 from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess
 from securebench.sandboxes.oci.wire import KILL, LIMIT
@@ -181,3 +184,36 @@ def test_what_is_being_left_is_no_orphan(leaving: Leaving) -> None:
     leaving.process.detached = False
     assert leaving.child in leaving.supervisor._orphans()
     leaving.end_child()
+
+
+def test_a_command_of_a_lost_container_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed with the rest of the container, and may exit before the last process is gone."""
+    context: Any = SimpleNamespace(run=tmp_path, hierarchies=[])
+    container = SupervisedContainer("s1", context)
+    supervisor = Supervisor.__new__(Supervisor)
+    supervisor._containers, supervisor._scheduled = {"s1": container}, []
+    supervisor._handlers, supervisor._poll = {}, select.epoll()
+    running = iter([[RUNTIME], []])
+    monkeypatch.setattr(supervisor, "_orphans", lambda: next(running))
+    processes, drivers = [], []
+    for name in ("main", "command"):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.setblocking(False)
+        (tmp_path / name).mkdir()
+        processes.append(RuntimeProcess(ours, str(tmp_path / name / "log"), str(tmp_path / name / "pid"), 60))
+        drivers.append(theirs)
+        supervisor._watch(ours.fileno(), lambda: None)
+    container.main, command = processes
+    container.processes = set(processes)
+    supervisor._settle(container, container.main, signal.SIGKILL)  # one of its processes is still running
+    supervisor._settle(container, command, 137 << 8)
+    with pytest.raises(BlockingIOError):
+        receive(drivers[1])
+    for _, call in supervisor._scheduled:
+        call()
+    reports = [receive(driver) for driver in drivers]
+    assert [report.body["lost"] for report in reports if report] == [
+        "its runtime was killed from outside, by signal 9"
+    ] * 2
+    for driver in drivers:
+        driver.close()

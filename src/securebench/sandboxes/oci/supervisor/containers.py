@@ -173,7 +173,11 @@ class SupervisedContainer:
 
         Without groups, these are the processes that ``orphans`` returns: orphans become children of the first process
         of their pid namespace, the supervisor.
+
+        The container is ending from now on. Its commands are killed by this, and the runtime of one may exit with 137
+        as if the command had been killed by something in the container.
         """
+        self._first_kill = self._first_kill or time.monotonic()
         if self._group is not None:
             self._group.kill()
             return self._group.is_empty()

@@ -140,7 +140,7 @@ class RuntimeProcess:
         """Return the report of its exit with a wait ``status``, given the ``oom_kills`` in its sandbox so far.
 
         The report's ``lost`` is the reason why its exit says nothing about what ran in it, or empty. Nothing in a
-        sandbox can cause that. The argument ``lost`` is the same of its container, for a command killed with that.
+        sandbox can cause that. The argument ``lost`` is the same of its container, for a command that ended with it.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
@@ -155,7 +155,7 @@ class RuntimeProcess:
             out_of_memory=code == SIGKILLED and not self.killed and kills,
             killed=self.killed,
             started=self.has_started(),
-            lost=(lost if code == SIGKILLED else "") or self._lost(status, oom_kills) if code else "",
+            lost=lost or (self._lost(status, oom_kills) if code else ""),
             log=log,
         )
 
