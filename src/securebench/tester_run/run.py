@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError, ImageError, InfrastructureError, SecureBenchError
 from securebench.execution import RunControl
@@ -42,7 +43,7 @@ from securebench.tester_run.watch import Watch
 from securebench.tester_run.worker import PreparedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from securebench.images.model import ResolvedImage
     from securebench.progress import Event
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from securebench.tester_config import TesterConfig
     from securebench.tester_run.agents import ProviderCheck
     from securebench.tester_run.plan import Plan
+
+_COLLECT_AFTER: Final = 50_000
+"""The number of new objects after which the garbage collector runs during a run; Python's default is 700."""
 
 
 def run_benchmark(
@@ -77,6 +81,7 @@ def run_plan(
         _require_signer(plan, options.sign)
     places.make_directory(plan.directory)
     with ExitStack() as stack:
+        stack.enter_context(_rare_collections())
         stack.enter_context(places.steady_umask())
         stack.enter_context(RunLock(plan.directory))
         earlier = places.earlier_header(plan.directory, resume=options.resume)
@@ -107,6 +112,17 @@ def run_plan(
             PackSource.of(plan.config.benchmark).write(plan.directory)
             header.write(plan.directory)
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Collect garbage rarely: each collection of a large run would visit all rows and records, which have no cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECT_AFTER, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _require_signer(plan: Plan, signer: StatementSigner) -> None:

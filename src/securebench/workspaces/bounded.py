@@ -61,16 +61,15 @@ def writable_directory(driver: SandboxDriver, path: Path, size: int) -> Iterator
         return
     outer = path.with_name(f"{path.name}{BOUNDED_SUFFIX}")
     make_fresh_directory(outer)
-    (outer / _INNER).mkdir()  # sandboxes get what is mounted over it
     try:
         with driver.bounded(outer, size) as top:
+            # Only in what is mounted over ``outer``: without that, a sandbox cannot be created with the directory.
             files = top / _INNER
-            files.mkdir(mode=0o700, exist_ok=True)
+            files.mkdir(mode=0o700)
             if owner is not None:
                 os.chown(files, *owner)
             yield WritableDirectory(outer / _INNER, files, bounded=True)
     finally:
-        (outer / _INNER).rmdir()
         outer.rmdir()
 
 

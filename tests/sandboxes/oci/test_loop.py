@@ -29,23 +29,32 @@ RUNTIME = 2**30
 """The number of a runtime's process, which no process has."""
 
 
-@pytest.mark.timeout(10)
-def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
-    """A descriptor may have the number of one that was closed in the same round: nothing has been said on it yet."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setblocking(False)
-    ended: list[Any] = []
+def test_an_event_of_a_closed_descriptor_is_not_for_its_successor() -> None:
+    """Descriptors are reused at once: of two events, the first closed what the second was for, and opened another."""
     supervisor = Supervisor.__new__(Supervisor)
-    supervisor._end = ended.append  # type: ignore[method-assign, assignment]  # to see what it would end
-    container: Any = SimpleNamespace()
-    process: Any = SimpleNamespace(channel=ours)
-    supervisor._on_message(container, process)
-    assert ended == []
-    send(theirs, pack({KILL: True}))
-    supervisor._on_message(container, process)
-    assert ended == [container]
-    ours.close()
-    theirs.close()
+    supervisor._handlers, supervisor._watched_now, supervisor._poll = {}, set(), select.epoll()
+    first, second = socket.socketpair(), socket.socketpair()
+    number = second[0].fileno()
+    served: list[str] = []
+
+    def replace_second() -> None:
+        del supervisor._handlers[number]
+        second[0].close()
+        successor.append(socket.socket())
+        assert successor[0].fileno() == number
+        supervisor._watch(number, lambda: served.append("successor"))
+
+    successor: list[socket.socket] = []
+    supervisor._watch(first[0].fileno(), replace_second)
+    supervisor._watch(number, lambda: served.append("second"))
+    for _, theirs in (first, second):
+        theirs.send(b"x")
+    supervisor._serve_events([(first[0].fileno(), select.EPOLLIN), (number, select.EPOLLIN)])
+    assert served == []
+    supervisor._serve_events([(number, select.EPOLLIN)])
+    assert served == ["successor"]
+    for opened in (*first, second[1], *successor):
+        opened.close()
 
 
 class Queue:
@@ -192,7 +201,7 @@ def test_a_command_of_a_lost_container_is_lost(tmp_path: Path, monkeypatch: pyte
     container = SupervisedContainer("s1", context)
     supervisor = Supervisor.__new__(Supervisor)
     supervisor._containers, supervisor._scheduled = {"s1": container}, []
-    supervisor._handlers, supervisor._poll = {}, select.epoll()
+    supervisor._handlers, supervisor._watched_now, supervisor._poll = {}, set(), select.epoll()
     running = iter([[RUNTIME], []])
     monkeypatch.setattr(supervisor, "_orphans", lambda: next(running))
     processes, drivers = [], []

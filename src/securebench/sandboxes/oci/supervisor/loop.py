@@ -36,7 +36,7 @@ from securebench.sandboxes.oci.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 
@@ -71,6 +71,7 @@ class Supervisor:
         self._scheduled: list[tuple[float, Callable[[], None]]] = []
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
+        self._watched_now: set[int] = set()
         self._over = False
         self._waiting: deque[_Request] = deque()
         self._starting: set[RuntimeProcess] = set()
@@ -85,15 +86,25 @@ class Supervisor:
         self._watch(children, partial(self._reap, children))
         self._refill()
         while not self._over:
-            for descriptor, _ in self._poll.poll(self._wait_seconds()):
-                if descriptor in self._handlers:  # an earlier event may have removed it
-                    self._handlers[descriptor]()
+            self._serve_events(self._poll.poll(self._wait_seconds()))
             self._run_scheduled()
         _kill_everything()
         self._remove_all()
         self._cgroup_pool.remove()  # last, because removed containers return their groups to it
 
+    def _serve_events(self, events: Iterable[tuple[int, int]]) -> None:
+        """Call the handlers of ``events``, as far as they are for the descriptors that are watched.
+
+        Serving one event may close the descriptor of a later one, and open another with the same number. Its own events
+        are reported again the next time.
+        """
+        self._watched_now.clear()
+        for descriptor, _ in events:
+            if descriptor in self._handlers and descriptor not in self._watched_now:
+                self._handlers[descriptor]()
+
     def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+        self._watched_now.add(descriptor)
         self._handlers[descriptor] = handler
         self._poll.register(descriptor, select.EPOLLIN)
 
@@ -237,9 +248,6 @@ class Supervisor:
         """Set a new time limit for a process, or kill its container if the driver requests that or hangs up."""
         try:
             frame = receive(process.channel)
-        except BlockingIOError:
-            # The event was for an earlier process, whose descriptor had the same number: the driver sent nothing.
-            return
         except (OSError, FrameError):
             frame = None
         if frame is not None and LIMIT in frame.body:
