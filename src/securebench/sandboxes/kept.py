@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver, SandboxSpec
@@ -18,6 +19,9 @@ class Closable(Protocol):
 
 KeptT = TypeVar("KeptT", bound=Closable)
 
+_PATIENCE: Final = 1.0
+"""Seconds to wait for a sandbox in use, if every core has one. More would delay tasks whose tests mostly wait."""
+
 
 class KeptSandboxes(Generic[KeptT]):
     """Idle sandboxes by spec, at most as many as were ever in use at the same time. Thread-safe.
@@ -28,17 +32,23 @@ class KeptSandboxes(Generic[KeptT]):
 
     def __init__(self, driver: SandboxDriver) -> None:
         self.driver = driver
-        self._changing = threading.Lock()
+        self._changed = threading.Condition()
+        self._cores = len(os.sched_getaffinity(0))
         self._idle: list[tuple[SandboxSpec, KeptT]] = []
         self._in_use = 0
         self._most = 0
 
     def take(self, spec: SandboxSpec) -> KeptT | None:
-        """Return an idle sandbox of ``spec``, or ``None`` if there is none. Each call requires one of :meth:`put`."""
-        with self._changing:
+        """Return an idle sandbox of ``spec``, or ``None`` if there is none. Each call requires one of :meth:`put`.
+
+        If each core has one in use, this waits a little. Starting one takes more of a core than a usual task does, so
+        with many workers, one for each of them would only make a short run slower.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._in_use < self._cores or self._find(spec) is not None, _PATIENCE)
             self._in_use += 1
             self._most = max(self._most, self._in_use)
-            found = next((entry for entry in self._idle if entry[0] == spec), None)
+            found = self._find(spec)
             if found is None:
                 return None
             self._idle.remove(found)
@@ -46,10 +56,11 @@ class KeptSandboxes(Generic[KeptT]):
 
     def put(self, spec: SandboxSpec, sandbox: KeptT | None) -> None:
         """Keep ``sandbox`` for later, or nothing. If there are too many, the oldest is closed."""
-        with self._changing:
+        with self._changed:
             self._in_use -= 1
             if sandbox is not None:
                 self._idle.append((spec, sandbox))
+            self._changed.notify_all()
             too_many = max(len(self._idle) - self._most, 0)
             closing, self._idle = self._idle[:too_many], self._idle[too_many:]
         for _, old in closing:
@@ -57,7 +68,10 @@ class KeptSandboxes(Generic[KeptT]):
 
     def close(self) -> None:
         """Close all idle sandboxes."""
-        with self._changing:
+        with self._changed:
             closing, self._idle = self._idle, []
         for _, sandbox in closing:
             sandbox.close()
+
+    def _find(self, spec: SandboxSpec) -> tuple[SandboxSpec, KeptT] | None:
+        return next((entry for entry in self._idle if entry[0] == spec), None)

@@ -73,7 +73,10 @@ class CandidateSide(Side):
 
 
 class JudgingSide(Side):
-    """The side of the tests. With ``kept``, its sandbox may come from there, and is kept there if ``is_intact``."""
+    """The side of the tests. With ``kept``, its sandbox may come from there, and is kept there if ``is_intact``.
+
+    It takes the sandbox when it is created, which may have to wait, and must be closed.
+    """
 
     def __init__(
         self, driver: SandboxDriver, spec: SandboxSpec, request: CodeRequest, kept: KeptSandboxes[JudgingGuest] | None
@@ -84,8 +87,7 @@ class JudgingSide(Side):
         self._seconds = START_SECONDS + request.deadlines.total
         self._request = request
         self._kept = kept
-        self._guest: JudgingGuest | None = None
-        self._has_taken = False
+        self._guest: JudgingGuest | None = kept.take(self._spec) if kept else None
         self.is_intact = False
         """Whether every answer of the candidate was valid, and the tests gave a verdict."""
 
@@ -101,15 +103,12 @@ class JudgingSide(Side):
         is_kept = self._kept is not None and self.is_intact and guest is not None and guest.is_clean(_CHECK_SECONDS)
         if guest is not None and not is_kept:
             guest.close()
-        if self._kept is not None and self._has_taken:
+        if self._kept is not None:
             self._kept.put(self._spec, guest if is_kept else None)
 
     def _begin_again(self) -> JudgingGuest | None:
-        """Return a kept guest that has begun this task, if there is one in which nothing is left of earlier ones."""
-        if self._kept is None:
-            return None
-        guest = self._guest = self._kept.take(self._spec)
-        self._has_taken = True
+        """Return the kept guest after it has begun this task, if there is one and nothing is left in it of others."""
+        guest = self._guest
         if guest is None:
             return None
         try:
