@@ -72,7 +72,8 @@ def path_faults(references: Sequence[Referenced], value_fields: Mapping[str, Vis
             hint = f"mounts of this lane must be below {LANE_ROOTS[one.lane]!r}" if one.field else "use another mount"
             yield Fault("path-unsafe", f"the mount {fault}", (*one.place, "mount"), hint)
     for lane in Visibility:
-        yield from _collision_faults([one for one in references if one.lane is lane], lane, value_fields)
+        if in_lane := [one for one in references if one.lane is lane]:  # names of fields do not collide
+            yield from _collision_faults(in_lane, lane, value_fields)
 
 
 def _collision_faults(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
@@ -61,9 +62,14 @@ def _named_choice(choices: Sequence[str], answer: Answer) -> int | None:
         wanted_number = strict_decimal(str(answer))
         equal = [i for i, text in enumerate(choices) if strict_decimal(normalize_text(text)) == wanted_number]
         return equal[0] if len(equal) == 1 and wanted_number is not None else None
-    names = [*map(normalize_text, choices), *map(normalize_text, choice_labels(len(choices)))]
+    names = [*map(normalize_text, choices), *_normal_labels(len(choices))]
     wanted = normalize_text(answer)
     return names.index(wanted) % len(choices) if wanted in names else None
+
+
+@cache
+def _normal_labels(count: int) -> tuple[str, ...]:
+    return tuple(map(normalize_text, choice_labels(count)))
 
 
 def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
@@ -83,7 +89,7 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 def _collisions(choices: list[str]) -> Iterator[Fault]:
     """Yield a fault for each choice whose text equals another's text or label."""
-    labels = {normalize_text(label): (index, label) for index, label in enumerate(choice_labels(len(choices)))}
+    labels = dict(zip(_normal_labels(len(choices)), enumerate(choice_labels(len(choices))), strict=True))
     seen: dict[str, int] = {}
     for index, choice in enumerate(choices):
         text, path = normalize_text(choice), ("input", "choices", index)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import StorageError
+from securebench.garbage import rare_collections
 from securebench.report.pages import render
 from securebench.report.plots import RENDERER
 from securebench.report.run_view import comparison, view_of
@@ -38,13 +38,13 @@ def report_page(views: Sequence[RunView], *, is_live: bool = False) -> Iterator[
     return render("report.html", views=views, comparison=figure, is_live=is_live)
 
 
+@rare_collections()
 def write_report(directories: Sequence[Path], output: Path) -> None:
     """Write the report of the runs in ``directories`` to ``output``, replacing it as a whole.
 
     Raises :class:`ConfigError` for a run that is missing or damaged, and :class:`StorageError`.
     """
     RENDERER.start()
-    gc.set_threshold(100_000)  # the rows of a run are many objects without cycles
     views = report_views(directories)
     partial = output.with_name(f".{output.name}.partial")
     try:

@@ -12,6 +12,7 @@ from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError
 from securebench.families.registry import FAMILIES
+from securebench.garbage import rare_collections
 from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.registry import require_supported
 from securebench.images.store.places import default_directory
@@ -237,6 +238,7 @@ class Plan:
         return {"commitment": commitment.to(self.pack.digest), "public_digest": self.pack.public_digest}
 
 
+@rare_collections()
 def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Plan:
     """Load, compile and check everything. Raises :class:`ConfigError`. Nothing is written."""
     pack = load_benchmark_pack(config.benchmark.manifest, config.benchmark.tasks)

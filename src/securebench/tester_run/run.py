@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import Counter
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError, InfrastructureError, SecureBenchError
 from securebench.execution import RunControl
 from securebench.faults import FaultPoint, reached
+from securebench.garbage import rare_collections
 from securebench.harnesses.pipeline import needs_image_tree
 from securebench.plurals import counted
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
@@ -43,7 +43,7 @@ from securebench.tester_run.watch import Watch
 from securebench.tester_run.worker import PreparedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from securebench.images.model import ResolvedImage
     from securebench.progress import Event
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from securebench.tester_config import TesterConfig
     from securebench.tester_run.agents import ProviderCheck
     from securebench.tester_run.plan import Plan
-
-_COLLECT_AFTER: Final = 50_000
-"""The number of new objects after which the garbage collector runs during a run; Python's default is 700."""
 
 
 def run_benchmark(
@@ -73,6 +70,7 @@ def run_benchmark(
     return run_plan(make_plan(config, options, parts), options, sinks, parts)
 
 
+@rare_collections()
 def run_plan(
     plan: Plan, options: RunOptions, sinks: Iterable[Callable[[Event], None]], parts: RunParts
 ) -> TesterRunSummary:
@@ -81,7 +79,6 @@ def run_plan(
         _require_signer(plan, options.sign)
     places.make_directory(plan.directory)
     with ExitStack() as stack:
-        stack.enter_context(_rare_collections())
         stack.enter_context(places.steady_umask())
         stack.enter_context(RunLock(plan.directory))
         earlier = places.earlier_header(plan.directory, resume=options.resume)
@@ -112,17 +109,6 @@ def run_plan(
             PackSource.of(plan.config.benchmark).write(plan.directory)
             header.write(plan.directory)
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect garbage rarely: each collection of a large run would visit all rows and records, which have no cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(_COLLECT_AFTER, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _require_signer(plan: Plan, signer: StatementSigner) -> None:
