@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError
 from securebench.fs.digest import file_digest, source_digest
-from securebench.fs.home import home_directory
+from securebench.fs.home import settings_directory
 from securebench.fs.safe_open import TreeRefusedError
 
 if TYPE_CHECKING:
@@ -179,8 +179,7 @@ def agents_directory() -> Path:
     """Return the directory with the user's declarations of agents, which need not exist."""
     if named := os.environ.get(AGENTS_VARIABLE, ""):
         return Path(named)
-    settings = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(settings) if Path(settings).is_absolute() else home_directory() / ".config") / "securebench/agents"
+    return settings_directory() / "agents"
 
 
 def agent_names() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from securebench.executors.ray import SLOT
+from securebench.executors.ray_slots import SLOT
 
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 VARIABLE = "SECUREBENCH_TEST_DATA"

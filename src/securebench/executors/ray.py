@@ -1,8 +1,8 @@
 """The Ray executor: tasks run in worker processes on the nodes of a Ray cluster.
 
-An actor is one slot for a sandbox. It belongs to a node that offers the resource ``securebench_slot``. Everything goes
-through this process: content to the nodes, records and files back. Keys travel only as small arguments of calls between
-two processes, which Ray writes to no disk, and only in a cluster that requires its token.
+:mod:`~securebench.executors.ray_slots` starts the workers and gives them tasks. Everything goes through this process:
+content to the nodes, records and files back. Keys travel only as small arguments of calls between two processes, which
+Ray writes to no disk, and only in a cluster that requires its token.
 """
 
 from __future__ import annotations
@@ -11,45 +11,23 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import threading
-import time
-from collections import Counter, defaultdict
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from securebench.errors import ConfigError, InfrastructureError, SecureBenchError
-from securebench.executors.base import DeliveryError, Executor
+from securebench.errors import ConfigError, InfrastructureError
+from securebench.executors.base import Executor
 from securebench.executors.local import on_threads
+from securebench.executors.ray_slots import SLOT, RaySlots
 from securebench.fs.home import home_directory
-from securebench.limits import MIB
 from securebench.strict_input.models import WireModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from securebench.executors.base import RemoteWorker, Worker
-
-SLOT: Final = "securebench_slot"
-"""The resource of a node. One unit is one sandbox slot: a task at a time."""
-
-_PIECE: Final = 32 * 1024
-"""Bytes of settings in one call. Ray stores arguments of 100 kB and more in shared memory, which may go to disk."""
-_BATCH: Final = 4 * MIB
-"""Bytes of content in one call."""
-_AHEAD: Final = 16
-"""Pieces of a result that a worker may be ahead of the coordinator."""
-_POLL_SECONDS: Final = 0.5
-_STOP_SECONDS: Final = 15.0
-_HEAD_SECONDS: Final = 15.0
-"""How long the head may not answer. Ray itself ends this process after a minute."""
-_WAIT_SECONDS: Final = 30.0
-"""After this time without a slot, the user gets a message."""
-_MAX_LOSSES: Final = 3
-"""How often a worker may be lost in the same task, or fail on the same node, one after the other."""
+    from securebench.executors.base import Worker
 
 
 class RaySettings(WireModel):
@@ -95,7 +73,7 @@ class RayExecutor(Executor):
     ) -> Generator[bytes]:
         """See :meth:`Executor.run`. Raises :class:`ConfigError` and :class:`InfrastructureError`."""
         with _connected(self.settings.address, self.workers) as ray:
-            slots = _Slots(ray, worker, self.workers)
+            slots = RaySlots(ray, worker, self.workers)
 
             def abandon() -> None:
                 slots.close()
@@ -165,367 +143,3 @@ def _same_signals() -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             for number, handler in kept.items():
                 signal.signal(number, handler)
-
-
-class SlotActor:
-    """One slot on a node. Expected errors are returned as texts, because Ray changes exceptions."""
-
-    def __init__(self) -> None:
-        self._settings = b""
-        self._worker: RemoteWorker | None = None
-
-    def is_authenticated(self) -> bool:
-        """Return whether this cluster requires its token."""
-        return os.environ.get("RAY_AUTH_MODE") == "token"
-
-    def node(self) -> str:
-        """Return the id of its node."""
-        import ray
-
-        return str(ray.get_runtime_context().get_node_id())
-
-    def add_settings(self, piece: bytes) -> None:
-        """Add a piece of the settings."""
-        self._settings += piece
-
-    def begin(self, remote: Callable[[bytes], RemoteWorker], names: tuple[str, ...]) -> tuple[str, ...] | str:
-        """Make the worker, and return which content it lacks."""
-        try:
-            self._worker = remote(self._settings)
-            return self._worker.lacks(names)
-        except SecureBenchError as error:
-            return f"{error.message} [{error.code}]"
-
-    def lacks(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return which content the worker lacks."""
-        return self._made.lacks(names)
-
-    def take(self, name: str, piece: bytes) -> str:
-        """Take a piece of content. Return what is wrong."""
-        try:
-            self._made.take(name, piece)
-        except SecureBenchError as error:
-            return f"{error.message} [{error.code}]"
-        return ""
-
-    def open(self) -> str:
-        """Open the worker. Return what is wrong."""
-        try:
-            self._made.open()
-        except SecureBenchError as error:
-            return f"{error.message} [{error.code}]"
-        return ""
-
-    def execute(self, assignment: bytes) -> Iterator[bytes]:
-        """Yield what the worker yields."""
-        yield from self._made.execute(assignment)
-
-    def stop(self) -> None:
-        """Stop the worker."""
-        if self._worker is not None:
-            self._worker.stop()
-
-    def close(self) -> None:
-        """Close the worker."""
-        if self._worker is not None:
-            self._worker.close()
-
-    @property
-    def _made(self) -> RemoteWorker:
-        assert self._worker is not None
-        return self._worker
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    actor: Any
-    node: str
-
-
-class _NodeUnfitError(Exception):
-    """A node cannot execute tasks of this run."""
-
-
-class _Slots:
-    """The slots of a run: called with an assignment, it executes that in a free slot, and again if that is lost."""
-
-    def __init__(self, ray: Any, worker: Worker, size: int) -> None:
-        self._ray = ray
-        self._worker = worker
-        self._settings, self._names = worker.remote_settings, worker.needs()
-        self._actor = ray.remote(SlotActor)
-        self._changed = threading.Condition()
-        self._free: list[_Slot] = []
-        self._all: list[Any] = []
-        self._threads: list[threading.Thread] = []
-        self._excluded: dict[str, str] = {}
-        self._faults: Counter[str] = Counter()
-        """Failures of workers in a row, by node."""
-        self._bringing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._trouble = ""
-        self._closed = False
-        self._told = False
-        self._is_headless = False
-        self._start(self._watch_head)
-        for _ in range(size):
-            self._start(self._hire)
-
-    def when_free(self, assignments: Iterable[bytes], draining: Callable[[], bool]) -> Iterator[bytes]:
-        """Yield each assignment when a slot is free for it."""
-        left = iter(assignments)
-        while self._wait(draining) and (assignment := next(left, None)) is not None:
-            yield assignment
-
-    def __call__(self, assignment: bytes) -> bytes:
-        """Return the record of ``assignment``. Raises :class:`InfrastructureError`."""
-        for _ in range(_MAX_LOSSES):
-            slot = self._take()
-            if slot is None:
-                return b""
-            try:
-                self._bring(slot, self._worker.needs(assignment))
-                result = self._worker.receive(assignment, self._pieces(slot, assignment), slot.node)
-            except (self._ray.exceptions.RayError, DeliveryError, _NodeUnfitError) as error:
-                self._dismiss(slot, error)
-                if self._closed or self._worker.is_stopped:
-                    return b""
-                continue
-            if not result and self._trouble:
-                raise self._failure()
-            self._give_back(slot)
-            return result
-        raise InfrastructureError(
-            f"the worker of a task was lost {_MAX_LOSSES} times",
-            code="executor-failed",
-            hint="see the logs of Ray on its nodes; then continue with --resume",
-        )
-
-    def close(self) -> None:
-        """End all slots. Idempotent."""
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            actors, self._all = self._all, []
-            self._changed.notify_all()
-        if not self._is_headless:
-            with suppress(self._ray.exceptions.RayError, ValueError):
-                closing = [actor.close.remote() for actor in actors]
-                self._ray.wait(closing, num_returns=max(1, len(closing)), timeout=_STOP_SECONDS)
-        for actor in actors:
-            with suppress(self._ray.exceptions.RayError, ValueError):
-                self._ray.kill(actor)
-        for thread in self._threads:
-            thread.join(_STOP_SECONDS)
-
-    def _start(self, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, name="securebench-ray", daemon=True)
-        with self._changed:
-            self._threads = [one for one in self._threads if one.is_alive()] + [thread]
-            thread.start()
-
-    def _wait(self, draining: Callable[[], bool]) -> bool:
-        """Wait for a free slot. Return ``False`` if the run drains meanwhile. Raises :class:`InfrastructureError`."""
-        since = time.monotonic()
-        with self._changed:
-            while not self._free:
-                if self._trouble:
-                    raise self._failure()
-                if self._closed or draining():
-                    return False
-                self._changed.wait(_POLL_SECONDS)
-                if not (self._all or self._told) and time.monotonic() - since > _WAIT_SECONDS:
-                    self._told = True
-                    self._worker.notify(
-                        f"waiting for a free slot: no node of the Ray cluster offers a free {SLOT}; start nodes with"
-                        f" --resources='{{\"{SLOT}\": 4}}'"
-                    )
-            return True
-
-    def _failure(self) -> InfrastructureError:
-        return InfrastructureError(self._trouble, code="ray-unavailable", hint="continue with --resume")
-
-    def _take(self) -> _Slot | None:
-        while self._wait(lambda: self._worker.is_stopped):
-            with self._changed:
-                if self._free:
-                    return self._free.pop()
-        return None
-
-    def _give_back(self, slot: _Slot) -> None:
-        self._faults[slot.node] = 0
-        if why := self._worker.distrusts(slot.node):
-            self._exclude(slot.node, why)
-        with self._changed:
-            if slot.node not in self._excluded:
-                self._free.append(slot)
-                self._changed.notify()
-                return
-        self._let_go(slot.actor)
-        self._start(self._hire)
-
-    def _dismiss(self, slot: _Slot, error: Exception) -> None:
-        """Replace a slot that failed. A node whose slots fail again and again gets no more tasks."""
-        if self._closed:
-            return
-        self._faults[slot.node] += 1
-        if isinstance(error, DeliveryError | _NodeUnfitError):
-            self._exclude(slot.node, str(error))
-        elif self._faults[slot.node] >= _MAX_LOSSES:
-            self._exclude(slot.node, _lost_worker(error))
-        self._let_go(slot.actor)
-        self._start(self._hire)
-
-    def _let_go(self, actor: Any) -> None:
-        with suppress(self._ray.exceptions.RayError, ValueError):
-            self._ray.kill(actor)
-        with self._changed:
-            if actor in self._all:
-                self._all.remove(actor)
-
-    def _exclude(self, node: str, why: str) -> None:
-        with self._changed:
-            if node in self._excluded or self._closed:
-                return
-            self._excluded[node] = why
-            self._free = [slot for slot in self._free if slot.node != node]
-            self._changed.notify_all()
-        nodes = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get(SLOT)]
-        name = next((one["NodeManagerHostname"] for one in nodes if one["NodeID"] == node), node)
-        self._worker.notify(f"the node {name} gets no more tasks: {why}")
-        if all(one["NodeID"] in self._excluded for one in nodes):
-            self._trouble = f"no node of the Ray cluster can execute tasks; the last problem: {why}"
-
-    def _hire(self) -> None:
-        """Add a slot as soon as a node has one."""
-        while not self._closed and not self._trouble:
-            options: dict[str, Any] = {"resources": {SLOT: 1}, "num_cpus": 0, "max_concurrency": 2}
-            if self._excluded:
-                options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self._excluded)})"}
-            actor = self._actor.options(scheduling_strategy="SPREAD", max_restarts=0, **options).remote()
-            node = ""
-            try:
-                node = self._node_of(actor)
-                if node:
-                    self._prepare(_Slot(actor, node))
-                    return
-            except _NodeUnfitError as error:
-                self._exclude(node, str(error))
-            except self._ray.exceptions.RayError as error:
-                self._faults[node] += 1
-                if node and self._faults[node] >= _MAX_LOSSES:
-                    self._exclude(node, _lost_worker(error))
-                elif self._faults[node] >= _MAX_LOSSES:
-                    self._trouble = (
-                        f"the Ray cluster starts no workers ({type(error).__name__}): all of its nodes need"
-                        " RAY_AUTH_MODE=token, the same token, and the same versions of Python and Ray"
-                    )
-            except Exception as error:  # noqa: BLE001 - without this, the run would wait for the slot forever
-                self._trouble = error.message if isinstance(error, SecureBenchError) else _lost_worker(error)
-            self._let_go(actor)
-
-    def _node_of(self, actor: Any) -> str:
-        """Return the node of an actor once it has one; empty if the run ends before."""
-        ready = actor.is_authenticated.remote()
-        while not self._ray.wait([ready], timeout=_POLL_SECONDS)[0]:
-            if self._closed or self._trouble:
-                return ""
-        if not self._ray.get(ready):
-            self._trouble = (
-                "the Ray cluster does not require a token, and keys would be open to everyone who reaches it: start"
-                " its nodes with RAY_AUTH_MODE=token"
-            )
-            return ""
-        node: str = self._ray.get(actor.node.remote())
-        return node
-
-    def _prepare(self, slot: _Slot) -> None:
-        actor = slot.actor
-        with self._changed:
-            if self._closed:
-                return
-            self._all.append(actor)
-        for start in range(0, len(self._settings), _PIECE):
-            self._ray.get(actor.add_settings.remote(self._settings[start : start + _PIECE]))
-        with self._bringing[slot.node]:  # the next worker of this node finds what this one brought
-            lacking = self._ray.get(actor.begin.remote(self._worker.remote, self._names))
-            if isinstance(lacking, str):
-                raise _NodeUnfitError(lacking)
-            self._send(actor, lacking)
-        if problem := self._ray.get(actor.open.remote()):
-            raise _NodeUnfitError(problem)
-        with self._changed:
-            if slot.node not in self._excluded and not self._closed:
-                self._free.append(slot)
-                self._changed.notify()
-                return
-        raise _NodeUnfitError("it was excluded meanwhile")
-
-    def _bring(self, slot: _Slot, names: tuple[str, ...]) -> None:
-        if names:
-            with self._bringing[slot.node]:
-                self._send(slot.actor, self._ray.get(slot.actor.lacks.remote(names)))
-
-    def _send(self, actor: Any, names: Iterable[str]) -> None:
-        for name in names:
-            for piece in _batched(self._worker.content(name)):
-                self._accepted(actor, name, piece)
-            self._accepted(actor, name, b"")
-
-    def _accepted(self, actor: Any, name: str, piece: bytes) -> None:
-        if problem := self._ray.get(actor.take.remote(name, piece)):
-            raise _NodeUnfitError(problem)
-
-    def _pieces(self, slot: _Slot, assignment: bytes) -> Iterator[bytes]:
-        """Yield what the worker yields. If the run is stopped, so is the worker, and what it has yielded is void."""
-        execute = slot.actor.execute.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
-        results = execute.remote(assignment)
-        while True:
-            if not self._ray.wait([results], timeout=_POLL_SECONDS)[0]:
-                if self._closed or self._trouble or self._worker.is_stopped:
-                    self._stop(slot.actor, results)
-                    return
-                continue
-            try:
-                reference = next(results)
-            except StopIteration:
-                return
-            yield self._ray.get(reference)
-
-    def _stop(self, actor: Any, results: Any) -> None:
-        if self._is_headless:
-            return
-        actor.stop.remote()
-        self._ray.wait([results], timeout=_STOP_SECONDS)
-
-    def _watch_head(self) -> None:
-        """Notice that the head is gone, before Ray does, which would end this process."""
-        host, _, port = self._ray.get_runtime_context().gcs_address.rpartition(":")
-        seen = time.monotonic()
-        while not self._closed:
-            with suppress(OSError), socket.create_connection((host, int(port)), timeout=_POLL_SECONDS):
-                seen = time.monotonic()
-            if time.monotonic() - seen > _HEAD_SECONDS:
-                with self._changed:
-                    self._is_headless = True
-                    self._trouble = "the head of the Ray cluster does not answer any more"
-                    self._changed.notify_all()
-                return
-            time.sleep(_POLL_SECONDS)
-
-
-def _lost_worker(error: Exception) -> str:
-    """Return the kind of error, without its text, which may contain anything."""
-    return f"its workers end with {type(error).__name__}; see the logs of Ray on it"
-
-
-def _batched(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in few pieces, none of them empty."""
-    batch = bytearray()
-    for piece in pieces:
-        batch += piece
-        if len(batch) >= _BATCH:
-            yield bytes(batch)
-            batch.clear()
-    if batch:
-        yield bytes(batch)

@@ -1,4 +1,4 @@
-"""This user's home directory, which may be unknown or inaccessible."""
+"""This user's home directory, which may be unknown or inaccessible, and the directories in it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def data_directory(name: str, variable: str, environ: Mapping[str, str] | None =
         return _DATA_OF_ROOT / name
     data = Path(environ.get("XDG_DATA_HOME", ""))
     return (data if data.is_absolute() else home_directory(environ) / ".local/share") / "securebench" / name
+
+
+def settings_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the directory of this user's own settings, which may not exist."""
+    environ = os.environ if environ is None else environ
+    settings = Path(environ.get("XDG_CONFIG_HOME", ""))
+    return (settings if settings.is_absolute() else home_directory(environ) / ".config") / "securebench"
 
 
 def in_closed_home(path: Path) -> bool:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.durable import sync_directory, write_all
-from securebench.fs.home import home_directory
+from securebench.fs.home import settings_directory
 from securebench.signing.keys import PrivateKey, decode_private, decode_public, is_private
 from securebench.signing.ssh_agent import AgentKey
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from securebench.signing.keys import Passphrase, PublicKey, Signer
 
@@ -27,10 +27,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 def default_key_file(environ: Mapping[str, str] | None = None) -> Path:
     """Return the path of this user's key: ``securebench/signing-key.pem`` in the user's configuration directory."""
-    environ = os.environ if environ is None else environ
-    config = Path(environ.get("XDG_CONFIG_HOME", ""))
-    config = config if config.is_absolute() else home_directory(environ) / ".config"
-    return config / "securebench" / "signing-key.pem"
+    return settings_directory(environ) / "signing-key.pem"
 
 
 def public_file(path: Path) -> Path:
