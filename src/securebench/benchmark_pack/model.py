@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from securebench.benchmark_pack.assets import digest_asset
 from securebench.errors import ConfigError, SourceLocation
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from securebench.benchmark_pack.calibration import CalibrationItem
     from securebench.resources import FileReference
+
+_ENVIRONMENT: Final = tuple(each.name for each in fields(Environment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class BenchmarkRow:
             "family": self.family,
             "input": self.input,
             "assets": self.assets,
-            "environment": asdict(self.environment),
+            "environment": {name: getattr(self.environment, name) for name in _ENVIRONMENT},
             "metadata": self.metadata,
         }
         return _json_digest(public)

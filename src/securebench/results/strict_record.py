@@ -240,6 +240,6 @@ def _assurance(record: Mapping[str, Any], status: VerificationStatus) -> Assuran
 
 def _field(record: Mapping[str, Any], name: str, kind: type) -> Any:
     value = record.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if type(value) is not kind:
         raise TypeError(f"{name!r}: expected {kind.__name__}, got {type(value).__name__}")
     return value
