@@ -58,7 +58,7 @@ LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
 """The time limit of a persistent or warm container, which stands for no limit: its commands have their own."""
 
 _START_SECONDS: Final = 60.0
-"""How long a persistent sandbox may take until its first process answers."""
+"""How long a runtime may take to start a process once it is its turn, and a persistent sandbox until it answers."""
 
 _PORT_SECONDS: Final = 60.0
 """How long the supervisor may take to open forwarded ports."""
@@ -226,7 +226,7 @@ class OciContainer:
     ) -> ProcessHandle:
         if request["detached"]:
             self._chown(pipes)
-        named = {"container": self._name, **request}
+        named = {"container": self._name, "start_seconds": _START_SECONDS, **request}
         return self._context.connection.start(named, json.dumps(document).encode(), pipes.remote, within)
 
 

@@ -47,9 +47,6 @@ _LONGEST_RETRY_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
 _REMOVAL_SECONDS = 2.0
 
-_START_SECONDS = 60.0
-"""How long a runtime may take to start a process, once it is its turn."""
-
 
 class _Request(NamedTuple):
     """A request to start a process, with the document for its runtime."""
@@ -219,7 +216,7 @@ class Supervisor:
     ) -> None:
         container.write(request["document"], document)
         container.launch(process, request["argv"], request.get("processes"))
-        process.deadline = time.monotonic() + _START_SECONDS
+        process.deadline = time.monotonic() + request["start_seconds"]
         self._starting.add(process)
         self._processes[process.pid] = (container, process)
         self._watch(process.channel.fileno(), partial(self._on_message, container, process))
