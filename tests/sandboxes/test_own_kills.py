@@ -112,11 +112,12 @@ def test_an_end_of_its_own_making_is_reported_as_one(
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGTERM"])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_kill_through_the_engine_is_not_the_sandboxs_own(
-    *, docker_driver: DockerDriver, base_image: ResolvedImage, persistent: bool
+    *, docker_driver: DockerDriver, base_image: ResolvedImage, persistent: bool, signal: str
 ) -> None:
-    """``docker kill`` by somebody else is an infrastructure error. This driver's own kill is none."""
+    """``docker kill`` or ``stop`` by somebody else is an infrastructure error. This driver's own kill is none."""
     client = docker_driver.engine.client
     waits = Command(argv=("sh", "-c", "echo on; sleep 60"), timeout_seconds=50)
     with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
@@ -125,7 +126,7 @@ def test_a_kill_through_the_engine_is_not_the_sandboxs_own(
         target = next(iter(sandbox._running))._target
         container = target.container if isinstance(target, Exec) else target
         assert isinstance(container, DockerContainer)
-        client.kill(container.id)
+        client.kill(container.id, signal)
         with pytest.raises(InfrastructureError, match="another client of the engine killed"):
             process.wait()
     with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:

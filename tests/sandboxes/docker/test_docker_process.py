@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ class StubTarget(DockerTarget):
     theirs: socket.socket
     code: int = 0
     oom: bool = False
+    foreign: bool = False
     kill_error: Exception | None = None
     killed: threading.Event = field(default_factory=threading.Event)
     oom_asked: bool = False
@@ -39,6 +41,11 @@ class StubTarget(DockerTarget):
         """Remember that it was asked."""
         self.oom_asked = True
         return self.oom
+
+    def require_own_end(self) -> None:
+        """Raise if another client ended it."""
+        if self.foreign:
+            raise InfrastructureError("another client of the engine killed a sandbox")
 
     def kill(self) -> None:
         """End, or fail to."""
@@ -86,6 +93,16 @@ def test_a_process_that_ends_is_told_once(target: StubTarget) -> None:
     assert process.wait() == ExitState(exit_code=3)
     assert ended == [process]
     assert not target.oom_asked
+
+
+@pytest.mark.parametrize(("code", "raises"), [(0, False), (143, True)])
+def test_a_signal_of_another_client_is_no_end_of_its_own(target: StubTarget, *, code: int, raises: bool) -> None:
+    """What has succeeded was not disturbed by it."""
+    process, _ = start(target)
+    target.code, target.foreign = code, True
+    target.end()
+    with pytest.raises(InfrastructureError) if raises else nullcontext():
+        process.wait()
 
 
 @pytest.mark.parametrize("oom", [True, False])

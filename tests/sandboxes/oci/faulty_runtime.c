@@ -1,7 +1,7 @@
 /* A runtime that fails now and then, in the way MODE, in front of the real one at REAL.
 
    Which calls fail depends on SEED and on which sandbox and which command of it a call is for: the same in each run.
-   The first SPARED sandboxes are well. MODE 0 fails in all ways in turn. The file REPORT gets a digit, the mode, for
+   The first SPARED sandboxes are well. MODE 0 fails in all ways in turn. The file REPORT gets a letter, a for mode 1, for
    each failure. */
 #include <fcntl.h>
 #include <signal.h>
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     const char *name = strrchr(argv[argc - 1], 's'); /* the last argument ends in s1, s2 and so on */
     int spared = !starts || (name && atoi(name + 1) <= SPARED);
     if (spared || value % 100 >= PERCENT) mode = 0;
-    else write_to(REPORT, (char[]){(char)('0' + mode), 0});
+    else write_to(REPORT, (char[]){(char)('a' + mode - 1), 0});
     switch (mode) {
         case 1: fprintf(stderr, "cannot do it\n"); return 1;
         case 2: return 1;
@@ -74,11 +74,12 @@ int main(int argc, char **argv) {
             break;
         }
         case 7: for (;;) pause();
-        case 9: {
+        case 9: case 10: {
             if (!runs) break;
             pid_t child = fork();
             if (child == 0) break;
             waitpid(child, 0, 0);
+            if (mode == 10) for (;;) pause();
             usleep(400000); /* its commands run by now */
             raise(SIGKILL);
         }

@@ -19,6 +19,7 @@ MODES: Final = {
     7: "it hangs until the time limit",
     8: "no memory, says its log",
     9: "SIGKILL after it started a sandbox",
+    10: "it hangs after it started a sandbox",
 }
 ANY_MODE: Final = 0
 """Each failure is in one of the ways above."""
@@ -35,8 +36,8 @@ needs_faulty_runtime = (
 def compile_faulty_runtime(directory: Path, mode: int, *, seed: int, percent: int, spared: int = 0) -> Path:
     """Return a program in the new ``directory`` that fails in so many of a hundred calls that start something.
 
-    The first ``spared`` sandboxes are well. The file ``report``, beside the program, has a digit, the mode, for each
-    call that failed.
+    The first ``spared`` sandboxes are well. The file ``report``, beside the program, has a letter for each call that
+    failed, a for mode 1.
     """
     directory.mkdir()
     program = directory / "crun"

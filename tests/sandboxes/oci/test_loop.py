@@ -18,7 +18,7 @@ from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.oci.supervisor.changes import UNCHANGED
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.loop import Supervisor, _Request
-from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess
+from securebench.sandboxes.oci.supervisor.processes import OomKills, RuntimeProcess
 from securebench.sandboxes.oci.wire import KILL, LIMIT
 
 if TYPE_CHECKING:
@@ -168,13 +168,13 @@ def test_a_runtime_that_fails_leaves_nothing(leaving: Leaving) -> None:
     assert leaving.settled == [1 << 8]
 
 
-def test_a_command_of_which_nobody_knows_was_killed(leaving: Leaving, tmp_path: Path) -> None:
-    """A runtime that leaves what is no child of the supervisor has left nothing that could have ended well."""
+def test_a_command_of_which_nobody_knows_is_lost(leaving: Leaving, tmp_path: Path) -> None:
+    """A runtime that leaves what is no child of the supervisor has left nothing whose exit code is known."""
     leaving.end_child()
     leaving.supervisor._orphan_statuses.clear()
     (tmp_path / "started").unlink()
     leaving.supervisor._child_exited(RUNTIME, 0)
-    assert leaving.settled == [9]
+    assert (leaving.settled, leaving.process.lost) == ([9], "its exit was not seen")
 
 
 def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path: Path) -> None:
@@ -226,3 +226,75 @@ def test_a_command_of_a_lost_container_is_lost(tmp_path: Path, monkeypatch: pyte
     ] * 2
     for driver in drivers:
         driver.close()
+
+
+class Timing:
+    """A supervisor with one running process whose deadline has passed, in a container without groups."""
+
+    def __init__(self, directory: Path, *, detached: bool) -> None:
+        context: Any = SimpleNamespace(run=directory, hierarchies=[])
+        self.process = RuntimeProcess(socket.socket(), "log", str(directory / "started"), 60, detached=detached)
+        self.process.deadline = time.monotonic() - 1
+        self.container = SupervisedContainer("s1", context)
+        self.ended: list[SupervisedContainer] = []
+        self.supervisor = Supervisor.__new__(Supervisor)
+        self.supervisor._scheduled, self.supervisor._starting = [], {self.process}
+        self.supervisor._waiting = deque()
+        self.supervisor._most_starting = 1
+        self.supervisor._processes = {RUNTIME: (self.container, self.process)}
+        self.supervisor._end = self.ended.append  # type: ignore[method-assign, assignment]  # to see what it would end
+
+    def close(self) -> None:
+        """Close the channel."""
+        self.process.channel.close()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_runtime_that_does_not_start_a_process_in_time_is_lost(tmp_path: Path, *, detached: bool) -> None:
+    """It may have recorded the process already, which then has not used up its own time."""
+    timing = Timing(tmp_path, detached=detached)
+    if detached:
+        (tmp_path / "started").write_text("7")
+    timing.supervisor._run_scheduled()
+    assert timing.ended == [timing.container]
+    assert timing.process.lost == "its runtime did not start it in time"
+    assert timing.process.outcome(signal.SIGKILL, OomKills()).lost == timing.process.lost
+    timing.supervisor._run_scheduled()
+    assert len(timing.ended) == 1
+    timing.close()
+
+
+def test_the_time_of_a_process_begins_when_its_start_is_noticed(tmp_path: Path) -> None:
+    """Even if nobody had looked before the runtime's time was over."""
+    timing = Timing(tmp_path, detached=False)
+    (tmp_path / "started").write_text("7")
+    timing.supervisor._run_scheduled()
+    assert timing.ended == []
+    assert timing.process.deadline > time.monotonic() + 50
+    timing.close()
+
+
+def test_a_time_limit_is_the_processs_own_end(tmp_path: Path) -> None:
+    """A process that has started and is still running at its deadline has timed out."""
+    timing = Timing(tmp_path, detached=True)
+    timing.supervisor._starting.clear()
+    timing.supervisor._run_scheduled()
+    assert timing.ended == [timing.container]
+    assert (timing.process.timed_out, timing.process.lost) == (True, "")
+    timing.close()
+
+
+def test_a_container_whose_first_process_was_reaped_kills_no_number(tmp_path: Path) -> None:
+    """Another process may have that number by then."""
+    timing = Timing(tmp_path, detached=False)
+    timing.container.main = timing.process
+    timing.container.processes = {timing.process}
+    timing.process.is_adopted = True
+    bystander = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    timing.process.pid = bystander
+    timing.container.kill_rest(list)
+    assert not timing.container.kill()
+    assert os.waitpid(bystander, os.WNOHANG) == (0, 0)
+    os.kill(bystander, signal.SIGKILL)
+    os.waitpid(bystander, 0)
+    timing.close()

@@ -56,6 +56,10 @@ class DockerTarget(ABC):
         """
 
     @abstractmethod
+    def require_own_end(self) -> None:
+        """Raise :class:`InfrastructureError` if another client of the engine sent the container a signal."""
+
+    @abstractmethod
     def kill(self) -> None:
         """Kill all processes in its container. Raises :class:`InfrastructureError`."""
 
@@ -116,15 +120,26 @@ class DockerContainer(DockerTarget):
         """Whether the kernel killed one of its processes after ``started``, in seconds since the epoch.
 
         The engine learns of this separately from the exit of the process, often slightly later, so this waits a moment.
-        Raises :class:`InfrastructureError` if another client of the engine killed the container. Nothing in a sandbox
-        can reach the engine, so a sandbox cannot cause this.
+        Raises the error of :meth:`require_own_end_since`.
         """
+        return "oom" in self._events(started, time.time() + _OOM_NOTICE_SECONDS)
+
+    def require_own_end(self) -> None:
+        """Raise :class:`InfrastructureError` if another client sent it a signal, as by ``docker stop``."""
+        self.require_own_end_since(0)
+
+    def require_own_end_since(self, started: float) -> None:
+        """Raise :class:`InfrastructureError` if another client of the engine sent it a signal since ``started``.
+
+        Nothing in a sandbox can reach the engine, so a sandbox cannot cause this.
+        """
+        self._events(started, time.time())
+
+    def _events(self, since: float, until: float) -> set[str]:
+        """Return the kinds of its events in this time: ``oom`` and ``kill``. Raises if another client killed it."""
         with self.engine.doing("read its events"):
             events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
-                since=started,
-                until=time.time() + _OOM_NOTICE_SECONDS,
-                filters={"container": self.id, "event": ["oom", "kill"]},
-                decode=True,
+                since=since, until=until, filters={"container": self.id, "event": ["oom", "kill"]}, decode=True
             )
             found = {event["Action"] for event in events}
             events.close()
@@ -133,7 +148,7 @@ class DockerContainer(DockerTarget):
                 "another client of the engine killed a sandbox",
                 hint="check what else uses the engine, then continue with --resume",
             )
-        return "oom" in found
+        return found
 
     def mode(self, path: str) -> int | None:
         """Return Go's mode bits of ``path``, not following a link; ``None`` if it does not exist."""
@@ -218,6 +233,10 @@ class Exec(DockerTarget):
     def out_of_memory(self) -> bool:
         """Whether the kernel killed a process in its container for lack of memory since it started."""
         return self.container.ran_out_of_memory_since(self.started)
+
+    def require_own_end(self) -> None:
+        """Raise :class:`InfrastructureError` if another client sent its container a signal since it started."""
+        self.container.require_own_end_since(self.started)
 
     def kill(self) -> None:
         """Kill the whole container: killing the command alone would leave its children running."""

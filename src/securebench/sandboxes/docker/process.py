@@ -109,6 +109,8 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         killed = code == SIGKILLED
         # If the time limit fires while the process is exiting anyway, it has killed nothing.
         timed_out = killed and self._cause is _Cause.TIME
+        if code and not killed and self._cause is None:
+            self._target.require_own_end()
         return ExitState(
             exit_code=TIMEOUT_EXIT_CODE if timed_out else code,
             timed_out=timed_out,

@@ -58,7 +58,8 @@ class CandidateSide(Side):
 
     def start(self) -> FrameChannel:
         """See :meth:`Side.start`. Sends everything at once and then waits for its program."""
-        process = _open(self._sandbox, START_SECONDS + self._request.deadlines.total)
+        # It must outlast the other side's start, which may try a kept sandbox first. The relay keeps the real limits.
+        process = _open(self._sandbox, 2 * START_SECONDS + _CHECK_SECONDS + self._request.deadlines.total)
         channel = FrameChannel(process, keep_output=KEPT_OUTPUT_BYTES)
         channel.send(program_bytes(self._program) + frame(SOURCE, code=self._request.program).encode())
         try:

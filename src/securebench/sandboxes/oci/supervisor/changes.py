@@ -30,7 +30,9 @@ def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> t
     for part in (upper, *filter(None, path.split("/"))):
         try:
             below = os.open(part, _OPEN, dir_fd=None if descriptor < 0 else descriptor)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if descriptor < 0:  # the overlay itself is gone
+                return replace(report, collected=str(error)), -1
             return replace(report, collected=REPLACED if whole else UNCHANGED), -1
         except NotADirectoryError:  # a link, a file, or the marker of a removed entry
             return replace(report, collected=REPLACED), -1

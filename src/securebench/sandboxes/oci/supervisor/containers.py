@@ -61,6 +61,7 @@ class SupervisedContainer:
         self._record: str | None = None
         self.lost = ""
         self._enters = False
+        self._main_was_reaped = False
 
     def prepare(self, request: dict[str, Any], cgroup_pool: CgroupPool) -> None:
         """Create what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
@@ -151,6 +152,8 @@ class SupervisedContainer:
         When the first process of a pid namespace dies, the kernel kills all others in it, and the runtime then exits.
         The first process is a child of its runtime if that waits for it; a detached runtime writes its pid to a file.
         """
+        if self._main_was_reaped:
+            return False  # its number may be that of another process by now; :meth:`kill_rest` kills the others
         now = time.monotonic()
         self._first_kill = self._first_kill or now
         for process in self.processes:
@@ -178,6 +181,7 @@ class SupervisedContainer:
         as if the command had been killed by something in the container.
         """
         self._first_kill = self._first_kill or time.monotonic()
+        self._main_was_reaped = True
         if self._group is not None:
             self._group.kill()
             return self._group.is_empty()

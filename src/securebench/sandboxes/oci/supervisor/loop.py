@@ -8,6 +8,7 @@ use up its time.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -245,6 +246,8 @@ class Supervisor:
         """Set a new time limit for a process, or kill its container if the driver requests that or hangs up."""
         try:
             frame = receive(process.channel)
+        except BlockingIOError:
+            return
         except (OSError, FrameError):
             frame = None
         if frame is not None and LIMIT in frame.body:
@@ -294,8 +297,11 @@ class Supervisor:
         process.pid, process.detached, process.is_adopted = process.detached_pid(), False, True
         if _exists(process.pid):
             self._processes[process.pid] = (container, process)
+        elif process.pid in self._orphan_statuses:
+            self._settle(container, process, self._orphan_statuses[process.pid])
         else:
-            self._settle(container, process, self._orphan_statuses.get(process.pid, signal.SIGKILL))
+            process.lost = "its exit was not seen"
+            self._settle(container, process, signal.SIGKILL)
 
     def _settle(
         self, container: SupervisedContainer, process: RuntimeProcess, status: int, delay: float = _RETRY_SECONDS
@@ -356,16 +362,25 @@ class Supervisor:
         return min(max(0.0, min(times) - time.monotonic()), _LONGEST_WAIT_SECONDS) if times else None
 
     def _run_scheduled(self) -> None:
-        """Run the scheduled calls that are due, and kill containers at their time limit."""
+        """Run the scheduled calls that are due, and kill containers at their time limit.
+
+        A process whose runtime is still starting it has not reached its own time limit, but that of the runtime.
+        """
         now = time.monotonic()
         due = [call for moment, call in self._scheduled if moment <= now]
         self._scheduled = [entry for entry in self._scheduled if entry[0] > now]
         for call in due:
             call()
         for container, process in list(self._processes.values()):
-            if process.deadline <= now and not process.killed:
-                process.timed_out = True
-                self._end(container)
+            if process.deadline > now or process.killed:
+                continue
+            if process in self._starting and not process.detached and process.has_started():
+                self._has_started(process)
+                continue
+            if process in self._starting:
+                process.lost = "its runtime did not start it in time"
+            process.timed_out, process.deadline = True, math.inf
+            self._end(container)
 
 
 def _send_forwarded_ports(container: SupervisedContainer, ports: list[int], process: RuntimeProcess) -> None:

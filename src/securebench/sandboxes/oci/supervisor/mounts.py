@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 from securebench.sandboxes.oci.wire import tmpfs_bounds
@@ -13,6 +14,9 @@ MNT_DETACH = 2
 
 _KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
 """Flags of a source that a bind mount keeps. In a user namespace the kernel does not allow removing them."""
+
+_OF_THE_PATH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
+"""Errors that say something about a path, unlike too many open files."""
 
 _PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"
 
@@ -123,6 +127,8 @@ def _open_plain(source: str) -> int:
         try:
             below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=descriptor)
         except OSError as error:
+            if error.errno not in _OF_THE_PATH:
+                raise
             raise UnsafeSourceError(f"the mount of {source} cannot be inspected: {error.strerror}") from None
         finally:
             os.close(descriptor)

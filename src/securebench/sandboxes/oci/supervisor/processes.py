@@ -101,6 +101,8 @@ class RuntimeProcess:
         self.oom_before = OomKills()
         self.timed_out = False
         self.killed = False
+        self.lost = ""
+        """Why its exit says nothing about what ran in it, if that is known before."""
 
     def start(self, runtime: RuntimeCall, prepare: Callable[[], None]) -> None:
         """Start the runtime. ``prepare`` runs in the new process."""
@@ -155,7 +157,7 @@ class RuntimeProcess:
             out_of_memory=code == SIGKILLED and not self.killed and kills,
             killed=self.killed,
             started=self.has_started(),
-            lost=lost or (self._lost(status, oom_kills) if code else ""),
+            lost=lost or self.lost or (self._lost(status, oom_kills) if code else ""),
             log=log,
         )
 
