@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from measure import descendants, machine, run_measured
 from overhead import CODE_ROW, TEXT_ROW
-from report import ROOT, Table, update_page, within
+from report import ROOT, Table, update_page, with_limit
 from rich.console import Console
 from runs import SECUREBENCH, Workload, repeated
 from sides import Side
@@ -197,11 +197,11 @@ class LongRun:
             )
         growth.notes += [
             f"{title}: {self.seconds / 60:.1f} minutes, {rate:.1f} tasks/s. Measured on {self.where}.",
-            f"Memory that the coordinator keeps of each task: {within(self._kept_kib(), FLAT_BOUND)} KiB.",
+            f"Coordinator memory per task: {with_limit(self._kept_kib(), FLAT_BOUND, ' KiB')}.",
             *(
-                f"Cost of a record in the second half, compared with the first, of `{name}`: "
-                f"{within(self._bend(name), LINEAR_BOUND)}."
-                for name in ("status", "summary", "resume")
+                f"`{command}`, cost per record in the second half of the run relative to the first half: "
+                f"{with_limit(self._bend(name), LINEAR_BOUND)}."
+                for command, name in (("status", "status"), ("show", "summary"), ("resume", "resume"))
             ),
         ]
         yield growth

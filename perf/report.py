@@ -76,6 +76,12 @@ def within(value: float, bound: float, *, at_least: bool = False) -> str:
     return f"{_shown(value)} ({'≥' if at_least else '≤'} {bound:g}: {'yes' if kept else 'no'})"
 
 
+def with_limit(value: float, limit: float, unit: str = "") -> str:
+    """Return ``value`` and its upper limit in words, for text outside of tables."""
+    state = "kept" if value <= limit else "exceeded"
+    return f"{_shown(value)}{unit} (limit {limit:g}{unit}: {state})"
+
+
 def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three figures

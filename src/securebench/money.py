@@ -64,7 +64,7 @@ class TokenPrices:
 
     @classmethod
     def highest(cls, prices: Iterable[TokenPrices]) -> Self:
-        """Return the highest of each price. There must be at least one of ``prices``."""
+        """Return the highest of each price. ``prices`` must not be empty."""
         rows = [astuple(one) for one in prices]
         return cls(**{item.name: max(row[place] for row in rows) for place, item in enumerate(fields(cls))})
 

@@ -122,11 +122,11 @@ def test_events_are_read_by_rules(agents: Path) -> None:
         ("runtime: python", "runtimes: python", 7, "did you mean 'runtime'?"),
         ('"{model}", --url', '"{effort}", --url', 11, "with 'when: effort'"),
         ('"{model}", --url', "{when: max_turns, arguments: ['{effort}']}, --url", 11, "with 'when: effort'"),
-        ('"{model}", --url', '"--x={extra_arguments}", --url', 11, "an argument of its own"),
+        ('"{model}", --url', '"--x={extra_arguments}", --url', 11, "a separate argument"),
         ('KEY: "{api_key}"', 'KEY: "{mcp_servers_json}"', 15, "with 'when: mcp_servers'"),
         ('when: exact_model, value: "{model}"', "when: effort, value: '{max_turns}'", 16, "'when: max_turns'"),
         ("when: exact_model", "when: efort", 16, "'provider_tools', 'no_provider_tools', 'exact_model', 'effort'"),
-        ("environment:", "files: {a.json: '{prompt}'}\nenvironment:", 14, "no value in a file"),
+        ("environment:", "files: {a.json: '{prompt}'}\nenvironment:", 14, "not available in files"),
     ],
 )
 def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, line: int, said: str) -> None:

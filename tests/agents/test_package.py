@@ -119,5 +119,5 @@ def test_what_is_too_much_is_refused(tmp_path: Path, limits: ArchiveLimits, monk
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name": "x"}', b'{"name": 1, "version": "1"}', b"\xff"])
 def test_a_package_without_a_name_is_refused(tmp_path: Path, text: bytes) -> None:
     """Nobody would know what it is."""
-    with pytest.raises(InfrastructureError, match="names it"):
+    with pytest.raises(InfrastructureError, match="with a name and a version"):
         inspected(archive(entry("package/package.json", text)), tmp_path)

@@ -90,9 +90,9 @@ def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore)
 @pytest.mark.parametrize(
     ("changes", "why", "hint"),
     [
-        ({"arcname": "mine/main.py"}, "has no executable run.py", "below mine/ in the archive, which has main.py"),
+        ({"arcname": "mine/main.py"}, "has no executable run.py", "below mine/ in the archive. Files there: main.py"),
         ({"filter": _linked}, "neither a file nor a directory: 'mine/run.py'", "tar --dereference"),
-        ({"filter": _private}, "not every user may read", "chmod -R a+rX"),
+        ({"filter": _private}, "not readable by all users", "chmod -R a+rX"),
         ({"arcname": "./run.py"}, "an invalid path: './run.py'", "below one directory, as 'tar -czf NAME.tgz NAME'"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_bad_archive_is_explained(
     integrity = integrity_of(hashlib.sha512((agents / "mine.tgz").read_bytes()).digest())
     with pytest.raises(InfrastructureError) as caught:
         cache.install("mine")
-    assert f"write 'integrity: {integrity}' in {agents / 'mine.yaml'}" in caught.value.hint
+    assert f"set 'integrity: {integrity}' in {agents / 'mine.yaml'}" in caught.value.hint
     text = (agents / "mine.yaml").read_text()
     (agents / "mine.yaml").write_text(re.sub(r"sha512-[^,]*", integrity, text))
     with pytest.raises(InfrastructureError) as caught:

@@ -178,7 +178,7 @@ def test_a_check_prints_a_line_for_each_family(passed: bool, code: int, monkeypa
     assert invoked.exit_code == code
     assert invoked.stdout.startswith(("passed" if passed else "failed") + "\tshort_answer\tworked\t")
     assert "\x1b" not in invoked.output
-    assert ("ValueError: no model\n    all of its output: securebench show x" in invoked.stderr) is not passed
+    assert ("ValueError: no model\n    for the full output, run: securebench show x" in invoked.stderr) is not passed
 
 
 def test_a_declaration_with_an_unusable_name_is_a_warning(

@@ -42,7 +42,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptSandboxes[Kept]]:
 
 def test_a_sandbox_in_use_is_waited_for(kept: KeptSandboxes[Kept], monkeypatch: pytest.MonkeyPatch) -> None:
     """If every core has one, the next task takes one of these when it is free."""
-    monkeypatch.setattr(module, "_PATIENCE", 60)
+    monkeypatch.setattr(module, "_WAIT_SECONDS", 60)
     first = Kept()
     assert kept.take(SPEC) is None
     taken: list[Kept | None] = []
@@ -61,7 +61,7 @@ def test_a_task_whose_predecessor_kept_nothing_starts_its_own_at_once(
     kept: KeptSandboxes[Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its core is free."""
-    monkeypatch.setattr(module, "_PATIENCE", 60)
+    monkeypatch.setattr(module, "_WAIT_SECONDS", 60)
     assert kept.take(SPEC) is None
     kept.put(SPEC, None)
     assert kept.take(SPEC) is None
@@ -69,7 +69,7 @@ def test_a_task_whose_predecessor_kept_nothing_starts_its_own_at_once(
 
 def test_nobody_waits_for_long(kept: KeptSandboxes[Kept], monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that wait need no core, so more of them may run."""
-    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(module, "_WAIT_SECONDS", 0.01)
     found = [kept.take(SPEC) for _ in range(3)]
     assert found == [None] * 3
     sandboxes = [Kept() for _ in found]

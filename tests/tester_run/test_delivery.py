@@ -129,8 +129,15 @@ def test_nothing_may_follow(received: Received, extra: bytes) -> None:
 
 def test_another_trial_is_refused(received: Received) -> None:
     """A worker returns the trial that it was asked for."""
-    with pytest.raises(DeliveryError, match="another trial"):
+    with pytest.raises(DeliveryError, match=r"the record of trial pack/task-0 instead of pack/task-0 \(trial 2\)"):
         received.receiver.receive(received.sent(), TrialId("pack/task-0", 2), 1, CandidateKind.TEXT)
+
+
+def test_a_different_run_is_refused(received: Received) -> None:
+    """A record belongs to the run of the coordinator."""
+    received.receiver.context.run_id = "other"
+    with pytest.raises(DeliveryError, match="a record of pack/task-0 from a different run"):
+        received.receiver.receive(received.sent(), TRIAL, 1, CandidateKind.TEXT)
 
 
 def test_an_earlier_attempt_keeps_its_trajectory(received: Received) -> None:
@@ -150,7 +157,7 @@ def test_an_endless_candidate_is_cut_off(received: Received, monkeypatch: pytest
         while True:
             yield b"C" + bytes(1000)
 
-    with pytest.raises(DeliveryError, match="more than 10000 bytes"):
+    with pytest.raises(DeliveryError, match=r"too much data \(limit: 10000 bytes\)"):
         received.receiver.receive(endless(), TRIAL, 1, CandidateKind.TEXT)
     assert not received.files()
 

@@ -472,7 +472,7 @@ def test_it_resumes_only_for_the_same_run(root: Path) -> None:
     run(root, limit=2)
     again(root)
     run(root, resume=True, limit=3)
-    with pytest.raises(ConfigError, match="the run under review has changed"):
+    with pytest.raises(ConfigError, match="the run whose candidates are judged again has changed"):
         again(root, resume=True)
 
 
@@ -489,7 +489,7 @@ def test_an_interrupted_run_is_judged_as_far_as_it_came(root: Path) -> None:
     assert same(result) == (2, 0, 0)
     assert result.notes == (
         "the run was not closed, so records may be missing at its end",
-        "2 of 4 trials of the run without a record",
+        "2 of 4 trials of the run have no record",
     )
 
 

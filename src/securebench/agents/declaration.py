@@ -80,7 +80,8 @@ def _require_condition(text: str, condition: str = "") -> str:
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)
         if name == EXTRA_ARGUMENTS.strip("{}"):
-            raise refusal("field-value", f"has {EXTRA_ARGUMENTS} in a text", "write it as an argument of its own")
+            fault = f"uses {EXTRA_ARGUMENTS} inside a longer string"
+            raise refusal("field-value", fault, "pass it as a separate argument")
         if setting in SETTINGS and setting != condition:
             hint = f"move it into an item with 'when: {setting}', which applies only if the setting is given"
             raise refusal("field-value", f"has {{{name}}} without the condition 'when: {setting}'", hint)
@@ -100,7 +101,7 @@ def _file(text: str) -> str:
     for name in _PLACEHOLDER.findall(text):
         if name in _NOT_IN_FILES:
             hint = "use it in an argument or a variable"
-            raise refusal("field-value", f"has {{{name}}}, which has no value in a file", hint)
+            raise refusal("field-value", f"uses {{{name}}}, which is not available in files", hint)
     return text
 
 

@@ -62,7 +62,7 @@ def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress:
 def require_integrity(arrived: Arrived, wanted: str, what: str, hint: str = "") -> None:
     """Raise :class:`InfrastructureError` (``agent-integrity``) unless the archive has the integrity ``wanted``."""
     if arrived.integrity != wanted:
-        problem = "the file is incomplete or damaged, or was replaced; it was discarded"
+        problem = "the archive changed or is damaged"
         raise InfrastructureError(
             f"the archive of {what} has the integrity {arrived.integrity}, not {wanted}",
             code="agent-integrity",
@@ -99,7 +99,7 @@ def _without_executable(what: str, wanted: str, package: Package, found: Collect
         return unusable(what, f"its file {wanted} is not executable", hint)
     names = sorted(found, key=lambda name: (name.count("/"), name))
     listed = ", ".join(map(printable_line, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-    hint = f"'executable' is a path below {package.top}/ in the archive, which has {listed or 'no such file'}"
+    hint = f"set 'executable' to a path below {package.top}/ in the archive. Files there: {listed or 'none that fits'}"
     return unusable(what, f"it has no executable {wanted}", hint)
 
 

@@ -79,9 +79,7 @@ def inspect(archive: Path, what: str, *, is_npm: bool = True) -> Package:
 
 def unusable(what: str, why: str, hint: str = _FORM) -> InfrastructureError:
     """Return the error for an archive that is not a valid package."""
-    return InfrastructureError(
-        f"the archive of {what} cannot be used: {why}", code="agent-unusable", hint=f"it was discarded; {hint}"
-    )
+    return InfrastructureError(f"the archive of {what} cannot be used: {why}", code="agent-unusable", hint=hint)
 
 
 class _Inspection:
@@ -102,7 +100,8 @@ class _Inspection:
         parts = self._parts(member)
         readable = _READABLE[member.kind]
         if member.mode & readable != readable or member.mode & _SET_ID:
-            raise self._unusable("an entry that not every user may read, or with a set-id bit", member.path, _MODES)
+            problem = "an entry that is not readable by all users, or that has a setuid, setgid or sticky bit"
+            raise self._unusable(problem, member.path, _MODES)
         path = "/".join(parts)
         above = {"/".join(parts[:depth]) for depth in range(len(parts))}
         is_file = member.kind is MemberKind.FILE
@@ -120,7 +119,7 @@ class _Inspection:
         parts = path.removesuffix(b"/").split(b"/") if member.kind is MemberKind.DIRECTORY else path.split(b"/")
         self.top = self.top or parts[0].decode("utf-8", "replace")
         if parts[0] != self.top.encode():
-            raise self._unusable(f"an invalid path that is not in its directory {self.top!r}", path)
+            raise self._unusable(f"an entry outside its top-level directory {self.top!r}", path)
         odd = any(part in {b"", b".", b".."} or len(part) > _MAX_NAME or part.startswith(_WHITEOUT) for part in parts)
         text = path.decode("utf-8", "replace")
         if odd or len(path) > _MAX_PATH or len(parts) > LIMITS.depth or "\ufffd" in text or not text.isprintable():
@@ -139,5 +138,5 @@ def _describe(description: bytes, what: str) -> tuple[str, str]:
     name, version = (value.get("name"), value.get("version")) if isinstance(value, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(version, str):
         hint = "expected the archive of an npm package, as 'npm pack' writes it"
-        raise unusable(what, f"it has no {_DESCRIPTION} that names it", hint)
+        raise unusable(what, f"it has no {_DESCRIPTION} with a name and a version", hint)
     return name, version

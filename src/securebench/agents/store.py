@@ -242,7 +242,7 @@ class AgentStore:
                 image_id, found = add_program(incoming, arrived, "registry", key.name)
             if found != key:
                 raise InfrastructureError(
-                    f"the archive of {key} contains {found}", code="agent-unusable", hint="it was discarded"
+                    f"the archive of {key} contains {found}", code="agent-unusable", hint="the download was discarded"
                 )
             return self._finish(incoming, image_id, key, arrived.integrity, on_progress)
 
@@ -252,7 +252,7 @@ class AgentStore:
         if source.archive is not None:
             with open_regular(source.archive, "archive", follow=True) as file:
                 arrived = receive(incoming, chunks(file), what, on_progress)
-            declare = f"if it is the right one, write 'integrity: {arrived.integrity}' in {known.path}"
+            declare = f"if it is the one you want, set 'integrity: {arrived.integrity}' in {known.path}"
             require_integrity(arrived, wanted, what, declare)
             return arrived
         on_progress(Progress(what, InstallStage.DOWNLOADING))

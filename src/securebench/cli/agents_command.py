@@ -157,7 +157,7 @@ def _explain(result: FamilyCheck) -> None:
     for line in result.output.splitlines():
         click.echo(f"    {printable_line(line)}", err=True)
     if result.details:
-        click.echo(f"    all of its output: {result.details}", err=True)
+        click.echo(f"    for the full output, run: {result.details}", err=True)
 
 
 @command.command(short_help="Remove an agent program.")

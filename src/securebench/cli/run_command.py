@@ -100,7 +100,12 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
     callback=known_extension,
     help="What executes the tasks: local, ray, or an installed executor.  [default: run.executor]",
 )
-@click.option("--address", metavar="HOST:PORT", help="The head of the Ray cluster: run.executor_config.address.")
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="Address of the Ray cluster's head, or 'auto'. Implies --executor ray.  "
+    "[default: run.executor_config.address]",
+)
 @click.option(
     "--budget-usd",
     type=NumberRange(min=1e-6, max=1_000_000_000),
@@ -116,7 +121,7 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option(
     "--keep-workspaces",
     type=click.Choice(["all", "failures", "none"]),
-    help="Whose workspaces to keep after the verdict.  [default: run.keep_workspaces]",
+    help="Which workspaces to keep after the verdict.  [default: run.keep_workspaces]",
 )
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--show-command-output", is_flag=True, help="Show output of commands in agents' sandboxes.")
@@ -140,7 +145,7 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
     """
     config = _only_one(config_argument, config_option)
     if flags["address"] is not None and flags["executor"] not in (None, "ray"):
-        raise click.UsageError("--address belongs to --executor ray")
+        raise click.UsageError("--address can only be used with --executor ray")
     if flags["lower_bound"] and flags["fail_under"] is None:
         raise click.UsageError("--lower-bound needs --fail-under RATE")
     with signals_interrupt():

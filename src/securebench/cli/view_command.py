@@ -12,7 +12,7 @@ import click
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Listen here.  [default: a free port]")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def command(directories: tuple[Path, ...], port: int, *, no_browser: bool) -> None:
-    """Show one or more runs in a browser, also while they are in progress.
+    """Show one or more runs in a browser, including runs in progress.
 
     DIR is the directory of a run or a suite. The server listens on 127.0.0.1 only and changes nothing. Ctrl-C ends it.
     """

@@ -129,7 +129,7 @@ def _trouble(found: object) -> Trouble | None:
     try:
         return Trouble(_text(found))
     except ValueError:
-        raise FrameError("the report contains an unknown trouble") from None
+        raise FrameError("the report contains an unknown problem code") from None
 
 
 def _seconds(found: object) -> float | None:

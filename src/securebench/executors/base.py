@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Worker(ABC):
-    """Turns an assignment, one trial of a task, into the bytes of its record. An executor looks into neither.
+    """Turns an assignment, one trial of a task, into the bytes of its record. Both are opaque to executors.
 
-    Called in this process, from any thread, all calls share one sandbox driver and one egress gateway. Another process
-    of this machine calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a module and can be
-    pickled. There, the first call prepares the run, and later calls share what it made. Both processes must see the run
-    directory.
+    It may be called from any thread; all calls in this process share one sandbox driver and one egress gateway.
+    A different process of this machine calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a
+    module and can be pickled. There, the first call prepares the run, and later calls share what it made. Both
+    processes must see the run directory.
 
     Another machine makes a :class:`RemoteWorker` with ``remote(remote_settings)``. It shares no files with this one:
     it gets what it needs as content, and what it leaves comes back through :meth:`receive`.
@@ -106,7 +106,10 @@ class RemoteWorker(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End :meth:`execute` in another thread soon. Its sandboxes are killed; this worker is not used again."""
+        """Ask a running :meth:`execute` in another thread to stop.
+
+        Kills its sandboxes; the worker cannot be used afterwards.
+        """
 
     @abstractmethod
     def close(self) -> None:

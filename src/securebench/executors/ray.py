@@ -51,7 +51,7 @@ class RayExecutor(Executor):
         self.is_local = settings.address is None
         if find_spec("ray") is None:
             raise ConfigError(
-                "the ray executor needs a library that is not installed",
+                "the ray executor needs the package 'ray', which is not installed",
                 code="extra-missing",
                 hint="run: pip install 'securebench[ray]' (in a clone: pip install '.[ray]')",
             )

@@ -76,7 +76,7 @@ class SlotActor:
         return self._made.lacks(names)
 
     def take(self, name: str, piece: bytes) -> str:
-        """Take a piece of content. Return what is wrong."""
+        """Take a piece of content. Return an error message, or an empty string."""
         try:
             self._made.take(name, piece)
         except SecureBenchError as error:
@@ -84,7 +84,7 @@ class SlotActor:
         return ""
 
     def open(self) -> str:
-        """Open the worker. Return what is wrong."""
+        """Open the worker. Return an error message, or an empty string."""
         try:
             self._made.open()
         except SecureBenchError as error:

@@ -137,7 +137,7 @@ def strings(value: JsonValue) -> Iterator[str]:
 
 
 def _divided(family: str, resource: Resource) -> Iterator[tuple[str, bool]]:
-    """Yield the strings of a resource, and for each whether it is content."""
+    """Yield the strings of a resource, and whether each is secret content or only structure (keys, paths, options)."""
     if resource.kind is ResourceKind.FILE:  # the secret of a file is its content, not its reference
         yield from ((text, False) for text in strings(resource.value))
         return

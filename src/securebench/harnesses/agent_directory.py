@@ -29,7 +29,7 @@ def agent_mounts(path: Path | None) -> tuple[Mount, ...]:
         raise ConfigError(
             f"harness.config.agent_dir: {path} is not a directory",
             code="agent-dir-missing",
-            hint="give a directory beside the tester YAML; the path is relative to it",
+            hint="use the path of a directory, relative to the tester YAML",
         )
     if os.getuid() == 0 and path.stat().st_mode & _READ_BY_OTHERS != _READ_BY_OTHERS:
         raise ConfigError(

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 
 PRICE_HINT: Final = (
-    "set prices: {input: 0.25, output: 2.00} beside the model, in US dollars per million tokens, or add the model to a "
-    'file for --price-table, as in date: "2026-11-23" and models: {MODEL: {input: 0.25, output: 2.00}}; or remove the '
-    "budget"
+    "next to 'model', set prices: {input: 0.25, output: 2.00} (US dollars per million tokens); or pass a --price-table "
+    "that has the model; or remove the budget"
 )
 
 

@@ -261,7 +261,7 @@ def _directory(view: AgentView, image: ResolvedImage) -> str:
     if directory.strip("/"):
         return directory
     raise MaterializationError(
-        f"neither the task nor its image {image.reference} names a working directory",
+        f"neither the task nor its image {image.reference} has a working directory other than '/'",
         code="image-workdir-missing",
         hint="set environment.workdir in the task",
     )
@@ -345,7 +345,8 @@ class _Work:
         if not self._directory.is_full():
             return None
         size = self._context.limits.workspace
-        return _failure(FailureReason.AGENT_WORKSPACE_FULL, f"the agent used up the {size} bytes of its workspace")
+        message = f"the agent filled its workspace ({size} bytes or the maximum number of files)"
+        return _failure(FailureReason.AGENT_WORKSPACE_FULL, message)
 
     def seal(self, result: CommandResult) -> Sealed:
         """Seal the candidate, unless its changes are already. Raises :class:`StorageError`."""
@@ -374,7 +375,7 @@ class _Work:
         return CandidateError(FailureReason.TAMPERED, message, phase=FailurePhase.SEAL)
 
     def metadata(self) -> dict[str, JsonValue]:
-        """Return what a record has about the files of the image that the task is about."""
+        """Return the record's metadata about files: how many paths were ignored, and what was copied from the image."""
         filled = self._filled
         return {
             **({"ignored": dict(self._ignored)} if self._changes else {}),

@@ -46,7 +46,7 @@ def gsm8k_rows(data: bytes, name: str, split: str, left_out: LeftOut | None = No
 def _row(name: str, split: str, place: int, number: int, line: bytes) -> ImportedRow:
     location, record = SourceLocation(name, number, 1), json_record(name, number, line)
     if not isinstance(record, dict) or not all(isinstance(record.get(field), str) for field in _FIELDS):
-        raise bad_record(location, "expected an object with the texts 'question' and 'answer'")
+        raise bad_record(location, "expected an object with the strings 'question' and 'answer'")
     _, mark, text = record["answer"].rpartition(_MARK)
     value = strict_decimal(text.strip().replace(",", ""))
     if not mark or value is None:

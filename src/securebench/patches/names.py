@@ -48,7 +48,10 @@ def _escaped(byte: int) -> bytes:
 
 
 def unquoted(text: bytes) -> tuple[bytes, bytes]:
-    """Return the quoted name at the beginning of ``text``, and the rest. Raises :class:`PatchInvalidError`."""
+    """Decode the quoted name at the beginning of ``text``. Return it and the rest of ``text``.
+
+    Raises :class:`PatchInvalidError`.
+    """
     match = _QUOTED.match(text)
     if match is None:
         raise PatchInvalidError("a quoted name in the patch is not terminated or contains an unknown escape")

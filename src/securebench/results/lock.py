@@ -22,7 +22,7 @@ OWNER_FILE: Final = "owner.json"
 """Names the owner of the lock, for error messages. The lock itself is ``flock``, which ends with its process."""
 
 
-_GLANCE_SECONDS: Final = 0.5
+_RETRY_SECONDS: Final = 0.5
 """For how long a new run keeps trying, because a reader holds the lock for a moment (:func:`is_locked`)."""
 
 
@@ -88,7 +88,7 @@ class RunLock:
             os.close(self._descriptor)
 
     def _acquire(self) -> None:
-        deadline = time.monotonic() + _GLANCE_SECONDS
+        deadline = time.monotonic() + _RETRY_SECONDS
         try:
             while not _try_lock(self._descriptor, fcntl.LOCK_EX):
                 if time.monotonic() >= deadline:
@@ -97,7 +97,7 @@ class RunLock:
                         code="output-dir-locked",
                         hint="wait until it has finished, or choose another --output-dir for this run",
                     )
-                time.sleep(_GLANCE_SECONDS / 10)
+                time.sleep(_RETRY_SECONDS / 10)
         except OSError as error:
             if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.ENOSYS, errno.EINVAL}:
                 raise StorageError(f"cannot lock {self._directory}: {error.strerror}") from error

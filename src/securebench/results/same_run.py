@@ -26,7 +26,7 @@ _PARTS: Final = {
     "agent.declaration": "the declaration of the agent",
     "framework.digest": "the source code of SecureBench",
     "harness.agent_digest": "the content of harness.config.agent_dir",
-    "harness.config.run": "the run under review",
+    "harness.config.run": "the run whose candidates are judged again",
     "harness.digest": "the configuration of the harness",
     "judge.config": "the configuration of the judge",
     "pack.commitment": "the pack",

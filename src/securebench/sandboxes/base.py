@@ -385,7 +385,7 @@ class SandboxDriver(Extension, ABC):
         :attr:`~Mount.bounded`. The context yields the path at which this process finds its files; there may be nothing
         in ``directory`` itself. At its end, all files are gone. Raises :class:`InfrastructureError`.
         """
-        raise InfrastructureError(f"this driver cannot bound {directory} to {size} bytes")
+        raise InfrastructureError(f"this driver cannot limit the size of {directory} (to {size} bytes)")
 
     @abstractmethod
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:

@@ -149,5 +149,5 @@ def _open_regular(parent: int | None, name: str, path: str) -> int:
 
 def _not_followed(error: OSError, path: str) -> Exception:
     if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
-        return PathPolicyError(f"{path!r} passes through something that is not a plain directory or file")
+        return PathPolicyError(f"{path!r} contains a symbolic link, a special file, or a file in place of a directory")
     return error

@@ -19,15 +19,15 @@ class Closable(Protocol):
 
 KeptT = TypeVar("KeptT", bound=Closable)
 
-_PATIENCE: Final = 1.0
+_WAIT_SECONDS: Final = 1.0
 """Seconds to wait for a sandbox in use, if every core has one. More would delay tasks whose tests mostly wait."""
 
 
 class KeptSandboxes(Generic[KeptT]):
     """Idle sandboxes by spec, at most as many as were ever in use at the same time. Thread-safe.
 
-    Only for sandboxes that no candidate's code has entered. ``driver`` is the run's own: what is kept belongs to no
-    single task, so no task's events tell of it.
+    Use it only for sandboxes that never run candidate code. ``driver`` is the run's driver, so these sandboxes appear
+    in no task's events.
     """
 
     def __init__(self, driver: SandboxDriver) -> None:
@@ -45,7 +45,7 @@ class KeptSandboxes(Generic[KeptT]):
         with many workers, one for each of them would only make a short run slower.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._in_use < self._cores or self._find(spec) is not None, _PATIENCE)
+            self._changed.wait_for(lambda: self._in_use < self._cores or self._find(spec) is not None, _WAIT_SECONDS)
             self._in_use += 1
             self._most = max(self._most, self._in_use)
             found = self._find(spec)

@@ -41,7 +41,7 @@ class WrappedDriver(SandboxDriver):
 
     @property
     def bounds_directories(self) -> bool:
-        """Whether the driver does."""
+        """Whether the wrapped driver can limit the size of directories."""
         return self._driver.bounds_directories
 
     def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:

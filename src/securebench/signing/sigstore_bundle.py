@@ -97,7 +97,8 @@ def trust_config(*, offline: bool = True) -> ClientTrustConfig:
         from sigstore.models import ClientTrustConfig
     except ImportError:
         hint = "run: pip install 'securebench[sigstore]' (in a clone: pip install '.[sigstore]')"
-        raise ConfigError("Sigstore needs a library that is not installed", code="extra-missing", hint=hint) from None
+        message = "Sigstore needs the package 'sigstore', which is not installed"
+        raise ConfigError(message, code="extra-missing", hint=hint) from None
     file = os.environ.get(TRUST_VARIABLE)
     try:
         if file:

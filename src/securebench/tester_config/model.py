@@ -42,7 +42,7 @@ class TaskSelection:
 
 
 class KeepWorkspaces(StrEnum):
-    """Whose workspaces stay in the run directory after the verdict."""
+    """Which workspaces stay in the run directory after the verdict."""
 
     ALL = "all"
     FAILURES = "failures"

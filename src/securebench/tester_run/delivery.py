@@ -94,8 +94,10 @@ class Receiver:
             record = parse_recorded_task(line)
         except (ValueError, TypeError, RecursionError) as error:
             raise DeliveryError(f"a worker returned something that is not a record: {error}") from None
-        if record.id != trial or record.run_id != self.context.run_id:
-            raise DeliveryError(f"a worker returned a record of another trial: {record.id}")
+        if record.id != trial:
+            raise DeliveryError(f"a worker returned the record of trial {record.id} instead of {trial}")
+        if record.run_id != self.context.run_id:
+            raise DeliveryError(f"a worker returned a record of {trial} from a different run")
         if record.candidate_digest is not None:
             self._store(record.candidate_digest, kind, parts)
         self._keep_trajectories(record, attempt, parts)
@@ -114,7 +116,8 @@ class Receiver:
         try:
             self.context.store.seal_copy(kind, digest, parts.of(_CANDIDATE, _MAX_CANDIDATE))
         except ConfigError as error:
-            raise DeliveryError(f"a worker returned another candidate than it recorded: {error.message}") from None
+            message = f"the candidate that a worker returned does not match its record: {error.message}"
+            raise DeliveryError(message) from None
 
     def _keep_trajectories(self, record: RecordedTask, attempt: int, parts: _Parts) -> None:
         place, trial = self.context.trajectories, record.id.directory
@@ -125,7 +128,7 @@ class Receiver:
             name, _, data = piece.partition(b"\n")
             path = expected.pop(name.decode("utf-8", "replace"), None)
             if path is None or hashlib.sha256(data).hexdigest() != record.trajectories[path.name]:
-                raise DeliveryError("a worker returned another trajectory than it recorded")
+                raise DeliveryError("the trajectory that a worker returned does not match its record")
             with storage_errors(path):
                 make_directories(path.parent)
             write_durably(path, data)
@@ -157,13 +160,13 @@ class _Parts:
             self._ahead = None
             size += len(piece)
             if size > limit:
-                raise DeliveryError(f"a worker returned more than {limit} bytes where less are possible")
+                raise DeliveryError(f"a worker returned too much data (limit: {limit} bytes)")
             yield piece[1:]
 
     def end(self) -> None:
         """Raise :class:`DeliveryError` if anything is left."""
         if self._peek() is not None:
-            raise DeliveryError("a worker returned something that does not belong to its task")
+            raise DeliveryError("a worker returned unexpected data after its result")
 
     def _peek(self) -> bytes | None:
         if self._ahead is None:

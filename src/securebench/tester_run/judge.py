@@ -157,7 +157,7 @@ class ModelJudge(RunJudge):
                 raise ConfigError(
                     f"judge.budget is too small for {task.votes} votes on a task of this pack",
                     code="judge-budget",
-                    hint="allow the worst case, at least "
+                    hint="raise judge.budget to the worst case, at least "
                     + ", ".join(f"{name}: {math.ceil(100 * value) / 100:.15g}" for name, value in least.items()),
                 )
 
@@ -353,7 +353,7 @@ class JudgeCheck:
         finally:
             pool.shutdown(cancel_futures=True)
         if self._cost.is_budget_used_up:
-            notify("the check of the judge used up the budget of the run: no task starts")
+            notify("checking the judge model used up the run's budget: no tasks are started")
         calibration = {"calibration": found.to_json()} if found else {}
         return {**sum(self._used, probed).to_json(), "judge": {**self._judge.identity, **calibration}}
 

@@ -199,7 +199,7 @@ def _keep_file(arriving: Path, kept: Path) -> None:
     with arriving.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != kept.name:
-        raise InfrastructureError(f"content with the digest {kept.name} arrived with the digest {found}")
+        raise InfrastructureError(f"received content has the digest {found}, expected {kept.name}")
     arriving.replace(kept)
 
 
@@ -210,7 +210,7 @@ def _keep_image(arriving: Path, name: str) -> None:
     with store.incoming(Origin(_SOURCES[kind])) as incoming, arriving.open("rb") as file:
         (added,) = add_archive(incoming, chunks(file), reference)
         if added.id != image_id:
-            raise ImageError(f"{reference} arrived as another image: {added.id} instead of {image_id}")
+            raise ImageError(f"image {reference} has the id {added.id} after the transfer, expected {image_id}")
         store.lease(image_id).close()
         incoming.name(image_id, reference)
 

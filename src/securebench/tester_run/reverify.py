@@ -291,4 +291,4 @@ def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
     if run.header.closing is None:
         yield "the run was not closed, so records may be missing at its end"
     if missing := run.planned - len(sealed.entries):
-        yield f"{missing} of {counted(run.planned, 'trial')} of the run without a record"
+        yield f"{missing} of {counted(run.planned, 'trial')} of the run {'has' if missing == 1 else 'have'} no record"

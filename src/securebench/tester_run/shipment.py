@@ -1,7 +1,7 @@
 """What workers on other machines need for a run: its settings, its files, its images and its agents' programs.
 
 Files travel as one tar archive, named by its digest. Images and programs are images of the store, named by their ids.
-Wherever they arrive, they are checked, and each machine gets each of them once.
+Each machine receives each item once and verifies its digest.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ class Shipment:
         for reference in sorted({*run.plan.producer.programs, *(run.header.images if is_own else ())}):
             found, origin = ensure_image(store, reference), store.origin(reference)
             if run.header.images.get(reference, found.id) != found.id:
-                raise ImageError(f"{reference} is another image now than when the run began")
+                raise ImageError(f"{reference} now refers to a different image than when the run began")
             is_program = origin is not None and origin.source is ImageSource.AGENT
             names.append(f"{PROGRAM if is_program else IMAGE} {found.id} {reference}")
         return tuple(names)
 
     @cached_property
     def _packed(self) -> bytes:
-        """The digest of the archive with all files that the settings name, which is written now, and the settings."""
+        """The digest of the archive, followed by the pickled settings. Writes the archive: all files they refer to."""
         run, options = self._run, self._options
         pack, names = run.plan.pack, dict[Path, str]()
         for path in (pack.manifest_path, *(pack.directory / asset for asset in pack.asset_digests)):
@@ -153,7 +153,7 @@ def files_of(settings: bytes) -> str:
 
 
 def read_settings(settings: bytes, directory: Path) -> RemoteSettings:
-    """Return settings whose files are in ``directory``."""
+    """Unpickle ``settings``. Paths of shipped files in them refer to files below ``directory``."""
     found: RemoteSettings = _Unpickler(io.BytesIO(settings[_DIGEST:]), directory).load()
     return found
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 BOUNDED_SUFFIX: Final = ".bounded"
-"""Of the directory over which a driver mounts a bounded one. It is empty, and exists only meanwhile."""
+"""Suffix of the empty mount point for a size-limited directory. It is removed with the mount."""
 
 _INNER: Final = "files"
 _FULL: Final = 64 * 1024

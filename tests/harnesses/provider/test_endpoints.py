@@ -214,7 +214,7 @@ def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
         assert (found.input, found.output) == (given * 1_000_000, taken * 1_000_000)
     unknown = endpoint_of(dialect_facts("messages"), ProviderSettings(model="claude-sonnet-4"))
     assert (
-        "does not have it, but claude-sonnet-5"
+        "is not in the price table of 2026-01-02 (similar: claude-sonnet-5"
         in unknown.priced(PriceTable(date="2026-01-02", models=models)).cost_fault()
     )
 
@@ -222,8 +222,8 @@ def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({}, "the price of the model m is unknown: SecureBench's own price table of"),
-        ({"base_url": "http://127.0.0.1:8000/v1"}, "127.0.0.1 is not the public endpoint"),
+        ({}, "the price of the model m is unknown: it is not in SecureBench's price table of"),
+        ({"base_url": "http://127.0.0.1:8000/v1"}, "only providers' public endpoints, not 127.0.0.1"),
         ({"prices": Prices(input=1, output=2), "provider_tools": True}, "fees"),
         ({"credentials": "passthrough"}, "no relay"),
     ],

@@ -210,7 +210,15 @@ def test_tests_that_hang_are_not_the_candidates_fault() -> None:
 def test_tests_that_end_without_a_verdict_are_no_pass(code: int) -> None:
     """A15, A17: an exit code of 0 is nothing."""
     fault = _fault(_Script(_ready()), _Script([], ExitState(exit_code=code)))
-    assert fault.reason is FailureReason.NO_VERDICT
+    message = "the tests gave no verdict: their process exited"
+    assert (fault.reason, fault.message) == (FailureReason.NO_VERDICT, message)
+
+
+@pytest.mark.parametrize("end", End)
+def test_messages_say_how_a_side_ended(end: End) -> None:
+    """Each way to end has a text, not only its name in the code."""
+    assert end.text
+    assert "_" not in end.text
 
 
 @pytest.mark.parametrize(

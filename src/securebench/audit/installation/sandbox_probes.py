@@ -128,7 +128,9 @@ def _attacked(context: ProbeContext, kind: str) -> ProbeFinding:
     problems += [
         f"a request for {one.method} {one.path} reached the provider" for one in received if not _is_allowed(one)
     ]
-    problems += [f"the key of the host was found ({counted(len(part), 'byte')})" for part in _KEY_PARTS if part in loot]
+    problems += [
+        f"the sandbox could read {counted(len(part), 'byte')} of the host's key" for part in _KEY_PARTS if part in loot
+    ]
     if keys - {_KEY}:
         problems.append("another key reached the provider")
     if kind == "keys" and b"placeholder" not in loot:

@@ -237,14 +237,14 @@ class ProviderEndpoint:
         if not self.is_relayed or self.prices:
             return self
         if table is None and not self.is_own:
-            fault = f"{self.host} is not the public endpoint of a provider, for which SecureBench has a price table"
+            fault = f"SecureBench's price table covers only providers' public endpoints, not {self.host}"
             return replace(self, price_fault=fault)
-        name = "SecureBench's own price table" if table is None else "the price table"
+        name = "SecureBench's price table" if table is None else "the price table"
         table = table or own_price_table()
         is_alias = partial(dialect_of(self.facts.provider).is_alias, self.model)
         by_model = {model: prices for model, prices in table.models.items() if is_alias(model)}
         near = similar(self.model, table.models, most=3)
-        fault = f"{name} of {table.date} does not have it" + (f", but {', '.join(near)}" if near else "")
+        fault = f"it is not in {name} of {table.date}" + (f" (similar: {', '.join(near)})" if near else "")
         return replace(
             self,
             prices=table.models.get(self.model),

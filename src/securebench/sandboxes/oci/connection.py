@@ -376,7 +376,7 @@ def _descriptor(channel: socket.socket, directory: Path) -> int:
     if frame is None:
         raise gone()
     if not frame.descriptors:
-        raise InfrastructureError(f"cannot bound the size of {directory}: {frame.body[BOUNDED]}")
+        raise InfrastructureError(f"cannot limit the size of {directory}: {frame.body[BOUNDED]}")
     return frame.descriptors[0]
 
 

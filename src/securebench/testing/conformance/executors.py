@@ -157,7 +157,7 @@ def _sleeps(count: int, seconds: float = 0.0) -> list[dict[str, object]]:
 
 
 def each_has_one_result(make: Callable[[int], Executor]) -> None:
-    """Each assignment has one result, and a run that ends is not abandoned."""
+    """Each assignment has one result, and ``abandoned`` is not called if all assignments finish."""
     one = _Execution(make(3), _sleeps(20))
     numbers = sorted(json.loads(result)["assignment"]["number"] for result in one.results)
     assert numbers == list(range(20))

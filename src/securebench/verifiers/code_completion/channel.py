@@ -59,6 +59,20 @@ class End(StrEnum):
     TIMEOUT = "timeout"
     VIOLATION = "violation"
 
+    @property
+    def text(self) -> str:
+        """What happened, for messages: the predicate of a sentence about the process."""
+        return _TEXTS[self]
+
+
+_TEXTS: Final = {
+    End.EXITED: "exited",
+    End.OUT_OF_MEMORY: "ran out of memory",
+    End.OUTPUT_LIMIT: "exceeded the output limit",
+    End.TIMEOUT: "did not answer in time",
+    End.VIOLATION: "sent an invalid message",
+}
+
 
 class ChannelEndedError(Exception):
     """A side sends no more frames, or sent an invalid one. ``exit_code`` is set if its process has exited."""

@@ -207,7 +207,7 @@ def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
 
 
 def _no_verdict(end: End) -> JudgingEndedError:
-    text = f"the tests gave no verdict: their process ended with {end.value}"
+    text = f"the tests gave no verdict: their process {end.text}"
     return JudgingEndedError(FailureReason.NO_VERDICT, text, "tests", in_time=end is not End.TIMEOUT)
 
 

@@ -220,7 +220,7 @@ def _open(sandbox: Sandbox, seconds: float) -> SandboxProcess:
 def _not_started(ended: ChannelEndedError, image: str) -> InfrastructureError:
     """Return the error for a guest that has not started. No code of the candidate runs before that."""
     if ended.end is not End.EXITED:
-        return InfrastructureError(f"a sandbox ended before Python started: {ended.end.value}")
+        return InfrastructureError(f"Python did not start: its process in the sandbox {ended.end.text}")
     return ImageError(
         f"the image {image} cannot run python3 (exit code {ended.exit_code})",
         code="image-without-python",

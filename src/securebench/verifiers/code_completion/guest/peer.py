@@ -68,7 +68,7 @@ class Peer:
         """Prepare for a reply that changes objects which this side has sent. Return a function to call afterwards."""
 
     def received_class(self, found: type) -> type:
-        """Return the class to use for a class of Python that the other side has named."""
+        """Return the class that replaces the builtin class ``found``, which the other side sent by name."""
         return found
 
     def not_a_number(self) -> float:

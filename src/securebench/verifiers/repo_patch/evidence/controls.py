@@ -179,8 +179,8 @@ class _Choice:
     def all(self) -> list[Variants]:
         """Return variants of wanted tests, of each style, of each file and class, and of other tests.
 
-        Each style of the wanted tests is covered by one of them, before they are made hard to guess: other tests need
-        not pass, and growing variants leave no room.
+        Cover each style of the wanted tests first, because other tests need not pass. Do so before adding copies, which
+        use up ``MAX_COPIES``.
         """
         self._cover(lambda _test, way: way.style, self._wanted)
         self._harden(self._wanted, MAX_COPIES * 2 // 3)

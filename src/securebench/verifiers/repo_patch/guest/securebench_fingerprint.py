@@ -67,7 +67,8 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = Non
 
     ``NAME.*`` means all loaded modules of a package. Libraries are imported, except those below ``repository``, which
     would be the candidate's code. ``lent`` are modules that are not loaded now; see ``lender``. The function has an
-    attribute ``glance``, a function that returns within a millisecond what differs if something was replaced.
+    attribute ``quick_check``: a function that takes at most a millisecond, and whose result changes if something is
+    replaced.
     """
     held, kept = {}, []  # type: Any, Any
     for name in ["builtins", *ALWAYS, *_whole(modules)]:
@@ -94,12 +95,12 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = Non
         of_stand_ins(loaded, found, kept)
         return {key: value for key, value in found.items() if key not in free}
 
-    take.glance = _glancer(list(held.values()) + list(assertions.values()))  # type: ignore[attr-defined]
+    take.quick_check = _quick_check(list(held.values()) + list(assertions.values()))  # type: ignore[attr-defined]
     return take
 
 
-def _glancer(modules: Any) -> Any:
-    """Return a function that lists the identities of the functions, their code, and the classes of ``modules``."""
+def _quick_check(modules: Any) -> Any:
+    """Return a function that lists the ``id()`` of the functions and classes in ``modules``, and of their code."""
     views, functions = [], []  # type: Any, Any
     for scope in _scopes(modules):
         names = [name for name, value in list(scope.items()) if issubclass(type(value), _DEFINED)]
@@ -108,7 +109,7 @@ def _glancer(modules: Any) -> Any:
             views.append((scope, operator.itemgetter(*names)))
     code, missing, each, size, make, identity = operator.attrgetter("__code__"), KeyError, map, len, list, id
 
-    def glance() -> Any:
+    def quick_check() -> Any:
         try:
             return [[size(scope), *each(identity, values(scope))] for scope, values in views] + make(
                 each(identity, each(code, functions))
@@ -116,7 +117,7 @@ def _glancer(modules: Any) -> Any:
         except missing:
             return None
 
-    return glance
+    return quick_check
 
 
 def _scopes(modules: Any) -> Any:
@@ -268,7 +269,7 @@ def watcher(take: Any, before: Any, say: Any) -> Any:
     ones, and when a function or class was replaced.
     """
     allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
-    secret, sha, glance, seen = os.urandom(16), sha256, take.glance, []  # type: Any, Any, Any, Any
+    secret, sha, quick_check, seen = os.urandom(16), sha256, take.quick_check, []  # type: Any, Any, Any, Any
 
     def chance(test: Any) -> Any:
         return sha(secret + test[1].encode("utf-8", "replace")).digest()
@@ -280,10 +281,10 @@ def watcher(take: Any, before: Any, say: Any) -> Any:
     def choose(tests: Any, groups: int = 1) -> None:
         spots.update([key for key, _ in ordered(tests, key=chance)[: -(-most // groups)]])
         compare()
-        seen[:] = [glance()]
+        seen[:] = [quick_check()]
 
     def look(key: Any) -> None:
-        now = glance()
+        now = quick_check()
         if key in spots or seen != [now]:
             spots.discard(key)
             seen[:] = [now]

@@ -105,7 +105,7 @@ def _cases(suite: Any) -> Any:
 
 
 def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
-    """Report each test that unittest runs. Look for changes before some of them.
+    """Report each test that unittest runs. Before some tests, check whether the candidate changed the test framework.
 
     The state is in closures, so code under test finds no name for it.
     """
