@@ -7,7 +7,7 @@ from typing import Final
 
 _LONGEST_NAME: Final = 160
 _FORMULAS: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters of a formula, also as full-width forms."""
+"""First characters of a formula, including as full-width forms."""
 _MARKUP: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;"} | {char: f"\\{char}" for char in "\\`*_{}[]()#!|~@"}
 _LINKS: Final = re.compile(r"https?:/|ftp:/|www\.", re.IGNORECASE)
 """Where Markdown programs begin a link in plain text."""

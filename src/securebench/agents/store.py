@@ -106,8 +106,8 @@ class AgentStore:
     ) -> AgentProgram:
         """Return an installed program, or download it. Raises the same errors as :meth:`resolve`.
 
-        Raises :class:`InfrastructureError` also for an archive that is not what it must be (``agent-integrity``,
-        ``agent-unusable``), and for a damaged program that a run uses (``agent-in-use``).
+        In addition, raises :class:`InfrastructureError` for an archive that is not what it must be
+        (``agent-integrity``, ``agent-unusable``), and for a damaged program that a run uses (``agent-in-use``).
         """
         platform = platform or machine_platform()
         held = self._held.get(ProgramKey(name, version or find(name).pinned, platform))

@@ -33,7 +33,7 @@ def digest_asset(directory: Path, path: str) -> str:
     """Return the sha256 (hex) of the file or directory at ``path`` (POSIX, relative) below ``directory``.
 
     A directory's digest covers the names, kinds, executable bits and contents of everything below it. Raises
-    :class:`ConfigError` for missing files, symlinks (also in a parent), hard links, special files, and too much
+    :class:`ConfigError` for missing files, symlinks (including in a parent), hard links, special files, and too much
     data.
     """
     digest = hashlib.sha256()

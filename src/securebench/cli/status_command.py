@@ -39,7 +39,7 @@ _STYLES: Final = {"running": "cyan", "finished": "green", "interrupted": "yellow
 def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: bool) -> None:
     """Show how far a run is: done, running and left, rate, time left, tokens and cost.
 
-    DIR is the output directory of a run, also of one in another terminal. Its files are only read. For the output
+    DIR is the output directory of a run, which may be in another terminal. Its files are only read. For the output
     directory of a suite, one line for each of its runs is shown.
 
     Exit codes: 0 shown, 1 the directory is not a run or is damaged, 2 wrong usage, 3 only with --watch: the run has

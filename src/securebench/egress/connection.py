@@ -121,7 +121,7 @@ class GatewayConnection:
             self._send({"do": "listen", "session": number, "forwarded_port": forwarded_port}, (listener.fileno(),))
 
     def finish(self, number: int) -> EgressReport:
-        """Close a session. Raises :class:`EgressError`, also if a line of its log could not be written."""
+        """Close a session. Raises :class:`EgressError`, for example if a line of its log could not be written."""
         line = self._lines[number]
         try:
             answer = self._ask(line, {"do": "close", "session": number}, _ANSWER_SECONDS)

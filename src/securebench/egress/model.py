@@ -102,7 +102,7 @@ class RelayPlan:
     spent_micro_usd: int = 0
 
     def prices_of(self, model: str) -> TokenPrices | None:
-        """Return the prices of an answer of ``model``, as the provider names it: also with the date of its release."""
+        """Return the prices of an answer of ``model``, as the provider names it, with or without a release date."""
         return self.model_prices.get(_RELEASE_DATE.sub("", model), self.prices)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from securebench.engine.endpoint import EngineEndpoint
 
 OLDEST_API = (1, 41)
-"""Docker Engine 20.10. Requests use this version, also on newer engines that still support it."""
+"""Docker Engine 20.10. Requests use this version, even on newer engines that still support it."""
 
 CALL_TIMEOUT = 60.0
 """The time limit in seconds of calls that are not expected to wait. A longer call means that the engine hangs."""

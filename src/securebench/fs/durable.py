@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, also after a crash, and the errors of writing to a disk."""
+"""Files that are either whole or absent, even after a crash, and the errors of writing to a disk."""
 
 from __future__ import annotations
 

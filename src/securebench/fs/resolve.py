@@ -117,7 +117,7 @@ class Resolver:
             child: int | None = os.open(part, OPEN_DIRECTORY, dir_fd=self._here)
         except FileNotFoundError:
             child = self.missing(here, part)
-        except NotADirectoryError:  # also for a link: O_NOFOLLOW with O_DIRECTORY
+        except NotADirectoryError:  # for a link, too: O_NOFOLLOW with O_DIRECTORY
             child = self.obstructed(here, part)
         if child is None:
             self._follow(part)

@@ -72,7 +72,7 @@ _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 class Invocation:
     """How to run an agent on one task. ``artifact_path`` is the workspace file with its answer; by default, stdout.
 
-    ``home`` is mounted as an empty tmpfs for the agent's home; the default is ``/tmp``, also a tmpfs.
+    ``home`` is mounted as an empty tmpfs for the agent's home; the default is ``/tmp``, which is a tmpfs, too.
     """
 
     argv: tuple[str, ...]

@@ -64,7 +64,7 @@ class Address:
 
 
 def parse_address(url: str, *, allow_plain: bool = False) -> Address:
-    """Return the address in an http or https URL. Raises :class:`AddressError`, also for plain HTTP elsewhere."""
+    """Return the address in an http or https URL. Raises :class:`AddressError`, including for plain HTTP elsewhere."""
     address = _parsed(url)
     if not address.is_protected and not allow_plain:
         raise AddressError("it is not an https address")

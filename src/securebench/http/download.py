@@ -78,7 +78,7 @@ class Download:
             raise TooLargeError(f"got more than {self._limit} bytes")
 
     def _rest(self) -> Generator[bytes]:
-        """Yield the file from ``received`` on, also from a server that does not support ranges."""
+        """Yield the file from ``received`` on, even from a server that does not support ranges."""
         headers = {"Range": f"bytes={self.received}-"} if self.received else {}
         with closing(self._client.open(self._address, headers)) as response:
             skip = self.received

@@ -71,7 +71,7 @@ def canonical(reference: str) -> str:
 def parse_reference(reference: str) -> RegistryReference:
     """Split ``reference`` for a request to its registry, with Docker's defaults for missing parts.
 
-    Raises :class:`ConfigError` (``image-reference-invalid``), also for a bare image id, which registries do not know.
+    Raises :class:`ConfigError` (``image-reference-invalid``), even for a bare image id, which registries do not know.
     """
     check_reference(reference)
     if is_image_id(reference):

@@ -31,7 +31,7 @@ def apply_patch(data: bytes, base: FileTree) -> Delta:
     """Return the changes that the patch ``data`` makes to ``base``. Files it leaves unchanged are not included.
 
     Hunks may match at other lines, but only exactly. A final line without a line feed is read as if it had one. Uses
-    bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch without files, and
+    bounded time and memory. Raises :class:`PatchInvalidError`, even for a patch without files, and
     :class:`PatchDoesNotApplyError`.
     """
     patches = parse(data)

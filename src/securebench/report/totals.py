@@ -119,7 +119,7 @@ class RunTotals:
     durations: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     tokens: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     ends: list[tuple[float, bool]] = field(default_factory=list)
-    """Of each verdict: its time (seconds since 1970), and whether it is a pass."""
+    """For each verdict, its time (seconds since 1970), and whether it is a pass."""
     has_trials: bool = False
     """Whether some task ran more than once."""
     last: datetime | None = None

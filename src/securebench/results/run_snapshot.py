@@ -1,4 +1,4 @@
-"""How far a run is, from its files alone: also for a run of another process."""
+"""The progress of a run, from its files alone. It may be the run of another process."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ class Sandbox(ABC):
         """Return what the command of an ephemeral sandbox left of ``volume``, as the pieces of such an archive.
 
         The driver makes the archive: no program inside the sandbox may. Possible until the sandbox is closed. Only for
-        drivers without host mounts. Raises :class:`InfrastructureError`, also while it is read.
+        drivers without host mounts. Raises :class:`InfrastructureError`, even while it is read.
         """
         raise InfrastructureError(f"the sandbox has no volume at {volume.target}")
 

@@ -171,7 +171,7 @@ class ProcessStreams(ABC):
             return self._ready.popleft() if self._ready else None
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, also while it is blocked."""
+        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, even while it is blocked."""
         with self._writing:
             self._flush()
             self._pending = memoryview(data)

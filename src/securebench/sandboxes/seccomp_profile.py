@@ -124,8 +124,9 @@ _AF_VSOCK: Final = 40
 _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 """All flags of ``clone`` that create a namespace."""
 _PERSONALITIES: Final = (0x0, 0x0008, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
-"""Linux and its 32-bit variant, each also with the old version number, and the query for the current value. None of
-them weakens memory protection."""
+"""Linux and its 32-bit variant, each with the current and the old version number, and the query for the current value.
+
+None of them weakens memory protection."""
 
 
 def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:

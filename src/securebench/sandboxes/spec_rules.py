@@ -31,7 +31,7 @@ Raising it needs no privilege. A process in a sandbox can lower it to the value 
 """
 
 IDLE_COMMAND: Final = ("/bin/cat",)
-"""The main process of a persistent sandbox. It waits for stdin to close, also when the host process is killed."""
+"""The main process of a persistent sandbox. It waits for stdin to close, even when the host process is killed."""
 
 SHM_SIZE = 64 * MIB
 """The size of ``/dev/shm`` in bytes, which counts as memory."""

@@ -92,7 +92,7 @@ def _read(path: Path) -> bytes:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise _invalid(path, ValueError(f"it has more than {_MAX_BYTES} bytes"))
-    # With an access control list, the group's bits are its mask: also other users who are only in the list show here.
+    # With an access control list, the group's bits are its mask: users who are only in the list show here, too.
     if is_private(data) and mode & _OTHERS:
         raise ConfigError(
             f"other users may use this private key: its mode is {stat.S_IMODE(mode):04o}",
@@ -113,7 +113,7 @@ def _invalid(path: Path, error: ValueError) -> ConfigError:
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """Create ``path`` and write it to disk. Raises ``FileExistsError``, also for a dangling link."""
+    """Create ``path`` and write it to disk. Raises ``FileExistsError``, even for a dangling link."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         write_all(descriptor, data)

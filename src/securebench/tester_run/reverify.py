@@ -131,7 +131,7 @@ def _output_dir(directory: Path, asked: Path | None) -> Path:
     reviewed = directory.resolve()
     output = asked.resolve() if asked else reviewed.with_name(reviewed.name + SUFFIX)
     existing = [place for place in (output, *output.parents) if place.exists()]
-    if any(place.samefile(reviewed) for place in existing):  # also by another mount of the same directory
+    if any(place.samefile(reviewed) for place in existing):  # even by another mount of the same directory
         raise ConfigError(
             f"the output directory {output} is the run directory or inside it, which is only read",
             code="output-dir-unsafe",

@@ -201,7 +201,7 @@ class ScriptedProcess(SandboxProcess):
         return data
 
     def write(self, stream: Stream, data: bytes) -> None:
-        """Forward output of the program. Raises :class:`ProgramKilled`, also at the output limit."""
+        """Forward output of the program. Raises :class:`ProgramKilled`, including at the output limit."""
         with self._lock:
             if self._state is not None:
                 raise ProgramKilled

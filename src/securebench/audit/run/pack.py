@@ -132,7 +132,7 @@ def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
         return f"task {name} was graded with another number of votes than the pack asks for"
     has_template = wanted.template != DEFAULT_TEMPLATE  # the general one may be another in other versions
     is_same = not has_template or evidence.get("template") == wanted.template_digest
-    return "" if is_same else f"task {name} was graded with another template than that of the pack"
+    return "" if is_same else f"task {name} was graded with a different template than the pack's"
 
 
 def _selection(criteria: Mapping[str, Any]) -> TaskSelection:

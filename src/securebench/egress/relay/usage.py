@@ -26,7 +26,7 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 class AddedEvents:
     """Removes the events from a stream that the agent did not ask for: see :meth:`Dialect.is_added`.
 
-    Data is forwarded in whole lines, at the end also an unfinished one. A line that is too long to be parsed is kept.
+    Data is forwarded in whole lines, and at the end whatever is left. A line that is too long to be parsed is kept.
     """
 
     def __init__(self, dialect: Dialect) -> None:

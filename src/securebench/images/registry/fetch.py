@@ -113,7 +113,7 @@ class _Pull:
                 raise
 
     def _layer(self, layer: Descriptor, sink: BlobSink) -> None:
-        with closing(self._client.blob(layer)) as pieces:  # also if an error of the sink refers to its frame
+        with closing(self._client.blob(layer)) as pieces:  # even if an error of the sink refers to its frame
             sink.write(layer.digest, layer.size, self._progress.counted(pieces))
 
     def _wrong_platform(self, offered: str) -> ImageError:

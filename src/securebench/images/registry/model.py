@@ -68,7 +68,7 @@ class BlobSink(Protocol):
     def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
         """Store a blob under its digest once all ``pieces`` have arrived.
 
-        ``pieces`` may raise, also after the last piece; then nothing is stored. Raises
+        ``pieces`` may raise, even after the last piece; then nothing is stored. Raises
         :class:`~securebench.errors.ImageError`.
         """
         ...

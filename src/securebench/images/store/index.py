@@ -184,8 +184,8 @@ def tidied(images: Iterable[Listed]) -> list[Listed]:
 def read_document(path: Path) -> bytes:
     """Return the content of a file of limited size.
 
-    Raises :class:`ImageError` (``image-malformed``), also if it is missing or not a file, and :class:`OSError` if it
-    cannot be read now, for example without permission or with too many files open.
+    Raises :class:`ImageError` (``image-malformed``), for example if it is missing or not a file, and :class:`OSError`
+    if it cannot be read now, for example without permission or with too many files open.
     """
     try:
         with path.open("rb") as file:

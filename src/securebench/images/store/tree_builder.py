@@ -96,7 +96,7 @@ class Unpacked:
 
     members: int = 0
     bytes: int = 0
-    """Of all files written, including those that a later layer replaced."""
+    """Total size of all files written, including those that a later layer replaced."""
     specials: int = 0
     """Devices and FIFOs. The container runtime creates those that a sandbox needs."""
     xattrs: int = 0

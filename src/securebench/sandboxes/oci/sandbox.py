@@ -332,7 +332,7 @@ class PersistentOciSandbox(OciSandbox):
         self._container = OciContainer(self._context, self._spec, self._tree)
         with pipes_to_pass_on() as pipes:
             self._handle = self._container.start(None, pipes)
-        # The idle process exits when this end of its stdin is closed, also when this process is killed.
+        # The idle process exits when this end of its stdin is closed, even when this process is killed.
         self._lifeline = pipes.stdin
         try:
             _greet(self._handle, pipes)

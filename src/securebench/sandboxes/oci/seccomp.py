@@ -94,7 +94,7 @@ def _read(directory: Path, name: str) -> bytes | None:
 
 
 def _write(directory: Path, name: str, program: bytes) -> None:
-    """Cache ``program`` atomically. Raises :class:`OSError`, also if others can write to the directory."""
+    """Cache ``program`` atomically. Raises :class:`OSError`, for example if others can write to the directory."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _require_private(directory.lstat(), stat.S_ISDIR)
     descriptor, temporary = tempfile.mkstemp(dir=directory)

@@ -77,7 +77,7 @@ def the_working_directory_is_set(bench: Bench) -> None:
 
 @CHECKS
 def files_are_described(bench: Bench) -> None:
-    """``statx`` works, also with the flags of ``ls`` and ``stat`` in coreutils 9."""
+    """``statx`` works, even with the flags of ``ls`` and ``stat`` in coreutils 9."""
     require_equal(bench.output("describe", "/etc"), "ok", "statx of /etc with AT_NO_AUTOMOUNT")
 
 

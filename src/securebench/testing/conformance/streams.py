@@ -207,7 +207,7 @@ def on_output_sees_everything(bench: Bench) -> None:
 
 @CHECKS
 def output_at_once_is_never_lost(bench: Bench) -> None:
-    """The output of a process in its first moments is never lost, also in a persistent sandbox."""
+    """The output of a process in its first moments is never lost, even in a persistent sandbox."""
     sandbox = bench.sandbox(persistent=True)
     for number in range(10):
         result = sandbox.run(Command(argv=("/bin/cat", "/etc/passwd"), timeout_seconds=TIMEOUT_SECONDS))

@@ -154,8 +154,8 @@ class JudgingGuest(FrameChannel):
     def begin(self, seconds: float, output_limit: int, start_seconds: float) -> None:
         """Begin a task that may take ``seconds`` and send ``output_limit`` bytes. With 0 seconds, it never forks.
 
-        Raises :class:`ChannelEndedError`, also if the next frame is not the answer to this call: an earlier task may
-        have written it.
+        Raises :class:`ChannelEndedError`, for example if the next frame is not the answer to this call: an earlier
+        task may have written it.
         """
         nonce = secrets.token_bytes(NONCE_BYTES)
         self._output_left = output_limit

@@ -285,7 +285,7 @@ def _check_generation(given: JsonValue, plan: RelayPlan) -> None:
 
 
 def _check_parts(given: JsonValue, known: frozenset[str]) -> None:
-    """Check parts, also those in the result of a function. A part has the name of its kind."""
+    """Check parts, including those in the result of a function. A part has the name of its kind."""
     for piece in _objects(given, "parts"):
         found = _fields(piece, "a part", known, RelayRefusal.CONTENT)
         result = _fields(found.get("functionResponse"), "functionResponse", _FUNCTION_RESPONSE, RelayRefusal.CONTENT)

@@ -27,7 +27,7 @@ _PARAMETERS: Final = {
 _TOOL: Final = {"name": SHELL, "description": _DESCRIPTION}
 
 DEFAULT_MAX_TOKENS: Final = 8192
-"""Of the Messages API, which needs a limit in every request."""
+"""The limit of the Messages API, which needs one in every request."""
 
 Object = dict[str, Any]
 

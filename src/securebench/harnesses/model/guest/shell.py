@@ -21,7 +21,7 @@ _PIECE: Final = 64 * 1024
 
 
 class _Output:
-    """The beginning and the end of an output. A thread reads it, also when the command's children keep it open."""
+    """The beginning and the end of an output. A thread reads it, even when the command's children keep it open."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

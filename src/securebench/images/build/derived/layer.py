@@ -38,7 +38,7 @@ def written(entry: LayerEntry, content: Iterable[bytes] = ()) -> Iterator[bytes]
         left -= min(len(piece), left)
         if not left:
             break
-    yield bytes(left + -entry.size % BLOCK)  # padding, also for a file that shrank meanwhile
+    yield bytes(left + -entry.size % BLOCK)  # padding, even for a file that shrank meanwhile
 
 
 def _header(entry: LayerEntry) -> bytes:

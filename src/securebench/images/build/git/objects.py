@@ -64,7 +64,7 @@ class GitObjects:
         return data
 
     def commits(self) -> Iterator[str]:
-        """Yield the ids of all commits, also of unreachable ones. Some may be repeated."""
+        """Yield the ids of all commits, including unreachable ones. Some may be repeated."""
         for directory in sorted(self._directory.glob("[0-9a-f][0-9a-f]")):
             for path in sorted(directory.iterdir()):
                 name = directory.name + path.name

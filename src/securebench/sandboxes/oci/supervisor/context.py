@@ -51,7 +51,7 @@ class SupervisorContext:
         }
 
     def remove(self) -> None:
-        """Remove everything that was created, also on the host."""
+        """Remove everything that was created, including on the host."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not self._remove_groups() and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)

@@ -70,7 +70,7 @@ def outcome_of(attempt: EgressAttempt) -> dict[str, str]:
 def send(address: tuple[str, int], *messages: bytes) -> list[bytes]:
     """Send messages over one connection, each after the answer to the previous one; return the start of each answer.
 
-    An answer is empty if the connection was closed instead. Raises ``OSError``, also on a time-out.
+    An answer is empty if the connection was closed instead. Raises ``OSError``, including on a time-out.
     """
     answers = []
     with socket.create_connection(address, SECONDS) as connection:

@@ -351,7 +351,7 @@ def _of_assertions(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _told(value: Any, kept: Any, depth: Any) -> str:
-    """Describe ``value``: functions by their code, also inside wrappers; others by identity."""
+    """Describe ``value``: functions by their code, even inside wrappers; others by identity."""
     kept.append(value)  # keeps its identity from being reused
     if isinstance(value, types.FunctionType):
         return "deep" if depth > _DEPTH else "function(" + ",".join(_parts(value, kept, depth + 1)) + ")"
