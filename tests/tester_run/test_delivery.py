@@ -133,9 +133,9 @@ def test_another_trial_is_refused(received: Received) -> None:
         received.receiver.receive(received.sent(), TrialId("pack/task-0", 2), 1, CandidateKind.TEXT)
 
 
-def test_a_different_run_is_refused(received: Received) -> None:
+def test_a_different_run_is_refused(received: Received, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record belongs to the run of the coordinator."""
-    received.receiver.context.run_id = "other"
+    monkeypatch.setattr(received.receiver.context, "run_id", "other")
     with pytest.raises(DeliveryError, match="a record of pack/task-0 from a different run"):
         received.receiver.receive(received.sent(), TRIAL, 1, CandidateKind.TEXT)
 
