@@ -450,7 +450,7 @@ def test_verdicts_are_recomputed_without_the_judge(finished: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "problem"),
-    [({"votes": 5}, "number of votes"), ({"template": "{{task}}{{criteria}}{{candidate}}"}, "another template")],
+    [({"votes": 5}, "number of votes"), ({"template": "{{task}}{{criteria}}{{candidate}}"}, "a different template")],
 )
 def test_verify_run_compares_the_rubric_of_the_pack(finished: Path, changed: dict[str, Any], problem: str) -> None:
     """With a pack: the number of votes and the template are the pack's."""

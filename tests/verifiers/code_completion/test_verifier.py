@@ -264,7 +264,7 @@ def test_a_sandbox_too_small_for_python_is_no_candidates_fault(local: ScriptedDr
         program.run_out_of_memory()
         return 0
 
-    with pytest.raises(InfrastructureError, match="out_of_memory"):
+    with pytest.raises(InfrastructureError, match="ran out of memory"):
         judge(local, RIGHT, TESTS)
 
 
