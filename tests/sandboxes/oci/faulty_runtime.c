@@ -74,12 +74,12 @@ int main(int argc, char **argv) {
             break;
         }
         case 7: for (;;) pause();
-        case 9: case 10: {
-            if (!runs) break;
+        case 9: case 10: case 11: {
+            if (runs == (mode == 11)) break;
             pid_t child = fork();
             if (child == 0) break;
             waitpid(child, 0, 0);
-            if (mode == 10) for (;;) pause();
+            if (mode != 9) for (;;) pause();
             usleep(400000); /* its commands run by now */
             raise(SIGKILL);
         }

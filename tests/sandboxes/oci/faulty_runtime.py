@@ -20,6 +20,7 @@ MODES: Final = {
     8: "no memory, says its log",
     9: "SIGKILL after it started a sandbox",
     10: "it hangs after it started a sandbox",
+    11: "it hangs after a command has ended",
 }
 ANY_MODE: Final = 0
 """Each failure is in one of the ways above."""

@@ -7,8 +7,11 @@ import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import deque
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +26,6 @@ from securebench.sandboxes.oci.wire import KILL, LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 RUNTIME = 2**30
 """The number of a runtime's process, which no process has."""
@@ -282,6 +284,51 @@ def test_a_time_limit_is_the_processs_own_end(tmp_path: Path) -> None:
     assert timing.ended == [timing.container]
     assert (timing.process.timed_out, timing.process.lost) == (True, "")
     timing.close()
+
+
+@pytest.fixture
+def ended_child(tmp_path: Path) -> Iterator[None]:
+    """Make a process exit that nobody waits for. Its pid is in the file ``started``."""
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    (tmp_path / "started").write_text(str(pid))
+    yield
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.usefixtures("ended_child")
+def test_a_runtime_that_does_not_report_an_exit_is_no_time_out(tmp_path: Path) -> None:
+    """It has a moment to notice the exit, which may have been just before the time limit."""
+    timing = Timing(tmp_path, detached=False)
+    timing.supervisor._starting.clear()
+    timing.supervisor._run_scheduled()
+    assert timing.ended == []
+    assert 0 < timing.process.deadline - time.monotonic() < 10
+    timing.process.deadline = time.monotonic()
+    timing.supervisor._run_scheduled()
+    assert timing.ended == [timing.container]
+    assert timing.process.lost == "its runtime did not report its exit"
+    timing.close()
+
+
+def test_a_process_whose_first_thread_has_exited_times_out(tmp_path: Path) -> None:
+    """A candidate cannot look as if it had exited: its other threads are still running."""
+    code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
+    code += "; print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        stat = Path(f"/proc/{program.pid}/stat")
+        while b") Z " not in stat.read_bytes():
+            time.sleep(0.01)
+        (tmp_path / "started").write_text(str(program.pid))
+        timing = Timing(tmp_path, detached=False)
+        timing.supervisor._starting.clear()
+        timing.supervisor._run_scheduled()
+        assert (timing.ended, timing.process.timed_out) == ([timing.container], True)
+        assert timing.process.lost == ""
+        timing.close()
+        program.kill()
 
 
 def test_a_container_whose_first_process_was_reaped_kills_no_number(tmp_path: Path) -> None:

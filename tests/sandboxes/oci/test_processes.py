@@ -80,7 +80,8 @@ def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None
         (137 << 8, (0, 0), (1, 1), ""),
         (137 << 8, (0, 0), (1, 0), "memory"),
         (1 << 8, (4, 2), (5, 2), "memory"),
-        (0, (0, 0), (1, 0), ""),  # it went well all the same
+        (0, (0, 0), (1, 0), "memory"),  # a shell, say, goes on without what was killed
+        (0, (0, 0), (1, 1), ""),
     ],
 )
 def test_what_the_machine_did_to_it_is_reported(

@@ -13,7 +13,7 @@ from securebench.progress import Reporter
 from securebench.resources import Component, Resource, ResourceBundle, Visibility
 from securebench.sandboxes.base import MIB, Limits
 from securebench.tasks import Environment, VerifierView
-from securebench.testing.judging.git_objects import GitObjects
+from securebench.testing.judging.commit_objects import CommitObjects
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.repo_patch import RepoPatchVerifier
 
@@ -66,7 +66,7 @@ TREE = {
     "tests/test_numbers.py": OLD_TESTS,
     "tests/odd/it's a name": "odd\n",
 }
-GIT = GitObjects(TREE)
+GIT = CommitObjects(TREE)
 COMMIT = GIT.commit
 FILES = {**TREE, ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": f"{COMMIT}\n"}
 """The repository as the judgement needs it: git itself also needs the objects in :data:`GIT`."""

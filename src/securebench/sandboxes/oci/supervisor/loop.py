@@ -48,6 +48,9 @@ _LONGEST_RETRY_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
 _REMOVAL_SECONDS = 2.0
 
+_NOTICE_SECONDS = 2.0
+"""How long a runtime may take to notice that its process has exited, if that was just before its time limit."""
+
 
 class _Request(NamedTuple):
     """A request to start a process, with the document for its runtime."""
@@ -364,7 +367,8 @@ class Supervisor:
     def _run_scheduled(self) -> None:
         """Run the scheduled calls that are due, and kill containers at their time limit.
 
-        A process whose runtime is still starting it has not reached its own time limit, but that of the runtime.
+        A process whose runtime is still starting it has not reached its own time limit, but that of the runtime. Nor
+        has one that has exited, while its runtime has not noticed that yet.
         """
         now = time.monotonic()
         due = [call for moment, call in self._scheduled if moment <= now]
@@ -379,6 +383,11 @@ class Supervisor:
                 continue
             if process in self._starting:
                 process.lost = "its runtime did not start it in time"
+            elif process.is_overdue:
+                process.lost = "its runtime did not report its exit"
+            elif process.has_ended():
+                process.is_overdue, process.deadline = True, now + _NOTICE_SECONDS
+                continue
             process.timed_out, process.deadline = True, math.inf
             self._end(container)
 

@@ -47,8 +47,10 @@ _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl
 _THREADS = "/proc/{0}/task"
 
 _PF_EXITING = 0x4
-_FLAGS_AFTER_NAME = 6
-"""The index of the flags in ``/proc/PID/stat``, counted from the field after the name; and the flag for exiting."""
+"""The flag of an exiting process."""
+
+_STATE_AFTER_NAME, _PARENT_AFTER_NAME, _FLAGS_AFTER_NAME, _THREADS_AFTER_NAME = 0, 1, 6, 17
+"""Indices of fields in ``/proc/PID/stat``, counted from the field after the name."""
 
 _LOG_BYTES = 4096
 """How much of a runtime's log is reported. It has to fit into a frame, in which one byte can take six."""
@@ -101,6 +103,8 @@ class RuntimeProcess:
         self.oom_before = OomKills()
         self.timed_out = False
         self.killed = False
+        self.is_overdue = False
+        """Whether what its runtime has started had exited before its time limit, but its runtime had not."""
         self.lost = ""
         """Why its exit says nothing about what ran in it, if that is known before."""
 
@@ -121,13 +125,7 @@ class RuntimeProcess:
 
     def detached_pid(self) -> int:
         """Return the pid of the process that a detached runtime has started, or 0 if there is none (yet)."""
-        if not self.detached:
-            return 0
-        try:
-            with open(self.started) as file:
-                return int(file.read())
-        except (OSError, ValueError):
-            return 0
+        return self._started_pid() if self.detached else 0
 
     def report(self, report: ProcessReport, *descriptors: int) -> None:
         """Report its end to the driver."""
@@ -157,7 +155,7 @@ class RuntimeProcess:
             out_of_memory=code == SIGKILLED and not self.killed and kills,
             killed=self.killed,
             started=self.has_started(),
-            lost=lost or self.lost or (self._lost(status, oom_kills) if code else ""),
+            lost=lost or self.lost or self._lost(status, oom_kills),
             log=log,
         )
 
@@ -173,17 +171,25 @@ class RuntimeProcess:
 
     def has_started(self) -> bool:
         """Whether its runtime has written a valid pid of the process that it started."""
+        return self._started_pid() > 0
+
+    def has_ended(self) -> bool:
+        """Whether the process that its runtime has started, and waits for, has exited with all its threads."""
+        return self.has_started() and not self.is_adopted and _is_dead(self._started_pid())
+
+    def _started_pid(self) -> int:
         try:
             with open(self.started) as file:
-                return int(file.read(32)) > 0
+                return int(file.read(32))
         except (OSError, ValueError):
-            return False
+            return 0
 
     def _lost(self, status: int, oom_kills: OomKills) -> str:
         """Return what the machine did to it, or an empty text.
 
         An out-of-memory kill is the sandbox's own fault if it reached its own limit in that time. Otherwise the kernel
-        selected one of its processes because a parent group, or the whole machine, was out of memory.
+        selected one of its processes because a parent group, or the whole machine, was out of memory. Even if the first
+        process then exits with 0, another one has not done its part.
         """
         before = self.oom_before
         if oom_kills.total > before.total:
@@ -259,20 +265,28 @@ def exit_code(status: int) -> int:
 
 def is_exiting(pid: int) -> bool:
     """Whether the process ``pid`` has begun to exit, or is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return True
-    return bool(int(fields[_FLAGS_AFTER_NAME]) & _PF_EXITING)
+    fields = _stat(pid)
+    return not fields or bool(int(fields[_FLAGS_AFTER_NAME]) & _PF_EXITING)
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether the process ``pid`` has exited, reaped or not. Its first thread alone may exit before the others."""
+    fields = _stat(pid)
+    return not fields or (fields[_STATE_AFTER_NAME] == b"Z" and int(fields[_THREADS_AFTER_NAME]) <= 1)
 
 
 def _parent(pid: str) -> int:
+    fields = _stat(pid)
+    return int(fields[_PARENT_AFTER_NAME]) if fields else 0
+
+
+def _stat(pid: int | str) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` after the name. Empty if there is no such process (any more)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:  # it has just exited
-        return 0
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def become(

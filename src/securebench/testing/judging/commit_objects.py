@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _BY: Final = "SecureBench <securebench@example.org> 0 +0000"
 
 
-class GitObjects:
+class CommitObjects:
     """The loose objects of a commit of ``files``. ``stored`` maps their paths below ``.git`` to their content."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
