@@ -177,7 +177,6 @@ def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskCo
     for name in ("workspaces", "scratch"):
         make_private_directory(root / name)
     verifier = changes.pop("verifier", FakeVerifier())
-    problems: list[str] = []
     fields: dict[str, Any] = {
         "run_id": "run",
         "producer": FakeProducer(),
@@ -192,6 +191,6 @@ def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskCo
         "policy": VerificationPolicy(),
         "provenance": {"pack": "digest"},
         "commitment": Commitment(b"k" * 32),
-        "removals": Removals(root / "scratch", problems.append),
+        "removals": Removals(root / "scratch"),
     }
     return TaskContext(**{**fields, **changes})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import StorageError
 from securebench.fs.rmtree import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 _MOST: Final = 32
@@ -22,12 +22,12 @@ class Removals:
     """Removes directory trees on a separate thread. Thread-safe.
 
     A tree is first moved to ``trash``, a private directory on the same file system, so that its path is free at once.
-    The run empties that directory when it starts and ends. ``report`` is called with each problem.
+    What cannot be removed stays. When the run ends or starts again, it empties ``trash``, removes workspaces that are
+    not to be kept, and reports what still cannot be removed.
     """
 
-    def __init__(self, trash: Path, report: Callable[[str], None]) -> None:
+    def __init__(self, trash: Path) -> None:
         self._trash = trash
-        self._report = report
         self._numbers = itertools.count(1)
         self._room = threading.BoundedSemaphore(_MOST)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="securebench-remove")
@@ -40,17 +40,16 @@ class Removals:
         except FileNotFoundError:
             return
         except OSError:  # such as a directory whose owner, this user, may not write to it
-            self._remove(path)
+            _remove(path)
             return
         self._room.acquire()
-        self._pool.submit(self._remove, moved).add_done_callback(lambda _: self._room.release())
+        self._pool.submit(_remove, moved).add_done_callback(lambda _: self._room.release())
 
     def close(self) -> None:
         """Wait until everything is removed. Idempotent."""
         self._pool.shutdown()
 
-    def _remove(self, path: Path) -> None:
-        try:
-            remove_tree(path)
-        except (StorageError, OSError) as error:
-            self._report(f"{path} could not be removed: {error}")
+
+def _remove(path: Path) -> None:
+    with suppress(StorageError, OSError):
+        remove_tree(path)

@@ -250,8 +250,8 @@ class _Run:
                 stack.callback(context.removals.close)
                 coordinator.work_through(to_do)
                 context.removals.close()
-                self._remove_workspaces()
-            troubles = (coordinator.trouble, outward.trouble)
+                leftovers = self._remove_workspaces()
+            troubles = (coordinator.trouble, outward.trouble, leftovers)
             summary = self._close(_ending(watch, coordinator), troubles)
             report.emit(RunDone(summary=summary.to_json()))
             reached(FaultPoint.RUN_DONE)
@@ -320,12 +320,13 @@ class _Run:
             self._header = self._header.with_problem(problem)
             self._header.write(self._plan.directory)
 
-    def _remove_workspaces(self) -> None:
-        """Remove what earlier starts of this run left of the workspaces that are not to be kept."""
+    def _remove_workspaces(self) -> str:
+        """Remove what is left of the workspaces that are not to be kept. Return the problem if that failed."""
         try:
             places.remove_workspaces(self._plan.directory, self._plan.keep_workspaces, self._journal.entries)
         except InfrastructureError as error:
-            self._note_problem(f"workspaces could not be removed: {error}")
+            return f"workspaces could not be removed: {error}"
+        return ""
 
     def _check_pack(self) -> None:
         """Check that the pack has not changed. No task used a changed file, but the user should know."""

@@ -129,7 +129,7 @@ class PreparedRun:
             judge=partial(plan.judge.session, egress.judge, pause=control.pause) if plan.judge else None,
             control=control,
             keep_workspaces=plan.keep_workspaces,
-            removals=Removals(directory / places.SCRATCH, note_problem or _ignore),
+            removals=Removals(directory / places.SCRATCH),
             note_problem=note_problem or _ignore,
             kept=KeptSandboxes(self.driver) if Optimisations.from_environment().kept_tests else None,
         )
