@@ -1,7 +1,7 @@
 """Reading Dockerfiles: their instructions, and the images that they need. Nothing in them is run.
 
-The joining of lines follows Docker's own parser: an instruction that is read differently here than it is built could
-put a hidden file into an agent's image.
+Lines are joined as Docker's own parser joins them. If this module read an instruction differently from the build, a
+hidden file could get into an agent's image.
 """
 
 from __future__ import annotations

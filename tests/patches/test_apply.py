@@ -216,6 +216,17 @@ def test_what_does_not_fit_exactly_does_not_apply(patch: str, tmp_path: Path) ->
     assert git_apply(tmp_path, BASE.files, patch.encode()) is None
 
 
+@pytest.mark.parametrize(
+    ("is_link", "mode", "message"),
+    [(False, "120000", "f is a file, but the patch expects a link"), (True, "100644", "f is a link, but the patch")],
+)
+def test_the_message_for_the_wrong_kind_says_which(is_link: bool, mode: str, message: str) -> None:
+    """A file where the patch expects a link, and the reverse, have different messages."""
+    patch = f"diff --git a/f b/f\nindex 12345..67890 {mode}\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"
+    with pytest.raises(PatchDoesNotApplyError, match=message):
+        apply_patch(patch.encode(), MemoryTree({b"f": FileVersion(b"x\n", link=is_link)}))
+
+
 def test_of_several_places_the_nearest_is_taken(tmp_path: Path) -> None:
     """A hunk that fits in many places goes where git puts it."""
     base = tree(f="".join(f"a\nb\nc\n{n}\n" for n in range(20)))

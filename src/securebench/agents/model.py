@@ -41,8 +41,8 @@ class ProgramKey(NamedTuple):
 class StoredProgram:
     """What the labels of a program's image say. ``source`` is ``registry`` or ``file``.
 
-    ``integrity`` is that of its archive (``sha512-...``, base64), or that of the requirements of packages from PyPI.
-    ``executable`` is a path below ``top``, the archive's only directory.
+    ``integrity`` is the hash of its archive (``sha512-...``, base64). For a program from PyPI, it is the hash of its
+    requirements file. ``executable`` is a path below ``top``, the archive's only directory.
     """
 
     name: str

@@ -32,7 +32,8 @@ def command(directories: tuple[Path, ...], form: str | None, html: Path | None) 
     first run is the baseline that the others are compared with.
 
     Only tasks with a verdict in both runs are counted. With one trial of each task, the p-value is that of McNemar's
-    exact test; with several, it comes from a paired bootstrap over tasks. Intervals are for 95 % confidence.
+    exact test; with several, it comes from a paired bootstrap over tasks. All intervals are 95 %
+    confidence intervals.
     """
     from securebench.cli import compare_view
 

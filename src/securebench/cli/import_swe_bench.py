@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--repos",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="With --images build: clones of the repositories. Default: releases from the package index.",
+    help="With --images build: a directory with clones of the repositories. Without a clone, a PyPI release is used.",
 )
 @click.option(
     "--pins",

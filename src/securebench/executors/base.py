@@ -72,7 +72,7 @@ class Worker(ABC):
 
     @abstractmethod
     def distrusts(self, node: str) -> str:
-        """Return why ``node`` should get no more assignments; empty if it may."""
+        """Return why ``node`` should get no more assignments, or an empty string if it may get more."""
 
 
 class RemoteWorker(ABC):

@@ -34,7 +34,9 @@ _IMAGE = re.compile(
 def _image(reference: str) -> str:
     if len(reference) > MAX_IMAGE_LENGTH or not _IMAGE.fullmatch(reference):
         raise refusal(
-            "image-invalid", "is not an image reference", "expected NAME[:TAG][@sha256:DIGEST], in lower case"
+            "image-invalid",
+            "is not an image reference",
+            "expected NAME[:TAG][@sha256:DIGEST], with NAME and DIGEST in lower case",
         )
     return reference
 

@@ -116,7 +116,8 @@ def _required(version: FileVersion | None, path: bytes) -> FileVersion:
 def _check_old(patch: FilePatch, old: FileVersion) -> None:
     """Raise :class:`PatchDoesNotApplyError` if the file's kind or binary content differs from the patch's."""
     if patch.old_mode is not None and (patch.old_mode == _LINK) != old.link:
-        raise PatchDoesNotApplyError(f"{shown(patch.old)} is a link but the patch expects a file, or the reverse")
+        found, expected = ("link", "file") if old.link else ("file", "link")
+        raise PatchDoesNotApplyError(f"{shown(patch.old)} is a {found}, but the patch expects a {expected}")
     if patch.kind is ChangeKind.CREATE or patch.binary is None or len(patch.old_blob) != _FULL_ID:
         return
     blob = hashlib.sha1(b"blob %d\0" % len(old.content) + old.content, usedforsecurity=False).hexdigest()

@@ -42,7 +42,10 @@ FULL: Final = DetailLimits(text=400_000, steps=2_000, step=4_000)
 
 @dataclass(frozen=True, slots=True)
 class TextBox:
-    """A text from outside, escaped for the page. ``by_agent``: an agent wrote it. ``left_out`` counts characters."""
+    """A text from the run's files, escaped for the page.
+
+    ``by_agent`` is whether the agent wrote it, ``left_out`` the number of characters that are not shown.
+    """
 
     label: str
     html: Markup

@@ -88,7 +88,7 @@ class Attestation(ABC):
                 continue
             if signer is None or file != f"{self.kind}{signer.suffix}":
                 raise ConfigError(
-                    f"{self.directory} is signed ({file}), and would lose its signature",
+                    f"{self.directory} is signed ({file}); resuming it this way would remove its signature",
                     code="resume-signed",
                     hint="resume it with the same --sign, or start a new run with another --output-dir",
                 )

@@ -55,7 +55,7 @@ def reading(directory: Path) -> Iterator[None]:
             raise ConfigError(
                 f"a run is writing to {directory}",
                 code="run-active",
-                hint="wait until it has finished: 'securebench status DIR --watch' shows how far it is",
+                hint="wait until it has finished; 'securebench status DIR --watch' shows its progress",
             )
         yield
 

@@ -65,10 +65,10 @@ def read_run(directory: str | Path) -> RecordedRun:
 
 
 class RecordedRun:
-    """A run on disk. Everything in it is untrusted. Each call of a method reads the files as they are then.
+    """A run on disk. Everything in it is untrusted. Only the header is kept: methods read the other files at each call.
 
-    ``directory`` is the path that was given, ``header`` the description of the run. All methods that read raise
-    :class:`ConfigError` with the file and the line for damaged data.
+    ``directory`` is the path that was given, ``header`` the description of the run. For damaged data, all methods that
+    read files raise :class:`ConfigError` with the file and the line.
     """
 
     def __init__(self, directory: Path, header: RunHeader) -> None:

@@ -1,7 +1,7 @@
 """Estimates from the verdicts of a run: pass rates with intervals, pass@k, and paired comparisons.
 
-All intervals are for 95 % confidence. They treat the tasks as a random sample of the tasks that the benchmark could
-contain. The trials of one task are not independent, so they never count as that many tasks.
+All intervals are 95 % confidence intervals. They treat the tasks as a random sample of the tasks that the benchmark
+could contain. The trials of one task are not independent, so they never count as that many tasks.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _read(path: Path) -> bytes:
 
 def _invalid(path: Path, error: ValueError) -> ConfigError:
     return ConfigError(
-        f"not a key that can be used: {error}",
+        f"not a usable key: {error}",
         code="key-invalid",
         hint=_MAKE,
         location=SourceLocation(str(path)),

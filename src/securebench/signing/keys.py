@@ -57,7 +57,7 @@ class PublicKey:
 
     @property
     def ssh_blob(self) -> bytes:
-        """The key as the SSH protocol encodes it: two strings, each after its length (RFC 8709)."""
+        """The key as the SSH protocol encodes it: two strings, each preceded by its length (RFC 8709)."""
         return b"".join(len(part).to_bytes(4, "big") + part for part in (SSH_NAME, self.raw))
 
     @property

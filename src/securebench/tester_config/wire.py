@@ -67,7 +67,7 @@ class BenchmarkModel(WireModel):
 
 
 class HarnessModel(WireModel):
-    """The harness. ``config`` has the model of its type."""
+    """The harness. Its ``type`` determines which model checks ``config``."""
 
     type: str
     name: Label = OPTIONAL
@@ -76,7 +76,7 @@ class HarnessModel(WireModel):
 
 
 class VerifierModel(WireModel):
-    """A verifier other than a family's own. ``config`` has the model of that verifier."""
+    """A verifier other than a family's own. Its ``type`` determines which model checks ``config``."""
 
     type: str
     config: dict[str, Any] = OPTIONAL

@@ -73,14 +73,14 @@ class Breaker:
         return ""
 
     def distrusts(self, node: str) -> str:
-        """Return why ``node`` should get no more tasks; empty if it may."""
+        """Return why ``node`` should get no more tasks, or an empty string if it may get more."""
         with self._lock:
             if self._errors.get(node, 0) < ERRORS_IN_A_ROW:
                 return ""
             return f"{ERRORS_IN_A_ROW} tasks in a row ended in an infrastructure error there: {self._last[node]}"
 
     def _agents_trouble(self, record: TaskRecord) -> str:
-        """Return what to tell the user if no agent could start so far."""
+        """Return why the run should stop if no agent has started so far; empty if it should continue."""
         start = _failed_start(record)
         with self._lock:
             if self._failed_starts is None:

@@ -139,7 +139,10 @@ class ModelJudge(RunJudge):
         return self.connection.use_prices(table)
 
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
-        """See :meth:`RunJudge.require_budget`: an agent could otherwise turn its failure into an error."""
+        """See :meth:`RunJudge.require_budget`.
+
+        With a smaller budget, a response could use it up, and so end as an error instead of a failure.
+        """
         budget, prices = self.settings.budget, self.connection.endpoint.token_prices
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):
             answers = task.votes * (MAX_REQUESTS_A_VOTE + _RETRIES) + 2 * _RETRIES

@@ -94,14 +94,14 @@ def _read_layer_entry(comparison: StateComparison, entry: TreeEntry) -> None:
 
 def _read_archive(comparison: StateComparison, collected: CollectedArchive) -> None:
     """Read an archive of the whole directory. Missing entries were deleted."""
-    reader = TarReader(collected.pieces, "the agent's directory", _HEADER_LIMIT)
+    reader = TarReader(collected.pieces, "the repository", _HEADER_LIMIT)
     reading = _Archive(comparison)
     try:
         for member in reader:
             reading.add(member, reader.content())
     except ImageError as error:
         raise InfrastructureError(
-            f"cannot read the engine's archive of the agent's directory: {error.message}",
+            f"cannot read Docker Engine's archive: {error.message}",
             hint="continue with --resume; if it fails again, set sandbox.driver: oci",
         ) from None
     reading.finish()

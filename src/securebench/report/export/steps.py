@@ -23,7 +23,7 @@ class Said:
 
 @dataclass(slots=True)
 class Called:
-    """A tool that the agent used, and its output; ``None`` if the trajectory has none."""
+    """A tool call of the agent. ``output`` is ``None`` if the trajectory has no result for it."""
 
     id: str
     tool: str

@@ -67,7 +67,10 @@ class OciDriver(SandboxDriver):
 
     @classmethod
     def open_proven(cls, runtime: str | None) -> tuple[Self, tuple[str, ...]]:
-        """Return a driver that has created a sandbox, and what is weaker about it. Raises :class:`EngineError`."""
+        """Return a driver whose test sandboxes were isolated, and the names of what this machine does not enforce.
+
+        Raises :class:`EngineError`.
+        """
         driver = cls(runtime=runtime)
         try:
             return driver, tuple(driver.prove().weaker)
@@ -79,7 +82,7 @@ class OciDriver(SandboxDriver):
     def open_for_run(
         cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
     ) -> Self:
-        """Return a proven driver, and report what is weaker about it. It has no settings."""
+        """Open a driver with :meth:`open_proven`, and report what is not enforced. It has no settings."""
         del run_id, settings
         driver, weaker = cls.open_proven(runtime)
         if weaker:

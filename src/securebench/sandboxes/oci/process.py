@@ -377,6 +377,6 @@ def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
 
 def _changes_lost(why: str) -> InfrastructureError:
     return InfrastructureError(
-        f"the changes of a sandbox could not be received: {why}",
+        f"cannot receive the files that were changed in a sandbox: {why}",
         hint="raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
     )

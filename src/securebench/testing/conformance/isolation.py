@@ -209,7 +209,7 @@ def files_of_root_can_be_read_and_removed(bench: Bench) -> None:
         (directory / "closed" / "note").unlink()
         (directory / "closed").rmdir()
     except PermissionError as error:
-        raise ConformanceError(f"the caller has no access to a file of root: {error}") from None
+        raise ConformanceError(f"the caller cannot access what root in the sandbox created: {error}") from None
 
 
 @CHECKS

@@ -8,7 +8,10 @@ _SHELL: Final = "/bin/sh"
 
 
 def started(command: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the argv of ``command``. A shell runs a string; it finds an array's program on PATH."""
+    """Return the argv that runs ``command`` with a shell.
+
+    A string is a shell command. For an array, the shell only looks up the program on PATH and executes it.
+    """
     if isinstance(command, str):
         return (_SHELL, "-c", command)
     return (_SHELL, "-c", 'exec "$@"', "sh", *command)

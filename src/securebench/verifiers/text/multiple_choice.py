@@ -230,7 +230,7 @@ def _is_taken_back(
 
 
 def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
-    """Whether ``sentence`` is in parentheses, denies nothing and has no word of another choice."""
+    """Whether ``sentence`` is in parentheses, without negation, doubt, number, question or word of another choice."""
     said = frozenset(words(sentence))
     other = rivals | NEGATIONS | DOUBTS | HEDGES | DISBELIEF
     is_free = said.isdisjoint(other) and not any(word[:1].isdigit() for word in said) and "?" not in sentence

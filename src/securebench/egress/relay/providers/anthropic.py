@@ -181,7 +181,7 @@ class Anthropic(Dialect):
         return base.removesuffix("/v1") + route.path
 
     def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:
-        """Refuse the betas of features that are refused in a body. Raises :class:`RefusedError`."""
+        """Refuse beta headers for features that :meth:`check` refuses in a body. Raises :class:`RefusedError`."""
         refused = _REFUSED_BETAS if plan.provider_tools else _REFUSED_BETAS + _PROVIDER_BETAS
         values = [value.decode("latin-1").lower() for name, value in given if name == b"anthropic-beta"]
         for beta in (beta.strip() for value in values for beta in value.split(",")):
