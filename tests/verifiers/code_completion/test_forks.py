@@ -132,14 +132,14 @@ LEFT = {
     "a full pipe": "os.set_blocking(4, False)\ntry:\n    while True: os.write(4, bytes(4096))\nexcept OSError: pass",
 }
 ENDS = {
-    "a timeout": ("time.sleep(9)", "timeout"),
+    "a timeout": ("time.sleep(9)", "did not answer in time"),
     "an exit": ("os._exit(0)", "exited"),
     "an exit with a daemon": ("os.fork() and os._exit(0); time.sleep(9)", "exited"),
     "a crash": ("os.abort()", "exited"),
     "a killed group": ("os.kill(0, signal.SIGKILL)", "exited"),
-    "memory": ("x = bytearray(1 << 30); x[::4096] = x[::4096]", "out_of_memory"),
+    "memory": ("x = bytearray(1 << 30); x[::4096] = x[::4096]", "ran out of memory"),
     "memory of a child": ("if not os.fork(): x = bytearray(1 << 30)\nos.wait(); os._exit(0)", "exited"),
-    "output": ("while True: f(b'x' * 100_000)", "output_limit"),
+    "output": ("while True: f(b'x' * 100_000)", "exceeded the output limit"),
 }
 IMPOSSIBLE = {
     "tracing": "assert libc.ptrace(16, boss, 0, 0) == -1 == libc.ptrace(16, 1, 0, 0)",
