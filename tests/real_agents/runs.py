@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -57,8 +58,11 @@ KEYS: Final = {
     PLAIN_MODEL: "OPENAI_API_KEY",
 }
 _OF_ALL_HARNESSES: Final = {"allowed_domains", "timeout_seconds", "artifact_path"}
-CANARY: Final = "sk-canary-7d1f0c5b9a3e4826"
-"""The key of every run here. It must be found nowhere but at the provider."""
+CANARY: Final = f"sk-canary-{secrets.token_hex(8)}"
+"""The key of every run in this process. It must be found nowhere but at the provider.
+
+Runs of tests in other processes have other keys, as a test looks for its own in all processes of the machine.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
