@@ -58,7 +58,7 @@ def test_what_a_sandbox_lacks_is_named() -> None:
     """Each thing that is weaker is there by name, and in words."""
     found = oci_driver(FakeMachine(proved=Isolation((), ("memory", "groups"))))
     assert found.state is State.WEAKER
-    assert found.meaning == "not enforced: memory limit, dropping your groups"
+    assert found.meaning == "not enforced: memory limit, dropping your supplementary groups"
 
 
 def test_a_sandbox_that_cannot_be_made_says_why() -> None:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 MAX_ASSET_FILES: Final = 10_000
-"""Files below one referenced directory. Source trees have fewer, and each file is copied for each task."""
+"""Files below one referenced directory. Source trees have fewer, and every file is copied for every task."""
 
 MAX_ASSET_BYTES: Final = 256 * MIB
-"""Bytes of one reference, and of all files of a task. They are copied for each task; put larger data in the image."""
+"""Bytes of one referenced file or directory, and of all files of one task. They are copied for
+each task; put larger data in the image."""
 
 _ENTRIES: Final = TreeRules(links=Links.ANY, everything=True)
 _REGULAR: Final = "assets must be regular files or directories"
@@ -61,7 +62,7 @@ class AssetDigest:
         self._lines[tuple(path.split("/"))] = _directory_line(path)
 
     def file(self, content_digest: str, *, executable: bool, below: str = "") -> None:
-        """Add the file itself, or the file ``below`` in the directory."""
+        """Add the file itself, or the file at ``below`` in the directory. ``content_digest`` is its sha256 (hex)."""
         path = self._at(below)
         self._lines[tuple(path.split("/"))] = _file_line(path, content_digest, executable=executable)
 
@@ -116,7 +117,7 @@ def _line(path: str, entry: TreeEntry) -> str:
 
 
 def _error(directory: Path, path: str, error: OSError | TreeRefusedError) -> ConfigError:
-    """Return the error for a file or directory that cannot be read, or that a link leads to."""
+    """Return the error for ``path``, which cannot be read or leads through a symbolic link."""
     if isinstance(error, TreeRefusedError) and error.refusal is TreeRefusal.TOO_LARGE:
         message = f"{path!r} contains more than {MAX_ASSET_FILES} files or {MAX_ASSET_BYTES} bytes"
         return ConfigError(message, code="asset-too-large", hint="put large data in the image")

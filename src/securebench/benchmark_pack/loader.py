@@ -27,8 +27,8 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
     """Read the pack of a manifest file and a tasks file.
 
     Checks everything except each row's family rules, which the compiler checks. Raises :class:`ConfigError` with
-    all problems of the first file that has any; problems of rows include those that the compiler would find.
-    Raises :class:`PathPolicyError` if one of them is an unsafe path.
+    all problems of the first file that has any. If that is the tasks file, these include violations of family rules.
+    Raises :class:`PathPolicyError` if one of the problems is an unsafe path.
     """
     manifest, tasks = Path(manifest), Path(tasks)
     header = load_manifest(manifest, tasks)

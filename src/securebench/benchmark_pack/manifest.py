@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def _root(path: str) -> str:
     if fault := relative_path_fault(path.removesuffix("/")):
-        raise refusal("path-unsafe", fault, "give a directory below the manifest's, such as 'assets/'")
+        raise refusal("path-unsafe", fault, "use a path below the manifest's directory, such as 'assets/'")
     return path
 
 
@@ -56,9 +56,10 @@ class AssetDefaultsModel(WireModel):
 
 
 class JudgeModel(WireModel):
-    """How a judge model grades responses: the defaults of ``model_graded`` rubrics, and how it is calibrated.
+    """How a judge model grades responses: the defaults of ``model_graded`` rubrics, and the judge's calibration.
 
-    ``calibration`` is a file below the eval root. A judge whose Cohen's kappa on it is below ``min_kappa`` is refused.
+    ``calibration`` is a file below the eval root. A judge is refused if its agreement with that file (Cohen's kappa)
+    is below ``min_kappa``.
     """
 
     votes: Votes = OPTIONAL
@@ -141,7 +142,7 @@ def _judge_faults(manifest: ManifestModel | None) -> Iterator[Fault]:
 
 
 def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fault]:
-    """Reject asset roots that would expose hidden files to an agent."""
+    """Yield a fault for asset roots that would expose hidden files to an agent."""
     public, hidden = folded(roots.public.rstrip("/")), folded(roots.eval.rstrip("/"))
     if is_at_or_below(public, hidden) or is_at_or_below(hidden, public):
         yield Fault(

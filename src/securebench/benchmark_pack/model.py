@@ -132,7 +132,7 @@ class BenchmarkPack:
         """Read everything again. Raises :class:`ConfigError` (``pack-changed``) if any part differs."""
         changed = [name for name, digest in self.fingerprint.items() if self._current(name) != digest]
         if changed:
-            message = f"{counted(len(changed), 'part')} of the pack changed since it was read, first {changed[0]!r}"
+            message = f"{counted(len(changed), 'part')} of the pack changed since it was read (first: {changed[0]!r})"
             hint = "start a new run: results from before and after the change are not comparable"
             raise ConfigError(message, code="pack-changed", hint=hint)
 

@@ -29,7 +29,7 @@ class Referenced:
 
     @property
     def mount(self) -> str:
-        """Its path in the workspace."""
+        """The path of the file in the workspace."""
         return self.file.mount or self.file.path
 
 
@@ -90,7 +90,10 @@ def _collision_faults(
 
 
 def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield each object that is meant as a file reference: it has one of the keys, alone or in a list."""
+    """Yield the path and the object of each file reference in ``value``: the value itself, or the items of a list.
+
+    An object is meant as a file reference if it has a key of one.
+    """
     if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
         yield path, value
     elif isinstance(value, list) and any(isinstance(item, dict) and _REFERENCE_KEYS & item.keys() for item in value):

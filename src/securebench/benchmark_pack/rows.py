@@ -47,7 +47,7 @@ MAX_PACK_VALUES: Final = 5_000_000
 """JSON values of all rows together: an empty list is three bytes in a file but thirty times that in memory."""
 
 MAX_METADATA_BYTES: Final = 64 * 1024
-"""Bytes of a row's metadata as JSON, which is copied into every record of its task."""
+"""Bytes of a row's metadata as JSON: enough for facts about a task. Data belongs in asset files."""
 
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
@@ -117,8 +117,8 @@ class RowReader:
         except UnfitJsonError:
             value, count = None, 0
         if not count:
-            # Outside the handler, which would keep the decoded value alive. Beyond the cap, faults are only counted:
-            # the slow pass over thousands of bad rows would take minutes.
+            # Outside the handler, which would keep the decoded value alive. Once enough problems are listed, the rest
+            # is only counted: to find the faults of thousands of bad rows would take minutes.
             faults = [Fault("json-value", "unfit")] if self.problems.full else json_faults(text, source.line)
             self.problems.extend(faults, place)
             return None
@@ -131,7 +131,7 @@ class RowReader:
         return row.finish()
 
     def _id_faults(self, task_id: str, source: RowSource) -> list[Fault]:
-        """Reject an id that equals or resembles an earlier one."""
+        """Return a fault for an id that equals or resembles an earlier one."""
         other, line = self._ids.setdefault(fold_confusables(task_id), (task_id, source.line))
         if line == source.line:
             return []
@@ -155,7 +155,7 @@ class _Draft:
         return fit(RowModel, self.value)[1] or self._family_fault() or self._content_faults()
 
     def family_faults(self) -> list[Fault]:
-        """Return the family's faults of a row that has other faults, as far as they can be determined."""
+        """Return the faults by the rules of the family, as far as they can be found in a row with other faults."""
         value = self.value if isinstance(self.value, dict) else {}
         family, inputs, evals = FAMILIES.get(self.family), value.get("input", {}), value.get("eval", {})
         if family is None or not isinstance(inputs, dict) or not isinstance(evals, dict):
@@ -213,7 +213,7 @@ class _Draft:
 
 
 def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
-    """Reject field names that cannot be resource names: each becomes a file name, unique in its task."""
+    """Yield a fault for each field name that cannot become a file name, or not a unique one in its task."""
     seen: dict[str, str] = {"assets": "assets"} if value.get("assets") else {}
     for part in ("input", "eval"):
         for name in value.get(part, {}):
@@ -221,12 +221,12 @@ def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
                 hint = "use up to 64 letters, digits, '_' and '-'"
                 yield Fault("resource-name", f"invalid field name {shown(name)}", (part, name), hint, at_key=True)
             elif (other := seen.setdefault(folded(name), f"{part}.{name}")) != f"{part}.{name}":
-                message = f"{part}.{name} and {other} would become the same resource"
+                message = f"{part}.{name} and {other} have the same name, at least if case is ignored"
                 yield Fault("resource-duplicate", message, (part, name), "rename one of them", at_key=True)
 
 
 def _environment_faults(environment: dict[str, Any], family: Family) -> Iterator[Fault]:
-    """Reject keys that only terminal tasks support. Other families ignore them in the manifest's defaults."""
+    """Yield a fault for a key that only terminal tasks support. In a manifest's defaults, other families ignore it."""
     name = "materialize_workdir_from_image"
     if environment.get(name) and family.active and family.candidate_kind is not CandidateKind.WORKSPACE:
         message = f"{name} is only supported by terminal_task"
@@ -236,7 +236,7 @@ def _environment_faults(environment: dict[str, Any], family: Family) -> Iterator
 def _metadata_faults(metadata: dict[str, Any], row_length: int) -> Iterator[Fault]:
     if row_length > MAX_METADATA_BYTES and len(json.dumps(metadata)) > MAX_METADATA_BYTES:
         message = f"metadata is larger than {MAX_METADATA_BYTES} bytes"
-        yield Fault("metadata-too-large", message, ("metadata",), "shorten it: it is copied into every record")
+        yield Fault("metadata-too-large", message, ("metadata",), "shorten it, or move data to asset files")
 
 
 def _too_large(message: str, path: Path, line: int | None = None) -> ConfigError:

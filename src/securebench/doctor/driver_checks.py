@@ -32,7 +32,7 @@ def runsc(machine: Machine) -> Finding:
 
 
 def init(machine: Machine) -> Finding:
-    """Check for the init, the first process of a sandbox."""
+    """Check for the init program, which is the first process of a sandbox."""
     try:
         path = machine.init()
     except EngineError as error:
@@ -72,7 +72,7 @@ def docker_engine(machine: Machine) -> Finding:
 
 
 def chosen_driver(machine: Machine) -> Finding:
-    """Choose a driver like a run with ``sandbox.driver: auto``."""
+    """Choose a driver as a run with ``sandbox.driver: auto`` does."""
     try:
         info, why = machine.chosen()
     except InfrastructureError as error:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from securebench.doctor.model import Machine
 
 SECONDS: Final = 1.4
-"""Seconds for all checks together. An answer in two seconds is worth more than a complete one in sixty."""
+"""The time limit in seconds for all checks together. A user should not have to wait for a check that hangs."""
 
 PATIENCE: Final = 20.0
-"""Seconds for creating a sandbox on a busy machine. Without it there would be no answer at all."""
+"""Additional seconds for creating a sandbox, which takes long on a busy machine. All results depend on it."""
 
 _GRACE: Final = 0.4
 """Additional seconds for choosing a driver, which creates another sandbox."""
@@ -57,9 +57,9 @@ CHECKS: Final[Mapping[str, Callable[[Machine], Finding]]] = {
 
 
 def examine(machine: Machine, seconds: float = SECONDS) -> Report:
-    """Return the findings of all checks, within ``seconds``. An exception of a check becomes its finding.
+    """Return the findings of all checks, within ``seconds``. An exception in a check becomes its finding.
 
-    Creating a sandbox may take longer, up to :data:`PATIENCE` seconds.
+    Creating a sandbox may take :data:`PATIENCE` seconds longer.
     """
     # Several checks import parts of the Docker library. If two threads import packages that import each other, Python
     # breaks the deadlock by showing one of them an incomplete package, which can raise an ImportError.

@@ -22,7 +22,7 @@ _USER_NAMESPACE_SWITCHES: Final = (
 
 
 def user_namespaces(machine: Machine) -> Finding:
-    """Create one. Settings alone do not tell, because a container around this process may forbid it, too."""
+    """Create a user namespace. To read settings is not enough: a container around this process may forbid it, too."""
     name = "user_namespaces"
     if machine.succeeds(("unshare", "--user", "--map-root-user", "true")):
         return Finding(name, State.OK, "available", "users of a sandbox have no rights on this machine")
@@ -36,7 +36,7 @@ def user_namespaces(machine: Machine) -> Finding:
 
 
 def rootless_ids(machine: Machine) -> Finding:
-    """Check for the subordinate ids with which an ordinary user's sandboxes have more than one user."""
+    """Check for subordinate ids. Without them, a sandbox of an ordinary user has only one user id."""
     name, meaning = "rootless_ids", "all files of an image have one owner, and sandboxes keep your groups"
     if machine.is_root:
         return Finding(name, State.OK, "not needed by root", "sandboxes use 65536 ids that no user of this machine has")
@@ -74,7 +74,7 @@ def seccomp(machine: Machine) -> Finding:
 
 
 def overlay(machine: Machine) -> Finding:
-    """Check for overlayfs, with which sandboxes share an image and write separately."""
+    """Check for overlayfs: it gives each sandbox a writable layer of its own over a shared image."""
     meaning = "the oci driver cannot use images"
     if "overlay" not in (machine.read("/proc/filesystems") or "").split():
         fix = as_root(machine, "modprobe overlay")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """The state of one thing."""
+    """The state of one thing that was checked."""
 
     OK = "ok"
     WEAKER = "weaker"
@@ -27,7 +27,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing: its state, what was ``found``, what that means, and a command to fix it, if any."""
+    """The result of one check: the state, what was ``found``, what that means, and a command to fix it, if any."""
 
     name: str
     state: State
@@ -72,7 +72,7 @@ class ClockFacts:
 
 
 class Machine(Protocol):
-    """What checks ask the machine. Tests replace it. A question without an answer raises an error with the reason."""
+    """What checks ask the machine. Tests replace it. A method that has no answer raises an error with the reason."""
 
     @property
     def is_root(self) -> bool:
@@ -109,7 +109,7 @@ class Machine(Protocol):
         """Return the library's version. Raises :class:`EngineError`."""
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Return the layout (``v1``, ``v2``, ``hybrid``, or empty), and the controllers that can be used."""
+        """Return the layout of cgroups (``v1``, ``v2``, ``hybrid``, or empty), and the usable controllers."""
 
     def isolation(self) -> Isolation:
         """Return what the oci driver enforces in a test sandbox. Raises :class:`EngineError`."""
@@ -148,7 +148,7 @@ class Machine(Protocol):
         """Return the names of the agent programs."""
 
     def has_agent(self, name: str) -> bool:
-        """Whether the version that runs use by default is installed. Raises :class:`InfrastructureError`."""
+        """Whether an agent program is installed, in its default version. Raises :class:`InfrastructureError`."""
 
     def npm_registry(self) -> str:
         """Return the name of the npm registry. Raises :class:`InfrastructureError` if it does not answer."""

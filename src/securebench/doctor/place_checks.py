@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LITTLE: Final = 2_000_000_000
 _NOTHING: Final = 300_000_000
-"""Bytes: about the size of one base image, packed and unpacked."""
+"""Bytes: about the size of one base image, packed and unpacked. With less free space, a check fails."""
 
 _SKEW: Final = 2.0
 _JUMP: Final = 0.5
@@ -53,11 +53,9 @@ def base_images(machine: Machine) -> Finding:
     """Check for the project's own images, in the store or the engine."""
     lacking = [name for name in machine.base_images() if not (machine.is_stored(name) or _engine_has(machine, name))]
     if lacking:
-        meaning, fix = "tasks without an image of their own need it", "securebench images build --install-tools"
+        meaning, fix = "tasks that name no image need it", "securebench images build --install-tools"
         return Finding("base_images", State.MISSING, f"no {', '.join(lacking)}", meaning, fix)
-    return Finding(
-        "base_images", State.OK, ", ".join(machine.base_images()), "tasks without an image of their own use it"
-    )
+    return Finding("base_images", State.OK, ", ".join(machine.base_images()), "tasks that name no image use it")
 
 
 def agents(machine: Machine) -> Finding:
@@ -113,9 +111,9 @@ def clock(machine: Machine) -> Finding:
         )
     if abs(facts.jumped) > _JUMP:
         meaning = "durations in records may be wrong"
-        return Finding("clock", State.WEAKER, f"it jumped by {facts.jumped:.1f} s just now", meaning, fix)
+        return Finding("clock", State.WEAKER, f"jumped by {facts.jumped:.1f} s during this check", meaning, fix)
     if abs(facts.now - facts.written) > _SKEW:
-        found = f"new files in this directory are {facts.now - facts.written:+.0f} s behind it"
+        found = f"differs by {facts.now - facts.written:+.0f} s from the time of new files in this directory"
         return Finding("clock", State.WEAKER, found, "times of files and of records differ", fix)
     return Finding("clock", State.OK, "agrees with new files and the monotonic clock")
 

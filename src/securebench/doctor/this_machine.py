@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.tester_run.capacity import Capacity
 
 _SYSTEM_PROGRAMS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Not in every user's ``PATH``."""
+"""Directories of system programs, which are not in every user's ``PATH``."""
 
 _NETWORK_SECONDS: Final = 1.2
 _CLOCK_SECONDS: Final = 0.1
@@ -43,7 +43,7 @@ class ThisMachine:
 
     @cached_property
     def user(self) -> str:
-        """This user's name, or number if it has no name."""
+        """This user's name, or user id if there is no name."""
         try:
             return getpass.getuser()
         except (KeyError, OSError):
@@ -84,19 +84,19 @@ class ThisMachine:
         return find_runtime(name)
 
     def init(self) -> Path:
-        """Find the init."""
+        """Find the init program."""
         from securebench.sandboxes.oci.runtime import find_init
 
         return find_init()
 
     def libseccomp(self) -> str:
-        """Load the library."""
+        """Load libseccomp and return its version."""
         from securebench.sandboxes.oci.libseccomp import Library
 
         return Library().version
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Inspect the mounted hierarchies like the oci driver's supervisor."""
+        """Inspect the mounted hierarchies as the oci driver's supervisor does."""
         from securebench.sandboxes.oci.supervisor.cgroups import find_hierarchies
 
         kinds = set(re.findall(r" - (cgroup2?) ", self.read("/proc/self/mountinfo") or ""))
@@ -159,7 +159,7 @@ class ThisMachine:
         return os.access(_existing(path), os.W_OK | os.X_OK)
 
     def base_images(self) -> tuple[str, ...]:
-        """Read the recipes."""
+        """Return the references that the image recipes name."""
         from securebench.images.build.recipes import all_recipes
 
         return tuple(recipe.reference for recipe in all_recipes())
@@ -190,7 +190,7 @@ class ThisMachine:
         return DEFAULT_REGISTRY
 
     def agents(self) -> tuple[str, ...]:
-        """Read the catalogue."""
+        """Return the names in the catalogue of agent programs."""
         from securebench.agents.catalogue import PROGRAMS
 
         return tuple(PROGRAMS)
@@ -234,7 +234,7 @@ class ThisMachine:
         return address
 
     def capacity(self) -> Capacity:
-        """Measure it like a run."""
+        """Measure the capacity as a run does."""
         from securebench.tester_run.capacity import Capacity
 
         return Capacity.of_this_machine((self.here(), self.store()))

@@ -1,4 +1,4 @@
-"""An assignment: one trial of a task that a worker is to execute, as bytes that any process of the run understands."""
+"""An assignment: one trial of a task for a worker to execute. It is passed between processes as bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Assignment:
     history: History
 
     def to_bytes(self) -> bytes:
-        """Return it as ASCII JSON."""
+        """Return the assignment as ASCII JSON."""
         return json.dumps(_fields(self), default=_fields).encode("ascii")
 
     @classmethod

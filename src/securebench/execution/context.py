@@ -1,4 +1,4 @@
-"""What the tasks of a run share, and how the run stops them."""
+"""Objects that the tasks of a run share, and the control that stops them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TaskContext:
     """What all tasks of a run share. Used by all threads.
 
     ``provenance`` goes into every record of the run; ``commitment`` makes the commitments to hidden content in them.
-    ``credentials`` are the harness's secrets; ``gateway`` is set if its agents need egress.
+    ``credentials`` are the harness's secrets. ``gateway`` is ``None`` if no agent needs egress.
     """
 
     run_id: str
@@ -109,7 +109,7 @@ class TaskContext:
     """Called with a trial and its verifier's output, if the tester wants it. Called from any thread."""
     probe: ImageProbe = field(default_factory=ImageProbe)
     kept: KeptSandboxes[Any] | None = None
-    """Sandboxes that verifiers keep for several tasks, unless that is switched off."""
+    """Sandboxes that verifiers use for several tasks; ``None`` if that is switched off."""
 
     @property
     def secrets(self) -> tuple[str, ...]:

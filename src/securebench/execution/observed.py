@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
 
 _SHOWN: Final = 2000
-"""Bytes of output and characters of a command in an event."""
+"""The most bytes of output, and the most characters of a command, in one event."""
 
 
 class ObservedDriver(WrappedDriver):

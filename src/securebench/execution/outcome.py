@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WORK: Final = ("trajectory", "usage", "failed_tries")
 
 CANDIDATE_CAP: Final = 1024 * 1024
-"""Characters of a candidate that a record shows. The whole candidate is in the store, under its digest."""
+"""The most characters of a candidate in a record. The whole candidate is in the store, under its digest."""
 
 
 @dataclass(slots=True)
@@ -62,12 +62,12 @@ class TaskOutcome:
 
     @property
     def judged(self) -> CandidateArtifact | None:
-        """The candidate to judge: that of an agent that did not fail."""
+        """The candidate to judge; ``None`` if the agent failed or did not finish."""
         agent_result = self.agent_result
         return None if agent_result is None or agent_result.failure or agent_result.fault else agent_result.candidate
 
     def result(self) -> tuple[VerificationStatus, Failure | None]:
-        """Return the status, and the failure unless it is a pass or pending. Anything unknown is an error."""
+        """Return the status, and the failure: ``None`` if the task passed or is pending."""
         failure = self.refusal or (self.agent_result.failure if self.agent_result else None)
         if self.fault is not None:
             return VerificationStatus.ERROR, self.fault
@@ -155,7 +155,7 @@ def _provenance(
 
 
 def _work(outcome: TaskOutcome, redactor: Redactor) -> dict[str, JsonValue]:
-    """Return the provenance of the agent's work: where its trajectory is stored, its usage and its void tries."""
+    """Return the provenance of the agent's work: its trajectory's location, its usage and its failed tries."""
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return {name: record["provenance"][name] for name in _WORK if name in record["provenance"]}
     agent_result = outcome.agent_result

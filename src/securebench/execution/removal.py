@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST: Final = 32
-"""Trees that wait to be removed. If there are more, tasks wait, so that trees are not made faster than removed."""
+"""The most trees that wait to be removed. Then tasks wait, so that trees are not made faster than removed."""
 
 
 class Removals:
@@ -33,7 +33,7 @@ class Removals:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="securebench-remove")
 
     def remove(self, path: Path) -> None:
-        """Remove the directory ``path``, which may be missing, soon."""
+        """Move the directory ``path`` away and remove it in the background. It may be missing."""
         moved = self._trash / f"removed-{next(self._numbers)}"
         try:
             path.rename(moved)

@@ -20,7 +20,7 @@ BACK_OFF: Sequence[float] = (0.5, 2.0)
 """Seconds before each retry of a phase after an infrastructure failure."""
 
 PROVIDER_BACK_OFF: Sequence[float] = (2.0, 10.0)
-"""Seconds before each retry after a failure of the model provider, which other tasks wait for too."""
+"""Seconds before each retry after a failure of the model provider. Other tasks wait for the same provider."""
 
 SPREAD: Final = 0.5
 """The random variation of a provider pause, as a fraction, so that tasks do not all retry at the same moment."""
@@ -29,8 +29,8 @@ MAX_RETRY_AFTER: Final = 120.0
 """The longest ``Retry-After`` in seconds that a task waits for. Beyond it, the task is left to ``--resume``."""
 
 _FINAL: Final = frozenset({"provider-refused", "provider-rejected", "judge-unfit", "judge-budget"})
-"""Codes that are not retried: a rejected key or model stays rejected, a spent budget stays spent, and an unfit
-judge was asked several times."""
+"""Error codes that are not retried. A retry does not help if a key or model was rejected or a budget is used up, and
+an unfit judge was already asked several times."""
 
 _chance = random.SystemRandom()
 
@@ -52,7 +52,7 @@ def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
 
 
 def with_retries(once: Callable[[], T], notify: Callable[[str], None]) -> T:
-    """Return the result of ``once``, a request to the model provider before the first task. Each pause is announced.
+    """Return the result of ``once``, a request to the model provider before the first task. Announce each pause.
 
     Raises the last :class:`ProviderError`, and all other errors at once.
     """

@@ -61,12 +61,12 @@ _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ER
 def execute_task(task: SecureBenchTask, context: TaskContext, history: History | None = None) -> TaskRecord:
     """Run the agent on ``task``, verify its candidate, and return the redacted record of this trial.
 
-    If ``history`` has a sealed candidate that is only unverified, the agent does not run again.
+    If ``history`` has a sealed candidate that was not verified, the agent does not run again.
 
-    Failures of the agent, the candidate or the machine are in the record; only a verifier's pass is a pass. A run
-    directory that cannot be written is such a failure too: what the agent used is then still known if the record can be
-    written. Raises :class:`RunStoppedError` if the run was stopped meanwhile: an agent whose sandbox was closed would
-    otherwise look like one that crashed.
+    Failures of the agent, the candidate or the machine do not raise errors but are in the record. So is an error
+    when writing to the run directory: if the record itself can be written, it still says what the agent used. Raises
+    :class:`RunStoppedError` if the run was stopped meanwhile, because an agent whose sandbox was closed would look
+    like one that crashed.
     """
     history = history or History()
     trial = TrialId(task.id, history.trial)
@@ -157,7 +157,7 @@ class _TaskExecution:
         self.report.emit(ProducerDone(reason=reason, duration_seconds=agent_result.duration_seconds))
 
     def _run_agent(self) -> AgentResult:
-        """Try to run the agent once. Raises an infrastructure failure that ended it."""
+        """Run the agent once and return its result. Raises the infrastructure failure that ended it, if any."""
         outcome, context, view = self.outcome, self.context, self.task.agent_view()
         outcome.agent_result = None
         outcome.trajectory = {}

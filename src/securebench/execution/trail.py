@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Trail:
-    """The trail of one attempt at a task. Not thread safe."""
+    """Records the tries, durations and current phase of one attempt at a task. Not thread safe."""
 
     def __init__(self, attempt: int) -> None:
         self._attempt = attempt

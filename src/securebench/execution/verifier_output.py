@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, ExitState
 
 _END: Final = 32 * 1024
-"""Bytes kept of the beginning of each stream, and as many of its end."""
+"""How many bytes are kept of the beginning of each stream, and how many of its end."""
 _ALL: Final = MIB
-"""Characters kept of one verification."""
+"""How many characters are kept of the output of one verification."""
 
 
 class VerifierOutput:
-    """The output of one verification. One thread starts the commands; each has its own :class:`Printed`."""
+    """The output of one verification. One thread starts the commands. Each command has a :class:`Printed`."""
 
     def __init__(self) -> None:
         self._printed: list[Printed] = []
@@ -31,7 +31,7 @@ class VerifierOutput:
         """The replies of the judge model."""
 
     def command(self, program: str, *, stdout: bool) -> Printed:
-        """Return a collector for the output of ``program``. Without ``stdout``, stdout is a protocol and is dropped."""
+        """Return a collector for the output of ``program``. Without ``stdout``, drop stdout: it is a protocol."""
         printed = Printed(program, stdout=stdout)
         self._printed.append(printed)
         return printed

@@ -1,8 +1,8 @@
 """The family declaration, from which everything about its rows is derived.
 
 A family has a model of its input and a model of its eval fields. Each eval field is annotated with its lane, and with
-:data:`TAKES_FILES` if its value may be a file of the pack. Everything below it is secret unless it is annotated with
-:data:`STRUCTURE`::
+:data:`TAKES_FILES` if its value may be a file of the pack. All values in an eval field are secret, except those
+annotated with :data:`STRUCTURE`::
 
     class Eval(WireModel):
         tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
@@ -40,7 +40,8 @@ class _TakesFiles:
 TAKES_FILES: Final = _TakesFiles()
 
 TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
-"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with ``path`` and a ``mount`` in its lane counts."""
+"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with a ``path`` and a ``mount`` in its lane refers to
+a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ STRUCTURE: Final = _Structure()
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """Marks a field with a command. The whole command is secret, its single words are not."""
+    """Marks a field with a command. The whole command is secret, but single words of it are not."""
 
 
 COMMAND: Final = _Command()
@@ -64,7 +65,7 @@ class Family:
     """One benchmark family. ``check`` validates a row as a whole, after input and eval are valid on their own.
 
     ``warn`` looks for likely mistakes in a valid row. Rows of a family that is not ``active`` load and compile, but
-    cannot be judged yet: their models are documentation and are not enforced.
+    cannot be judged yet: the models of such a family are documentation and are not enforced.
     """
 
     name: str
@@ -95,9 +96,9 @@ class Family:
         return self.candidate_kind in (CandidateKind.PATCH, CandidateKind.WORKSPACE)
 
     def identity(self) -> Identity | None:
-        """Return the identity of the family's code, for ``run.json`` and records: a run only resumes with an equal one.
+        """Return the identity of the family's code, for ``run.json`` and records. It must be equal when a run resumes.
 
-        ``None`` means SecureBench itself. Raises :class:`ConfigError` (``plugin-no-source``).
+        ``None`` if the family is a part of SecureBench. Raises :class:`ConfigError` (``plugin-no-source``).
         """
         return plugins.identity_of(self.eval_model)
 

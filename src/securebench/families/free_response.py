@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_PHRASES: Final = 1000
-"""Phrases of one rubric."""
+"""The most phrases in one list of a rubric."""
 
 
 class FreeResponseInput(WireModel):
@@ -32,7 +32,7 @@ class FreeResponseInput(WireModel):
 
 
 class RubricModel(WireModel):
-    """An accepted phrase, or enough of its words, must be in the response; a rejected phrase must not."""
+    """A response must contain an accepted phrase, or enough of its words, and must not contain a rejected phrase."""
 
     type: Literal["contains_any"]
     accepted_answers: Annotated[list[Text], Field(min_length=1, max_length=MAX_PHRASES)]

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 MODEL_GRADED: Final = "model_graded"
 
 MAX_VOTES: Final = 15
-"""Votes of the judge on one response. More cost more than they settle."""
+"""The most votes of the judge on one response. More votes cost more, but hardly change a verdict."""
 
 DEFAULT_VOTES: Final = 3
 DEFAULT_BYTES: Final = 20_000
-"""The default size of a response: at most one token for each byte, and about 5,000 tokens of English."""
+"""The default size limit of a response in bytes: about 5,000 tokens of English, and never more tokens than bytes."""
 
 PLACEHOLDERS: Final = ("task", "criteria", "candidate")
-"""What a template contains, as ``{{task}}``, each exactly once."""
+"""The placeholders of a template, written as ``{{task}}``. Each must occur exactly once."""
 
 _PLACEHOLDER: Final = re.compile(r"\{\{([^{}]*)\}\}")
 
@@ -51,9 +51,9 @@ MaxBytes: TypeAlias = Annotated[int, Field(ge=1, le=200_000), STRUCTURE]
 
 
 class ModelGradedModel(WireModel):
-    """A judge model decides whether the response meets the criteria. Defaults of all but these are in the manifest.
+    """A judge model decides whether the response meets the criteria. The manifest has defaults for its options.
 
-    ``max_bytes`` is the size of a response in UTF-8, as the judge sees it: with escaped characters.
+    ``max_bytes`` limits the size of a response in UTF-8, as the judge sees it: with escaped characters.
     """
 
     type: Literal["model_graded"]
@@ -70,5 +70,5 @@ def is_model_graded(evals: Mapping[str, Any]) -> bool:
 
 
 def filled_in(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with its placeholders replaced, in one pass: what a value contains is never replaced."""
+    """Return a template with its placeholders replaced. A placeholder inside a value is not replaced."""
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)

@@ -2,7 +2,7 @@
 
 Content is the expected result: tests, answers, checkers. It is secret, and so is every field without a model.
 Structure defines where and how a task is judged: paths, directories, limits, policies, and every field with a fixed
-set of values. It is never redacted from a record.
+set of values. Structure is never redacted from a record.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ class FamilyRow(Protocol):
 
     @property
     def family(self) -> str:
-        """The name of its family."""
+        """The name of the row's family."""
 
     @property
     def input(self) -> dict[str, Any]:
-        """Its public fields."""
+        """The row's public fields, by name."""
 
     @property
     def eval(self) -> dict[str, Any]:
-        """Its scoring fields."""
+        """The row's eval fields, by name."""
 
     @property
     def environment(self) -> Environment:
-        """Its environment, merged over the manifest's defaults."""
+        """The row's environment, merged over the manifest's defaults."""
 
     @property
     def source(self) -> Document:
-        """Where the row is."""
+        """The document that contains the row."""
 
 
 def family_faults(row: FamilyRow) -> list[Fault]:
@@ -167,7 +167,7 @@ def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[
 
 
 def _models(annotation: Any) -> Iterator[type[WireModel]]:
-    """Yield the models that an annotation allows."""
+    """Yield the models that the values of an ``annotation`` may have."""
     if isinstance(annotation, type) and issubclass(annotation, WireModel):
         yield annotation
     for inner in get_args(annotation):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_PATTERNS: Final = 1000
-"""Path patterns of one policy."""
+"""The most path patterns in one list of a policy."""
 
 
 def _pattern(pattern: str) -> str:
@@ -31,7 +31,7 @@ def _pattern(pattern: str) -> str:
 
 
 MAX_TEST_IDS: Final = 100_000
-"""The number of test ids in a row."""
+"""The most test ids in one list of a row."""
 
 TestIds = Annotated[list[Source], Field(max_length=MAX_TEST_IDS)]
 

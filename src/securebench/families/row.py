@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_IMAGE_LENGTH: Final = 512
-"""Characters of an image reference: a registry's limit is 255 for the name and 128 for the tag."""
+"""Characters of an image reference. Registries allow 255 for the name and 128 for the tag."""
 
 MAX_ASSETS: Final = 1000
 """Asset objects of one row."""

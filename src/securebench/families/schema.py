@@ -69,7 +69,7 @@ def _required(model: Any) -> dict[str, str]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Remove titles, and the defaults of fields that may be absent but not null."""
+    """Return ``schema`` without titles, and without the null defaults of fields that may be absent but not null."""
     if isinstance(schema, list):
         return [_tidy(item) for item in schema]
     if not isinstance(schema, dict):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_ACCEPTED_ANSWERS: Final = 1000
-"""Accepted spellings of one answer. More would be a list of guesses."""
+"""The most accepted spellings of one answer."""
 
 
 class ShortAnswerInput(WireModel):

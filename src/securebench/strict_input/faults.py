@@ -32,7 +32,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the value at ``path``, or of its key. ``position`` is set if no path leads to it."""
+    """A fault of the value at ``path``, or of its key. ``position`` is set if the fault has no path."""
 
     code: str
     message: str
@@ -120,9 +120,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def similar(word: str, known: Collection[str], most: int = 5) -> list[str]:
-    """Return up to ``most`` of ``known`` that contain ``word``, whatever its case, or else that are spelled like it.
+    """Return up to ``most`` of ``known`` that contain ``word`` in any case. If none does, return similar ones.
 
-    The spelling may also be like the part after the last slash, as the ids of a pack usually begin with the same text.
+    ``word`` is also compared with the part after the last slash, because the ids of a pack often begin alike.
     """
     if inside := sorted(name for name in known if word and word.lower() in name.lower()):
         return inside[:most]

@@ -23,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file as the source of faults that have their own position or none."""
+    """A file as the source of faults without a path. It locates them by their own position, if they have one."""
 
     path: Path
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_DEPTH = 32
-"""Nesting depth of lists and objects. No row needs more, and recursive parsers have limits of their own."""
+"""The deepest nesting of lists and objects. No row needs more, and recursive parsers have limits of their own."""
 
 MAX_VALUES = 50_000
-"""Values in one text: an empty list is three bytes in a file but thirty times that in memory."""
+"""The most values in one text: an empty list is three bytes in a file but thirty times that in memory."""
 
 _MAX_INTEGER = 2**63
-"""Other parsers round or reject integers beyond 64 bits."""
+"""Integers must be below this, so that they fit in 64 bits. Other parsers round or reject larger ones."""
 
 _MAX_INTEGER_LENGTH = 20
 

@@ -43,7 +43,7 @@ _RULES = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
 }
-"""The messages for values of the right type, by pydantic's error type. Other types keep pydantic's message."""
+"""Messages for values of the right type, by pydantic's error type. Other errors keep pydantic's message."""
 
 _ONE = re.compile(r"\b1 (item|character)s\b")
 _SUBJECT = re.compile(r"^(?:Input|List|String|Value|Dictionary) (?=should )")
@@ -106,7 +106,7 @@ def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: 
         return _key_fault(model, value, kind, loc)
     path = _path_in(value, loc)
     at_key = path != loc and loc[-1:] == ("[key]",)
-    name = f"the key {shown(str(path[-1]))}" if at_key else name_of(path) or "the whole"
+    name = f"the key {shown(str(path[-1]))}" if at_key else name_of(path) or "the whole value"
     context = detail.get("ctx", {})
     if "-" in kind:
         return Fault(kind, f"{name} {context['message']}", path, context["hint"], at_key)
@@ -133,7 +133,7 @@ def _key_fault(model: type[BaseModel], value: Any, kind: str, loc: Sequence[str 
 
 
 def _of_tag(detail: ErrorDetails) -> ErrorDetails:
-    """Return an error of a tagged union as the same error of its tag, the field that says which model an object has."""
+    """Turn an error about the tag of a union, the field that selects an object's model, into an error of that field."""
     if not detail["type"].startswith("union_tag_"):
         return detail
     context, given = detail["ctx"], detail["input"]
@@ -180,7 +180,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _without_branches(faults: list[Fault]) -> list[Fault]:
-    """Merge the faults that a union's branches report for one value; drop them if one branch reports a deeper fault."""
+    """Merge the faults that a union's branches report for one value. Drop them if a branch reports a deeper fault."""
     joined: dict[tuple[Path, str], Fault] = {}
     for fault in faults:
         known = joined.get((fault.path, fault.code))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_YAML_BYTES = 64 * 1024
-"""A manifest or tester file is a page of text. The parser is slow: this limits it to a second or two."""
+"""Bytes of a YAML file. A manifest or tester file is a page of text; the slow parser reads this much in two seconds."""
 
 MAX_YAML_DEPTH = 16
-"""Nesting depth of lists and mappings. The deepest schema here has five levels."""
+"""The deepest nesting of lists and mappings. The deepest schema here has five levels."""
 
 _MAX_INTEGER = 2**63
 _NULL = re.compile(r"~|null|Null|NULL|")

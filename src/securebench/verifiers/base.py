@@ -1,6 +1,6 @@
-"""The interface of verifiers: judge a sealed candidate, in this process or in fresh sandboxes.
+"""The interface of verifiers. They judge a sealed candidate, in this process or in sandboxes that no agent has used.
 
-:class:`TextVerifier` is the base of those that compare a text with values in this process, without a sandbox.
+:class:`TextVerifier` is the base of verifiers that compare a text with values in this process, without a sandbox.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_TEXT_BYTES: Final = 256 * 1024
-"""Longer than a person would read for one answer, with room for a long chain of thought before it."""
+"""The longest text that is judged, in bytes of UTF-8. It has room for a long chain of thought before the answer."""
 
 _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
     {
@@ -42,7 +42,7 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
         FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }
 )
-"""These are constants, because a message must not contain a part of the candidate or of a hidden value."""
+"""The message for each reason: a constant, because it must not contain a part of the candidate or of a hidden value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class VerifyContext:
     judge: JudgeSession | None = None
     """The judge model, if the run has one."""
     kept: KeptSandboxes[Any] | None = None
-    """Sandboxes that may be used for several tasks of the run: never one in which code of a candidate has run."""
+    """Sandboxes that several tasks of the run may use, one at a time. Code of a candidate never runs in them."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -96,7 +96,7 @@ class Verifier(Extension, ABC):
     version: str
     """Incremented whenever a verdict could change; recorded with every verdict."""
     sandboxes: ClassVar[int] = 1
-    """How many sandboxes it uses at once for a task, at most. Bounds the number of workers that ``auto`` chooses."""
+    """The most sandboxes that it uses at once for a task. ``auto`` needs it to choose the number of workers."""
     settings_model: ClassVar[type[WireModel] | None] = None
     """The model of its ``config`` in ``verification.verifiers``, or ``None`` if it has no settings."""
 
@@ -110,17 +110,17 @@ class Verifier(Extension, ABC):
 
         ``context.scratch`` does not exist yet: a check that needs it creates it.
 
-        Raises :class:`MaterializationError` or :class:`ConfigError` if the verdict on this task could not depend on the
-        candidate, and :class:`InfrastructureError`. When in doubt, does not raise.
+        Raises :class:`MaterializationError` or :class:`ConfigError` if every candidate would get the same verdict, but
+        only if that is certain. Also raises :class:`InfrastructureError`.
         """
 
     @abstractmethod
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Judge ``candidate``. Raises :class:`InfrastructureError`, and no error for anything that a candidate did."""
+        """Judge ``candidate``. Raises :class:`InfrastructureError`, but never for anything that the candidate did."""
 
 
 class CandidateFailedError(Exception):
-    """The candidate fails: why, and in which phase."""
+    """The candidate fails, for ``reason`` and in ``phase``."""
 
     def __init__(self, reason: FailureReason, message: str, phase: FailurePhase = FailurePhase.VERIFY) -> None:
         super().__init__(message)
@@ -170,12 +170,12 @@ class TextVerifier(Verifier):
         return self._result(self.judge(candidate.text, view.evaluator), phase="comparison")
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: ARG002 - as above
-        """Judge an arbitrary text, because invalid hidden values raise :class:`ConfigError` for every text."""
+        """Judge an arbitrary text, to find hidden values that raise :class:`ConfigError` for every text."""
         self.judge("any", view.evaluator)
 
     @abstractmethod
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
-        """Judge ``text``, which is neither empty nor too long, using public and hidden values. No side effects."""
+        """Judge ``text``, which is neither empty nor too long, by public and hidden values, without side effects."""
 
     def _result(self, judgement: TextVerdict, *, phase: str) -> VerificationResult:
         return VerificationResult(

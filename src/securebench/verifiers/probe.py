@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 60.0
 _END: Final = b"end\n"
-"""The last line that a probe prints. Without it the probe did not finish, and its result is unknown."""
+"""The last line that a probe prints. If it is missing, the probe did not finish, and its result is unknown."""
 
 _PROGRAMS: Final = r"""
 # A link may point to a file that only a candidate creates, as /usr/local/bin/app -> /workspace/app: count it as found.
@@ -84,9 +84,9 @@ print("end")
 class ImageProbe:
     """Probes images and caches the results for a run. Thread-safe.
 
-    Each probe runs in a fresh sandbox of the given spec, without anything from a candidate. A result lists what the
-    image certainly lacks: if an image cannot be probed, nothing is missing. Methods raise
-    :class:`InfrastructureError` as the driver does.
+    Each probe runs in a fresh sandbox of the given spec, without anything from a candidate. A result lists only what
+    the image certainly lacks: nothing if the image cannot be probed. Methods raise the driver's
+    :class:`InfrastructureError`.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class ImageProbe:
     def missing_modules(
         self, driver: SandboxDriver, spec: SandboxSpec, modules: Sequence[str], python: Sequence[str] = ("python3",)
     ) -> list[str]:
-        """Return those of the top-level ``modules`` that ``python``, a program with its options, does not find."""
+        """Return those of the top-level ``modules`` that ``python``, a program with its options, cannot find."""
         return self._missing(driver, spec, (*python, "-c", _MODULES), modules)
 
     def compiles(

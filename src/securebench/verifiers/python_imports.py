@@ -1,4 +1,4 @@
-"""Find the modules that a Python source always imports, from its text."""
+"""Finds the modules that a Python source always imports, without running it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _imported(statement: ast.stmt) -> Iterator[str]:
 
 
 def _touches_imports(node: ast.AST) -> bool:
-    """Whether a node may change where modules are found: ``sys.path``, ``sys.modules``, ``site``, ``importlib``."""
+    """Return whether ``node`` may change where modules are found, by ``sys``, ``site`` or ``importlib``."""
     if isinstance(node, ast.Attribute):
         return node.attr in {"path_hooks", "meta_path", "modules"} or (
             node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"

@@ -1,4 +1,4 @@
-"""The host's channel to one side of a judgement: frames to and from a process, and all the ways that it can end."""
+"""The host's channel to one side of a judgement: exchanges frames with a process, and reports how the process ends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, ExitState, SandboxProcess
 
 MAX_READ_PAYLOAD: Final = 4096
-"""The longest payload that the host itself parses. Verdicts and failures have about a hundred bytes."""
+"""The longest payload that the host itself parses, in bytes. Verdicts and failures have about a hundred bytes."""
 
 _OUTPUT_SECONDS: Final = 1.0
-"""How long the end of a process's output may take to arrive after a frame that was sent later."""
+"""How long to wait for the marker that ends a process's output. A frame that was sent after it may arrive first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +33,20 @@ class ChannelFrame:
         return self.kind + len(self.payload).to_bytes(4, "big") + self.payload
 
     def fields(self) -> dict[str, Any]:
-        """Return the payload of a frame for the host. Raises ``ValueError`` unless it is a small JSON object."""
+        """Return the parsed payload. Raises ``ValueError`` if it is too long or not a JSON object."""
         if len(self.payload) > MAX_READ_PAYLOAD:
             raise ValueError("the payload is too long")
         try:
             fields = json.loads(self.payload)
         except RecursionError as error:
-            raise ValueError("the payload is too deep") from error
+            raise ValueError("the payload is nested too deeply") from error
         if not isinstance(fields, dict):
             raise ValueError("the payload is not an object")  # noqa: TRY004 - a malformed message, not a caller's mistake
         return fields
 
 
 def frame(kind: bytes, **fields: Any) -> ChannelFrame:
-    """Return a frame with these fields."""
+    """Return a frame of type ``kind`` whose payload is a JSON object with ``fields``."""
     return ChannelFrame(kind, json.dumps(fields).encode("ascii"))
 
 
@@ -103,11 +103,11 @@ class FrameChannel:
             return
 
     def stop_keeping(self) -> None:
-        """Keep the output up to the process's end marker, and no output from now on.
+        """Receive output up to the process's end marker, and keep none after that.
 
-        Output and frames arrive on two streams, in no particular order. Without waiting for the marker, it would be
-        random what is kept. A process that never writes the marker delays this by ``_OUTPUT_SECONDS`` and has no other
-        effect.
+        Output and frames arrive on two streams, in no particular order. Without waiting for the marker, the amount of
+        output that is kept would be random. A process that never writes the marker only delays this by
+        ``_OUTPUT_SECONDS``.
         """
         deadline = time.monotonic() + _OUTPUT_SECONDS
         while OUTPUT_END not in self.output and len(self.output) < self._keep:
@@ -151,7 +151,7 @@ class FrameChannel:
             self.output += data[: max(self._keep - len(self.output), 0)]
 
     def _next_frame(self, allowed: frozenset[bytes]) -> ChannelFrame | None:
-        """Remove a complete frame from the buffer. Rejects an invalid header before waiting for the payload."""
+        """Remove and return the first frame of the buffer; ``None`` if it is incomplete. Rejects an invalid header."""
         if len(self._buffer) < HEADER_BYTES:
             return None
         kind, length = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:HEADER_BYTES], "big")

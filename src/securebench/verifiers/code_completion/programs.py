@@ -1,4 +1,4 @@
-"""The programs of the guests in the form in which they are sent: one command line for all, and code over stdin."""
+"""The guests' programs as they are sent: one command line for all of them, and their code over stdin."""
 
 from __future__ import annotations
 
@@ -72,12 +72,13 @@ module.main()
 """
 """Reads one length-prefixed program from fd 0, unbuffered, so that the program can read what follows.
 
-If the interpreter has the same version as this one, it uses the code compiled here, which saves a fifth of its time.
-Otherwise it compiles the sources. Both are compressed, so that a program fits into a pipe and sending it never blocks.
+If the guest's interpreter has the same version as this one, it uses the code compiled here, which saves a fifth of its
+time. Otherwise it compiles the sources. Code and sources are compressed, so that a program fits into a pipe and sending
+it never blocks.
 """
 
 ARGV: Final = ("python3", "-I", "-B", "-c", _BOOTSTRAP)
-"""Isolated from the environment, the working directory and user packages; nothing is compiled to disk."""
+"""The command line: Python ignores the environment, the working directory and user packages, and writes no bytecode."""
 
 
 _COMPILING: Final = threading.Lock()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _REASONS: Final[Mapping[str, str]] = {
-    notes.NAN: "they compare a NaN of the candidate with < or >, which is always False, and never ask for isnan",
+    notes.NAN: "they compare a NaN of the candidate with < or >, which is always False, and never check for NaN",
     notes.CHANGED_ARGUMENT: (
         "a call changed its argument, and the same comparison computes the expected value from it: compute the "
         "expected value first"
@@ -37,7 +37,7 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 _UNSUPPORTED: Final[Mapping[str, str]] = {
-    "operator": "the tests apply an operator or len(), bool() or iter() to an object of the candidate's own making",
+    "operator": "the tests apply an operator or len(), bool() or iter() to an object of the candidate's own class",
     "equality": "the tests compare objects of a class of the candidate that defines its own equality",
     "constructor": "the tests compare with an object of the candidate's class that does not store its arguments",
     "subclass": "the tests define a subclass of a class of the candidate",
@@ -46,8 +46,8 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     "source": "the tests read the source of the candidate",
     "patch": "the tests patch something that the candidate uses",
     "printed": "the tests read printed output",
-    "copy": "the tests copy an object of a class of the candidate: a dataclass, or a subclass of a plain type",
-    "process": "the tests configure their own process: a random seed, environment variables, warnings",
+    "copy": "the tests copy an object of the candidate's dataclass, or of its subclass of a builtin type",
+    "process": "the tests configure their own process (random seed, environment variables, warnings)",
     "files": "the tests create files, which the candidate cannot see",
     "attribute": "the tests change a list, dict or set that they got from an object of the candidate",
     "kind": "the tests inspect what kind of function the candidate defines",
@@ -60,10 +60,10 @@ WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT, END})
 """The frames that a side may send in each state. Only the tests' side may send a verdict."""
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
-"""For a task without ``environment.timeout_seconds``: twenty times as long as the slowest honest test of a function."""
+"""The time limit of a task without ``environment.timeout_seconds``: twenty times what the slowest honest tests need."""
 
 DEFAULT_CALL_SECONDS: Final = 10.0
-"""For one call in such a task: a candidate that hangs should not cost a minute."""
+"""The time limit of one call in such a task, so that a candidate that hangs does not cost a minute."""
 
 _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
     End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process exited before the tests finished"),
@@ -83,7 +83,7 @@ _FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
 
 
 def explain(note: str) -> str:
-    """Return the explanation of a note for a message, or an empty text for an unknown note."""
+    """Return the explanation of a note for a message, or an empty string for an unknown note."""
     if note in _UNSUPPORTED:
         return f"{_UNSUPPORTED[note]}, which does not work across the two sandboxes; set tests.isolation: shared"
     return _REASONS.get(note, "")
@@ -141,7 +141,7 @@ class FrameRelay:
         self._end = time.monotonic() + deadlines.total
 
     def run(self) -> Verdict:
-        """Relay until the verdict.
+        """Relay frames until the tests' side sends the verdict, and return it.
 
         Raises :class:`JudgingEndedError`, and the driver's :class:`InfrastructureError`.
         """
@@ -163,7 +163,8 @@ class FrameRelay:
         except JudgingEndedError as ended:
             now = time.monotonic()
             if not ended.in_time and now >= self._end and now - started < self._deadlines.total / 2:
-                # Many calls used up the time together. Whose turn it was at the end is chance: it decides no reason.
+                # Many calls used up the time together. The side whose turn it was at the end is chance, and does not
+                # determine the reason.
                 text = f"the tests did not finish within {self._deadlines.total:g} s: all calls together took too long"
                 raise JudgingEndedError(FailureReason.CANDIDATE_TIMEOUT, text, "tests") from ended
             raise
@@ -181,7 +182,7 @@ def load(candidate: FrameChannel, deadline: float) -> None:
 
 
 def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> ChannelFrame:
-    """Return the next frame of the candidate's side. Anything else is a failure of the candidate."""
+    """Return the next frame of the candidate's side. Raises :class:`JudgingEndedError` if it fails or sends none."""
     phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
         message = candidate.receive(deadline, allowed)
@@ -196,7 +197,7 @@ def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: fr
 
 
 def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
-    """Return the next frame of the tests' side."""
+    """Return the next frame of the tests' side. Raises :class:`JudgingEndedError` if it sends none."""
     try:
         message = tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:
@@ -228,7 +229,7 @@ def read_verdict(message: ChannelFrame) -> Verdict:
 
 
 def _candidate_failed(message: ChannelFrame, phase: str) -> JudgingEndedError:
-    """Return the failure that the candidate's side reports: one of a fixed set, whatever it claims."""
+    """Return the failure that the candidate's side reports, which is always one of a fixed set."""
     try:
         fields = message.fields()
         reason, text = _FAILURES[_text(fields, "why")]
@@ -253,7 +254,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _builtin_exception(name: object) -> str:
-    """Return ``name`` if it is that of a builtin exception. Any other could leak something into a record."""
+    """Return ``name`` if a builtin exception has it, else an empty string: other names could leak data."""
     import builtins
 
     found = getattr(builtins, name, None) if isinstance(name, str) else None

@@ -27,7 +27,7 @@ _PHASE: Final = "extraction"
 class CodeRequest:
     """One judgement: the candidate's program, the tests, and where and how long they run.
 
-    ``starter`` are the names that the pack's starter code defines.
+    ``starter`` contains the names that the pack's starter code defines.
     """
 
     program: str
@@ -39,7 +39,7 @@ class CodeRequest:
 
 
 def read_request(view: VerifierView, candidate: CandidateArtifact) -> CodeRequest:
-    """Return the request. Raises :class:`JudgingEndedError` if it cannot be judged, which is never a pass."""
+    """Return the request. Raises :class:`JudgingEndedError` if the candidate cannot be judged, so it does not pass."""
     resources = view.test_sandbox
     tests = resources["tests"].value if "tests" in resources else None
     code = tests.get("code") if isinstance(tests, dict) and tests.get("source") == "inline" else None
@@ -75,7 +75,7 @@ def _program(text: str | None) -> str:
 
 
 def _defined_names(starter: object) -> tuple[str, ...]:
-    """Return the functions and classes that starter code defines; none if this Python cannot parse it."""
+    """Return the names of functions and classes in starter code; empty if this Python cannot parse it."""
     try:
         table = symtable.symtable(starter if isinstance(starter, str) else "", "starter", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class JudgingSession:
-    """One judgement in sandboxes of ``spec``. ``output`` is the candidate's output from before the first call.
+    """One judgement in sandboxes of ``spec``.
 
     The sandbox of the tests may be one of ``kept``.
     """
@@ -56,7 +56,7 @@ class JudgingSession:
         return self._candidate.output.decode("utf-8", "replace") if self._candidate else ""
 
     def run(self) -> Verdict:
-        """Return the verdict. Raises :class:`JudgingEndedError` without one, and :class:`InfrastructureError`."""
+        """Return the verdict. Raises :class:`JudgingEndedError` if there is none, and :class:`InfrastructureError`."""
         return self._run_shared() if self._request.isolation == SHARED else self._run_split()
 
     def _run_split(self) -> Verdict:

@@ -1,4 +1,4 @@
-"""The two sides of a judgement: their sandboxes, the programs in them, and what happens to them at the end.
+"""The two sides of a judgement: their sandboxes, the programs in them, and whether a sandbox is kept afterwards.
 
 The candidate's side is always a new sandbox. The tests' side may be one in which the tests of earlier tasks have run,
 each in a process of its own (``guest/forks.py``).
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.request import CodeRequest
 
 KEPT_OUTPUT_BYTES: Final = 8 * 1024
-"""How much of the candidate's output during loading is kept: enough for a traceback."""
+"""How much of the candidate's output while it is loaded is kept: enough for a traceback."""
 START_SECONDS: Final = 60.0
 """How long Python may take to start, on a busy machine. It does not count against the candidate's time."""
 _MOST_TASKS: Final = 256
-"""How many tasks one sandbox is used for. They share the layout of the interpreter's memory and its hash seed."""
+"""The most tasks that use one sandbox. They share the memory layout of the interpreter and its hash seed."""
 _KEPT_SECONDS: Final = 3600.0
-"""How long a sandbox may be kept. Its driver ends it after that, whatever this process does."""
+"""How long a sandbox may be kept. After that, its driver ends it, even if this process hangs."""
 _CHECK_SECONDS: Final = 5.0
-"""How long a kept sandbox may take to prove that nothing is left in it. Making a new one takes less."""
+"""How long a kept sandbox may take to report that nothing is left in it. Creating a new sandbox takes less."""
 
 
 class Side(ABC):
@@ -45,11 +45,11 @@ class Side(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close its sandbox, or keep it."""
+        """Close its sandbox, or keep it for another task."""
 
 
 class CandidateSide(Side):
-    """A side with a new sandbox, in which ``program`` runs the candidate. Raises :class:`InfrastructureError`."""
+    """The side of the candidate: a new sandbox in which ``program`` runs it. May raise :class:`InfrastructureError`."""
 
     def __init__(self, driver: SandboxDriver, spec: SandboxSpec, program: Program, request: CodeRequest) -> None:
         self._sandbox = driver.create(spec)
@@ -57,8 +57,9 @@ class CandidateSide(Side):
         self._request = request
 
     def start(self) -> FrameChannel:
-        """See :meth:`Side.start`. Sends everything at once and then waits for its program."""
-        # It must outlast the other side's start, which may try a kept sandbox first. The relay keeps the real limits.
+        """See :meth:`Side.start`. Sends program and code at once, and then waits until the program has started."""
+        # The process must outlast the start of the tests' side, which may try a kept sandbox first. The relay enforces
+        # the real limits.
         process = _open(self._sandbox, 2 * START_SECONDS + _CHECK_SECONDS + self._request.deadlines.total)
         channel = FrameChannel(process, keep_output=KEPT_OUTPUT_BYTES)
         channel.send(program_bytes(self._program) + frame(SOURCE, code=self._request.program).encode())
@@ -74,9 +75,9 @@ class CandidateSide(Side):
 
 
 class JudgingSide(Side):
-    """The side of the tests. With ``kept``, its sandbox may come from there, and is kept there if ``is_intact``.
+    """The side of the tests. Its sandbox may be one of ``kept``, and is kept there afterwards if ``is_intact``.
 
-    It takes the sandbox when it is created, which may have to wait, and must be closed.
+    The constructor takes the kept sandbox, and may have to wait for it. So :meth:`close` must always be called.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class JudgingSide(Side):
             self._kept.put(self._spec, guest if is_kept else None)
 
     def _begin_again(self) -> JudgingGuest | None:
-        """Return the kept guest after it has begun this task, if there is one and nothing is left in it of others."""
+        """Begin this task in the kept sandbox. Return its guest; ``None`` if there is none that may take the task."""
         guest = self._guest
         if guest is None:
             return None
@@ -134,7 +135,7 @@ class JudgingSide(Side):
 class JudgingGuest(FrameChannel):
     """A sandbox with the program of the tests' side, and the channel to it.
 
-    Raises :class:`InfrastructureError`, after closing ``sandbox``.
+    If the program cannot start, closes ``sandbox`` and raises :class:`InfrastructureError`.
     """
 
     def __init__(self, sandbox: Sandbox, lifetime: float) -> None:
@@ -167,14 +168,14 @@ class JudgingGuest(FrameChannel):
         self.forks = answer[-1:] == b"1"
 
     def may_take_another(self, seconds: float) -> bool:
-        """Return whether it may take a further task, which may take ``seconds``."""
+        """Return whether the sandbox may be used for another task, of up to ``seconds``."""
         return self._tasks < _MOST_TASKS and time.monotonic() + seconds < self._expires
 
     def is_clean(self, seconds: float) -> bool:
         """Wait until the process of the task has exited, and return whether nothing is left of the task.
 
-        Only the process that has checked this can write CLEAN. What follows on stdout therefore comes from it, but what
-        precedes may come from the task: the last frame of a task is END, and after that it has written nothing.
+        Only the forking process can write CLEAN to stderr. Before that, it writes END to stdout. If the task itself has
+        written a frame after its verdict, an unread frame remains, and the sandbox is not used again.
         """
         if not self.forks:
             return False

@@ -1,4 +1,4 @@
-"""The verifier of code_completion, and its checks without a candidate."""
+"""The verifier of code_completion, and its check of the tests before an agent runs."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _UNUSABLE: Final[Mapping[str, str]] = {
 
 
 def require_usable_tests(view: VerifierView, context: VerifyContext) -> None:
-    """Raise :class:`MaterializationError` (``tests-unusable``) if the image cannot compile the tests or their imports.
+    """Raise :class:`MaterializationError` (``tests-unusable``) if the tests do not compile or import in the image.
 
-    The image is probed only if this Python does not compile the tests, and for modules outside the standard library.
+    The image is probed only if this Python cannot compile the tests, or if they import third-party modules.
     """
     tests = view.test_sandbox["tests"].value if "tests" in view.test_sandbox else None
     source = tests.get("code") if isinstance(tests, dict) else None

@@ -1,9 +1,9 @@
-"""Votes of a judge on one response, and the verdict that they give.
+"""Collects the votes of a judge on one response, and derives the verdict from them.
 
-A reply counts if it is exactly the JSON object that the prompt asks for; otherwise the judge is asked again. A response
-may provoke a judge into replies of any kind. So a response without a valid reply is compared with a control, a response
-that no judge can misunderstand: if the judge grades the control, and fails once more on the response, the response is
-the cause and has failed. If it does not even grade the control, the judge is unusable, and there is no verdict.
+A reply counts if it is exactly the JSON object that the prompt asks for. Otherwise the judge is asked again. A response
+may provoke a judge into replies of any kind. So if the judge gives no valid reply, it is asked to grade a control: a
+response that no judge can misunderstand. If it grades the control but, once more, not the response, then the response
+is the cause and fails. If it does not even grade the control, the judge is unusable, and there is no verdict.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_ASKS: Final = 3
-"""Requests for one vote, as long as the replies are not valid."""
+"""The most requests for one vote. After an invalid reply, the judge is asked again."""
 
 MAX_REQUESTS_A_VOTE: Final = 2 * MAX_ASKS + 1
-"""With those for the control, and the last one."""
+"""The most requests for one vote including those for the control, and the last one for the response."""
 
 MAX_REPLY: Final = 20_000
-"""Characters of a valid reply."""
+"""The most characters of a valid reply."""
 
 JUDGE_UNFIT: Final = "judge-unfit"
 
@@ -52,7 +52,7 @@ _MESSAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Grading:
-    """The votes on a response, and the reason of the failure unless it passes."""
+    """The votes on a response, and the reason of its failure; ``None`` for a pass."""
 
     votes: tuple[bool, ...]
     reason: FailureReason | None
@@ -61,10 +61,10 @@ class Grading:
 def graded(
     values: Mapping[str, Any], response: str, session: JudgeSession, verifier: Mapping[str, JsonValue]
 ) -> VerificationResult:
-    """Let a judge grade a response that is neither empty nor of the wrong kind.
+    """Let a judge grade a response, a text that is not empty. Return the verdict.
 
-    ``values`` are those of the task for the evaluator, ``verifier`` its name and version for the metadata. Raises
-    :class:`ProviderError` and :class:`EgressError`.
+    ``values`` are the task's values for the evaluator. ``verifier`` is the verifier's name and version, for the
+    metadata. Raises :class:`ProviderError` and :class:`EgressError`.
     """
     task = GradingTask.of(values)
     if quoted_bytes(response) > task.max_bytes:
@@ -84,7 +84,7 @@ def graded(
 
 
 def grade(ask: Callable[[bool], JudgeReply], votes: int) -> Grading:
-    """Collect the votes. ``ask(is_control)`` asks about the response or about the control.
+    """Collect ``votes`` votes and return the result. ``ask(is_control)`` asks about the response or the control.
 
     Raises the errors of ``ask``, and :class:`ProviderError` (``judge-unfit``).
     """
@@ -128,7 +128,7 @@ def verdict_of(reply: JudgeReply) -> bool | None:
 
 
 def recorded_reply(reply: JudgeReply) -> dict[str, JsonValue]:
-    """Return a reply for a record, which gives the same verdict. The judge's own words may describe hidden criteria."""
+    """Return a reply for a record: the same verdict without the judge's words, which may describe hidden criteria."""
     if reply.trouble:
         return {"trouble": reply.trouble}
     verdict = verdict_of(reply)
@@ -148,7 +148,7 @@ def read_replies(value: Any) -> list[JudgeReply]:
 
 
 def regraded(evidence: Mapping[str, Any]) -> Grading:
-    """Return what the recorded replies of a verdict give. Raises ``ValueError`` if they do not give a verdict."""
+    """Grade a response again by the recorded replies. Raises ``ValueError`` if they do not give a verdict."""
     replies, votes = read_replies(evidence), evidence.get("planned_votes")
     if type(votes) is not int:
         raise ValueError("'evidence.planned_votes' is not a number")

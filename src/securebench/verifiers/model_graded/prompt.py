@@ -58,14 +58,14 @@ CONTROL: Final = "I do not know."
 
 _PREFIX: Final = "| "
 _MARKS: Final = 500
-"""At least the bytes of the lines around a quotation, and the tokens with which a chat format marks two messages."""
+"""The most bytes of the lines around a quotation, and of the tokens that a chat format adds to two messages."""
 _ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
-"""Part of the spelling of some languages. Two characters cannot hide text."""
+"""Invisible characters that are not escaped, because the spelling of some languages needs them."""
 _EMOJI_STYLE: Final = "\ufe0f"
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
 """Unicode categories of characters that a reader does not see: control, format, unassigned, private, surrogate."""
 _FILLERS: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
-"""Letters and marks that are displayed as nothing."""
+"""Letters and marks that are not visible."""
 
 _SPECIAL: Final = re.compile(
     r"""<(?=[|\uff5c]|/?[\w:|\uff5c-]{1,80}\s?/?>)                            # <|im_end|>, </s>, <seed:bos>
@@ -74,10 +74,10 @@ _SPECIAL: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""Beginnings of what may be a special token: a tag without attributes, and a word in brackets and in capitals.
+"""Matches the first character of what may be a special token: a tag without attributes, or [WORD] in capitals.
 
-Each model has tokens of its own, so this is a rule and not a list. It also finds HTML and type parameters in code. A
-backslash after the first character is enough: a tokenizer only knows whole tokens.
+Each model has its own tokens, so this is a pattern and not a list. It also matches HTML, and type parameters in code. A
+backslash after the first character is enough, because a tokenizer recognises only whole tokens.
 """
 
 
@@ -91,7 +91,7 @@ class JudgePrompt:
 
 @dataclass(frozen=True, slots=True)
 class GradingTask:
-    """What a judge gets to know about a task, and the votes on each response."""
+    """What a judge learns about a task, how many votes each response gets, and how long it may be as a quotation."""
 
     task: str
     criteria: str
@@ -101,7 +101,7 @@ class GradingTask:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> GradingTask:
-        """Return what the values of a ``model_graded`` task say: its public and its hidden ones."""
+        """Return the grading task for the public and hidden values of a task with a ``model_graded`` rubric."""
         rubric, reference = values["rubric"], values.get("reference_answer")
         context = f"\n\nContext:\n\n{_text(values['context'])}" if "context" in values else ""
         criteria = (
@@ -122,7 +122,7 @@ class GradingTask:
 
     @property
     def longest_prompt(self) -> int:
-        """The bytes of the longest prompt about this task: no tokenizer makes more tokens of it."""
+        """The bytes of the longest prompt about this task. It cannot have more tokens than bytes."""
         texts = (SYSTEM, self.template, self.task, self.criteria)
         return sum(len(text.encode()) for text in texts) + self.max_bytes + _MARKS
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """A reply of a judge, or else why there is none: its ``trouble``.
+    """A reply of a judge. If the provider gave no reply, ``trouble`` is the reason.
 
     ``model`` is the model that replied, as the provider named it.
     """
@@ -26,9 +26,10 @@ class JudgeReply:
 
 
 class JudgeSession(ABC):
-    """A judge's replies about the candidate of one trial, in their order.
+    """The requests to a judge about the candidate of one trial.
 
-    ``replies`` are those so far. A verification that is tried again begins with them, and pays for no request twice.
+    ``replies`` are the replies so far, in order. A verification that is tried again uses them first, so that no request
+    is paid for twice.
     """
 
     def __init__(self, identity: Mapping[str, JsonValue], replies: list[JudgeReply] | None = None) -> None:
@@ -37,9 +38,10 @@ class JudgeSession(ABC):
 
     @abstractmethod
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
-        """Ask the judge. Raises :class:`EgressError`, and :class:`ProviderError`.
+        """Ask the judge, and return its reply. Raises :class:`EgressError` and :class:`ProviderError`.
 
-        No failure of the provider on a response is raised: the response may have provoked it. It is a ``trouble``.
+        If the provider fails on a response, the reply has a ``trouble``, because the response may have provoked it.
+        A failure on the control is raised.
         """
 
     def close(self) -> Mapping[str, JsonValue]:
@@ -49,7 +51,7 @@ class JudgeSession(ABC):
 
 @dataclass(slots=True)
 class Conversation:
-    """One verification's questions to a judge: known replies first, then new ones."""
+    """The requests of one verification to a judge. Replies that are already known are used first."""
 
     session: JudgeSession
     asked: int = field(default=0, init=False)

@@ -10,8 +10,8 @@ The host computes the final tree from data alone, without git (``plan.py``). In 
 SecureBench applies the tree's differences to the repository before any code of the candidate runs (``layout.py``).
 Then the task's command runs (``checks.py``).
 
-The candidate's code runs in the same process as the tests, so no evidence from there is beyond doubt. With a known
-test runner, tampering is detected (``evidence/``): outcomes use a channel that prints do not reach, every expected
+The candidate's code runs in the same process as the tests, so evidence from this process can be forged. With a known
+test runner, tampering is detected (``evidence/``): outcomes use a channel separate from stdout, every expected
 test must pass, every control (a copy of a test with one assertion inverted) must fail, the code that the tests depend
 on must not change, and the exit code must match the outcomes. Any other command is judged by its exit code, and the
 record says ``assurance: exit_code``.

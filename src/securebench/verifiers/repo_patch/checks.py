@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 LAYOUT_SECONDS: Final = 300.0
-"""The timeout for laying out a tree, generous for busy machines. It does not count against the candidate."""
+"""The time limit in seconds for laying out a tree, even on a busy machine. It is not part of the task's limit."""
 
 _ROOT: Final = (0, 0)
 GUEST_FILES: Final = Path(__file__).resolve().parent / "guest"
@@ -38,7 +38,7 @@ _NOT_RUN: Final = (126, 127)
 
 
 class CommandRun:
-    """One run of a command, or of a test runner with controls, on the tree of a ``layout``."""
+    """Runs a task's command, with a reporter if its test runner is known, on the tree of a ``layout``."""
 
     def __init__(
         self, request: RepoPatchRequest, image: ResolvedImage, context: VerifyContext, details: dict[str, Any]
@@ -72,7 +72,7 @@ class CommandRun:
         return reported if found and reported.exit is not None else None
 
     def run_unchanged(self, layout: PatchLayout, adapter: Adapter) -> Mapping[str, str]:
-        """Return test outcomes in ``layout``, which has no part of the candidate, or none if they are unknown."""
+        """Return test outcomes in ``layout``, which has no part of the candidate; empty if they are unknown."""
         exit_code = self._details.get("exit_code")
         try:
             _, reported, _ = self._report(layout, adapter, self._order(adapter, Controls()))
@@ -106,7 +106,7 @@ class CommandRun:
     def _report(
         self, layout: PatchLayout, adapter: Adapter, order: dict[str, Any]
     ) -> tuple[CommandResult, ReportedTests, ReportedRun]:
-        """Run the command and return its result with the reporter's messages."""
+        """Run the command with the reporter. Return its result, the reporter's messages, and the host's side."""
         conversation = ReportedRun(order)
         command = Command(
             argv=adapter.argv,

@@ -23,7 +23,7 @@ HARMLESS: Final = (
     "RUSTUP_TOOLCHAIN",
     "DOTNET_ROOT",
 )
-"""Variables of an image that name installation directories and do not make a program load or run anything else.
+"""The variables of an image that a test command gets. No program loads or runs other code because of them.
 
 All others are left out. ``LD_*``, ``PYTHON*``, ``PYTEST_*``, ``BASH_ENV``, ``NODE_OPTIONS``, ``GIT_*`` and similar
 variables can change a verdict, and no list of them is complete.

@@ -42,7 +42,7 @@ class Overlay:
 def require_allowed(
     candidate: Delta, pristine: FileTree, policy: PathPolicy, owned: Callable[[bytes], bool], details: dict[str, Any]
 ) -> None:
-    """Raise :class:`CandidateFailedError` (``policy_violation``) for forbidden changes, and name the first one.
+    """Raise :class:`CandidateFailedError` (``policy_violation``) with the first forbidden change, if there is one.
 
     ``owned`` returns whether a path is a file of the repository's own test runner.
     """

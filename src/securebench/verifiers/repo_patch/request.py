@@ -17,7 +17,10 @@ DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoPatchRequest:
-    """The parameters. ``repository`` and ``workdir`` are paths in the image. A ``command`` string is run by a shell."""
+    """The parameters of a verification.
+
+    ``repository`` and ``workdir`` are paths in the image. A ``command`` string is run by a shell.
+    """
 
     image: str
     repository: str

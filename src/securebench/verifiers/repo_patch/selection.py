@@ -79,11 +79,11 @@ class Selection:
     def _is_protected(self, path: bytes, trusted: FileTree) -> bool:
         known = is_test(path) and trusted.get(path) is not None
         return (
-            known or owns(self._adapter, self._request, path) or (trusted.get(path) is None and self._is_instead(path))
+            known or owns(self._adapter, self._request, path) or (trusted.get(path) is None and self._hides_test(path))
         )
 
-    def _is_instead(self, path: bytes) -> bool:
-        """Return whether Python would import ``path`` instead of a test file, or of a directory that contains one."""
+    def _hides_test(self, path: bytes) -> bool:
+        """Return whether Python would import ``path`` instead of a test file, or of a package that contains one."""
         if not path.endswith(_IMPORTABLE):
             return False
         directory, _, name = path.rpartition(b"/")

@@ -1,19 +1,19 @@
-"""Judges the workspace that an agent left by a checker, in a sandbox in which the agent never ran.
+"""Judges the workspace that an agent left: runs a checker over a copy, in a sandbox in which the agent never ran.
 
 ::
 
-    sealed workspace ── copy ──→  <workdir>                                  writable, a copy of this check alone
+    sealed workspace ── copy ──→  <workdir>                                  writable, a copy for this check only
     evaluation inputs ─────────→  <workdir>/securebench/evaluation_inputs    read-only, from another directory
     expected_state                stays on the host
 
 The sandbox is new, of the task's image (or ``checker.image``), without a network, with a fixed environment. The verdict
-is the checker's exit code, as the driver reports it: no file, and nothing that is printed. With an ``expected_state``
-the checker exits with 0 and prints the state that it found, as JSON, as its last line; the host compares it.
+is the checker's exit code, as the driver reports it. Files and output do not count. With an ``expected_state``, the
+checker must exit with 0 and print the state that it found, as JSON on its last line. The host compares the two states.
 
-The sandbox is persistent, so the checker is not its first process. A program that takes over the first process of an
-ephemeral sandbox decides the exit code, and programs of the candidate that the checker starts run as the same user.
-Such a program can do to the checker what any process can do to another of the same user, unless the checker prevents it
-(``prctl(PR_SET_DUMPABLE, 0)``): see docs/how-to/write-a-checker.md.
+Programs of the candidate that the checker starts run as the same user. The sandbox is persistent, so that the checker
+is not its first process: a program that takes over the first process of an ephemeral sandbox decides the exit code.
+A program of the candidate can still do to the checker what any process can do to another of the same user, unless the
+checker prevents it (``prctl(PR_SET_DUMPABLE, 0)``). See docs/how-to/write-a-checker.md.
 
 What a checker prints is not recorded, because it may contain evaluation inputs, and redaction does not recognise every
 part of them (F13). The exit code is recorded, so a checker can use it to say what was wrong.

@@ -1,7 +1,8 @@
 """The mounts of a checker's sandbox: a copy of the sealed workspace and, mounted over it, the evaluation inputs.
 
 They are in separate directories on the host, so that no path through the candidate's files leads to an evaluation
-input. A candidate that has a file in the place of an evaluation input is rejected, ignoring case and Unicode spelling.
+input. A candidate with a file in the place of an evaluation input is rejected, even if the names differ in case or
+Unicode normalisation.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ FRAMEWORK_ROOT: Final = "securebench"
 _INPUT_ROOTS: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
 _PUBLIC: Final = 0o755
 _ALL: Final = 0o777
-"""For a directory that other users of the host cannot reach."""
+"""The mode of a workspace that any user of the sandbox may write. Other users of the host cannot reach it."""
 _HEADER_LIMIT: Final = 64 * 1024
 _MAX_WORKDIR: Final = 1024
 _MAX_NAME: Final = 255
@@ -53,7 +54,7 @@ _PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
 
 @dataclass(frozen=True, slots=True)
 class CheckLayout:
-    """Two directories. ``covers`` are the paths of ``inputs`` that cover the workspace, with digests."""
+    """The directories of a check. ``covers`` are the paths in ``inputs`` to mount over the workspace, with digests."""
 
     workspace: WritableDirectory
     inputs: Path
@@ -82,10 +83,10 @@ def lay_out(
     *,
     shared: bool,
 ) -> CheckLayout:
-    """Fill the ``directory`` and the ``inputs`` of the check that ``request`` describes. ``inputs`` does not exist yet.
+    """Write the sealed workspace to ``directory``, and the evaluation inputs to ``inputs``, a new directory.
 
-    The workspace belongs to the owner of ``directory``, or with ``shared`` is writable for all users of the sandbox.
-    Raises :class:`CandidateFailedError` for a candidate that interferes, and the errors of
+    The workspace belongs to the user of the sandbox or, if ``shared``, is writable for all users of the sandbox. Raises
+    :class:`CandidateFailedError` for a candidate that interferes with the checker, and the errors of
     :meth:`VisibilityAwareMaterializer.materialize`.
     """
     workspace = directory.files
@@ -104,7 +105,7 @@ def lay_out(
 
 
 def lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
-    """Write evaluation inputs, public values and read-only public assets. Other assets belong to the agent.
+    """Write evaluation inputs, public values and read-only public assets. The agent may change other assets.
 
     Returns the paths that are mounted over a workspace, with digests. Raises the errors of
     :meth:`VisibilityAwareMaterializer.materialize`.
@@ -191,8 +192,8 @@ def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
 def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks, writer: TreeWriter) -> None:
     """Create the checker's working directory if it is in the workspace and missing.
 
-    Raises :class:`CandidateFailedError` if the candidate has a file there, or a link that leads out of the workspace:
-    the sandbox could not start. Links are not followed on the host; their targets were computed.
+    Raises :class:`CandidateFailedError` if the candidate has a file there, or a link that leads out of the workspace,
+    because the sandbox could not start. Links are not followed on the host: their targets are computed.
     """
     if not is_at_or_below(request.workdir, request.target):
         return

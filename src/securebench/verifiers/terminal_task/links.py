@@ -18,8 +18,8 @@ _MAX_FOLLOWED: Final = 40
 """The number of links that Linux follows in one path."""
 _MAX_PATH: Final = 8192
 _MAX_STEPS: Final = 1_000_000
-"""The path components that are processed for all links of a workspace: seconds of work, far more than honest trees
-need."""
+"""The most path components that are processed for all links of a workspace. This takes seconds. Honest trees need
+far fewer."""
 UNKNOWN: Final = b"?"
 """What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
 _DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})
@@ -48,8 +48,8 @@ class WorkspaceLinks:
     def resolve(self, path: bytes) -> bytes | None:
         """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` if it leads nowhere.
 
-        Returns :data:`UNKNOWN` if that cannot be determined from the workspace: ``..`` after a name outside of it,
-        anything in ``/proc``, most of ``/dev``, and other names of the evaluation inputs that the image may have.
+        Returns :data:`UNKNOWN` if the workspace does not determine this: for ``..`` after a name outside the workspace,
+        anything in ``/proc``, most of ``/dev``, and paths by which the image may give access to evaluation inputs.
         Raises :class:`CandidateFailedError` if all calls together took too much work.
         """
         done, followed = b"", 0
@@ -83,7 +83,7 @@ class WorkspaceLinks:
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
     def _is_plain(self, path: bytes) -> bool:
-        """Whether ``path``, without links of the workspace, is certainly not a link: in the workspace or above it."""
+        """Return whether ``path``, with resolved links, cannot be another link: it is in or above the workspace."""
         return self.below_root(path) is not None or self.root.startswith(path + b"/")
 
     def _count(self) -> None:
@@ -93,7 +93,7 @@ class WorkspaceLinks:
 
 
 def _may_lead_back(path: bytes) -> bool:
-    """Whether a path outside the workspace, without ``..``, may lead to the evaluation inputs or an open file.
+    """Return whether a path outside the workspace, without ``..``, may lead to the evaluation inputs or an open file.
 
     Links of the image can give directories additional names (``/code`` for the workspace, ``/host`` for ``/``). So
     ``proc``, ``dev`` and the inputs are recognised below any directory.

@@ -1,4 +1,4 @@
-"""Check that a checker can start at all, in its image and without a candidate."""
+"""Checks whether a checker can start at all, in its image and without a candidate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PYTHON: Final = re.compile(r"python(?:3(?:\.\d+)?)?")
 _FLAGS: Final = re.compile(r"-[bBEIOPqsSuv]+")
 """Options of Python without a value that do not change what is run."""
 _SCRIPT_RUNNERS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "perl", "ruby"})
-"""Programs that run their first argument as a script, unless it is an option, under exactly that name."""
+"""Programs that run the file with exactly the path of their first argument, unless that is an option."""
 _SHEBANG_ROOM: Final = 256
 _ENV: Final = frozenset({"/usr/bin/env", "/bin/env"})
 _MAX_SOURCE: Final = 1024 * 1024
@@ -48,8 +48,9 @@ _MAX_SOURCE: Final = 1024 * 1024
 def require_startable(request: CheckRequest, view: VerifierView, context: VerifyContext) -> None:
     """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start with any candidate.
 
-    Only certain problems count: a program, a script's interpreter or a module that the image lacks, or a file that
-    would have to be an evaluation input but does not exist. Files that a candidate may provide are not checked.
+    Only problems that are beyond doubt count: a program, a script's interpreter or a module that the image lacks, or a
+    file that would have to be an evaluation input but does not exist. Files that a candidate may provide are not
+    checked.
     """
     words = necessary_command(request.argv)
     if not words or context.policy.denied(request.needed_commands):
@@ -63,7 +64,7 @@ def require_startable(request: CheckRequest, view: VerifierView, context: Verify
         image=context.driver.resolve_image(request.image),
         limits=context.limits,
         environment=checker_environment(request.target),
-        user=(0, 0) if capabilities else workspace_user(),  # as the checker itself
+        user=(0, 0) if capabilities else workspace_user(),  # like the checker
         cap_add=capabilities,
         labels=context.labels,
     )
@@ -127,7 +128,7 @@ class _Start:
             raise _unusable(f"its image has no Python module {missing[0]}")
 
     def _source(self, path: str) -> bytes | None:
-        """Return the text of an evaluation input; ``None`` for other files, directories, archives and long files."""
+        """Return the content of an evaluation input; ``None`` for other files, directories, binary and long files."""
         below = self._input(path)
         if below is None:
             return None
@@ -146,7 +147,7 @@ class _Start:
         return is_at_or_below(self._absolute(path), self._request.target)
 
     def _input(self, path: str) -> str | None:
-        """Return ``path`` relative to the evaluation inputs, or ``None`` if it may not be one of them.
+        """Return ``path`` relative to the evaluation inputs, or ``None`` if it is not certain to be one of them.
 
         A path with ``..`` may pass through a link of the candidate.
         """
@@ -156,7 +157,7 @@ class _Start:
         return absolute.removeprefix(top) if absolute.startswith(top) else None
 
     def _interpreter(self, path: str) -> list[str]:
-        """Return the programs that run an evaluation input, which itself only has to be executable."""
+        """Return the programs that an executable evaluation input needs: the interpreter in its ``#!`` line, if any."""
         file = self._inputs / _INPUTS / (self._input(path) or "")
         if not file.is_file() or not file.stat().st_mode & 0o111:
             raise _unusable("the file that it runs is not an executable file of the task")
@@ -165,7 +166,7 @@ class _Start:
         line, end, _ = begin.partition(b"\n")
         if not begin.startswith(b"#!"):
             if not self._is_line and begin.isascii() and begin.decode().replace("\n", "").isprintable():
-                raise _unusable("the file that it runs is not a program, and has no line '#!' that names one")
+                raise _unusable("the file that it runs is not a program and has no line '#!' with an interpreter")
             return []
         # As the kernel parses it: a carriage return is part of the name.
         words = [os.fsdecode(word) for word in line[2:].replace(b"\t", b" ").split(b" ") if word]

@@ -24,7 +24,7 @@ MAX_STATE_BYTES: Final = MIB
 
 
 class LastLine:
-    """Receives chunks of output and keeps the end of stdout, for its last line that is not empty."""
+    """Receives chunks of output and keeps the end of stdout, where the last line that is not empty is the state."""
 
     def __init__(self) -> None:
         self._end = bytearray()

@@ -40,7 +40,7 @@ class TerminalTaskVerifier(Verifier):
     version = "2"
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
-        """Raise :class:`MaterializationError` for a checker that cannot start, or a state that cannot be read."""
+        """Raise :class:`MaterializationError` if the checker cannot start, or the expected state cannot be read."""
         try:
             request = read_request(view)
         except CandidateFailedError as fault:

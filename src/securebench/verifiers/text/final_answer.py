@@ -4,7 +4,7 @@
    different answers with the same marker contradict each other.
 2. Otherwise, the final answer follows the last cue (``Answer:``, ``The answer is``) on the last line or at the start
    of an earlier line.
-3. Otherwise, it is the last line, or the first line if the last one is not an answer. Blank lines, code fences and
+3. Otherwise, it is the last line, or the first line if the last line is not an answer. Blank lines, code fences and
    the delimiter lines of LaTeX displays are skipped.
 4. If none of these is an answer, the *whole* text may still be an answer of several lines.
 
@@ -32,7 +32,7 @@ MAX_PARTS: Final = 6
 """How many ways to split a line into an answer and a remark are tried."""
 
 MAX_RIVALS: Final = 10
-"""How many different answers after earlier cues are considered."""
+"""The most different answers after earlier cues, and the most lines in a list of guesses."""
 
 MAX_LISTED_WORDS: Final = 3
 """The most words in a line of a list of guesses."""
@@ -117,15 +117,15 @@ class AnswerReading:
     remark: str = ""
     lead: str = ""
     contradicted: bool = False
-    """The text gives a different answer with the same marker."""
+    """Whether the text changes or contradicts it: a different answer with the same marker, an operator beside it."""
     whole: bool = False
-    """The answer is a whole text of several lines. It must match exactly."""
+    """Whether the answer is a whole text of several lines, which must match exactly."""
     rivals: tuple[str, ...] = ()
-    """Different texts after earlier cues. They are rival answers if they are answers at all."""
+    """Different texts after earlier cues. Verifiers decide whether they are answers at all."""
     listed: tuple[str, ...] = ()
-    """The other lines of a text that consists of short lines only. It is a list of guesses if they are answers."""
+    """The other lines of a text that has only short lines. If they are answers, the text is a list of guesses."""
     is_first: bool = False
-    """The answer is the first line of a text whose last line may be its explanation."""
+    """Whether the answer is the first line of a text whose other lines may explain it."""
 
     def parts(self) -> Iterator[AnswerReading]:
         """Yield this reading, then each way to split its answer into an answer and a remark on the same line."""
@@ -139,7 +139,7 @@ class AnswerReading:
 
 
 def readings(text: str) -> tuple[AnswerReading, ...]:
-    """Return up to three possible final answers of ``text``, most decisive first, or none if it is empty."""
+    """Return up to four possible final answers of ``text``, the most decisive first; empty for an empty text."""
     shown = (_unadorned(line) for line in _LINE_END.split(text))
     lines = [line for line in shown if _counts(line)]
     while len(lines) > 1 and len(lines[-1]) < MAX_POLITE_CHARACTERS and _POLITE_LINE.fullmatch(lines[-1]):
@@ -187,7 +187,7 @@ def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
 
 
 def _agreed(given: list[tuple[int, int, str]], text: str) -> AnswerReading:
-    """Return the last of several answers with one marker (start, end, answer), contradicted if another one differs."""
+    """Return the last of several answers with one marker (start, end, answer): contradicted if another differs."""
     start, end, answer = given[-1]
     differ = len({normalize_text(unwrapped(one)) for _, _, one in given}) > 1
     line = text.rfind("\n", 0, start) + 1
@@ -201,12 +201,12 @@ def _agreed(given: list[tuple[int, int, str]], text: str) -> AnswerReading:
 
 
 def _is_continued(after: str) -> bool:
-    """Whether the character right after a marked answer changes its value: ``[18]0``, ``[18]^2``, ``[18]/2``."""
+    """Return whether the character right after a marked answer changes its value: ``[18]0``, ``[18]^2``, ``[18]/2``."""
     return bool(after) and (after.isalnum() or after in "^/!")
 
 
 def _json_answers(text: str, lines: list[str]) -> list[str]:
-    """Return the answers of a text that is a JSON object, or of each such line if the last line is one."""
+    """Return the answers of JSON objects: of the whole text, or else of all such lines if the last line is one."""
     if not lines[-1].rstrip().endswith("}"):
         return []
     if whole := _json_answer(text):
@@ -241,7 +241,7 @@ def _plain_json(value: Any) -> Any:
 
 
 def _on_last_line(lines: list[str]) -> list[AnswerReading] | None:
-    """Return the text after the last cue of the last line."""
+    """Return the text after the last cue of the last line, or ``None`` if that line has no cue."""
     line = _MARGIN.sub("", lines[-1], count=1)
     cues = list(CUE.finditer(line))
     if cues and normalize_text(answer := line[cues[-1].end() :]):

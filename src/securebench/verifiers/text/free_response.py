@@ -1,6 +1,6 @@
-"""Free response: the text meets a ``contains_any`` rubric and contains nothing that the rubric rejects.
+"""Free response: the text meets a ``contains_any`` rubric, or a judge model grades it.
 
-Phrases are found in any confusable spelling (:func:`says_any`), and with other characters between their letters.
+Rejected phrases are found in confusable spellings and with other characters between letters (:func:`says_any`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
 """Skeletons of words that may separate a negation from the phrase that it denies. Markup has an empty skeleton."""
 
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
-"""The end of a sentence, but not an ellipsis, at the end of a word."""
+"""Matches the end of a sentence, but not an ellipsis, at the end of a word."""
 
 _STOPS: Final = ".,;:!?"
 
@@ -52,7 +52,7 @@ _CAPITAL_I: Final = str.maketrans(dict.fromkeys("I\u0399\u0406\u04c0\u0196\u2c92
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A ``contains_any`` rubric: accepted phrases, rejected phrases, and the token F1 that is enough to pass."""
+    """A ``contains_any`` rubric: accepted phrases, rejected phrases, and the lowest token F1 that passes."""
 
     accepted: tuple[str, ...]
     rejected: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class FreeResponseVerifier(TextVerifier):
             super().check_task(view, context)
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
-        """Judge the whole ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for other kinds of rubric."""
+        """Judge the whole ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for other types of rubric."""
         return judge_response(text, rubric_of(resources["rubric"].value))
 
 
@@ -141,7 +141,7 @@ def _positions(phrase: tuple[str, ...], spoken: tuple[str, ...]) -> Iterator[int
 
 
 def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
-    """Yield rejected phrases, and the text that must not contain any of them.
+    """Yield sets of rejected phrases, each with the text that must not contain any of them.
 
     An accepted phrase may differ from a rejected one only by accents (``pêche``, ``péché``). Where the accepted phrase
     is written exactly, it is not counted as the rejected one.
@@ -158,7 +158,7 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 
 
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
-    """Whether ``text`` denies or hedges a phrase beside it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
+    """Return whether ``text`` denies or hedges a phrase beside it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
     A denial counts within the sentence of the phrase, or alone right after it. A hedge counts across the end of a
     sentence as well. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
@@ -179,7 +179,7 @@ def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
 
 
 def _denies(spoken: tuple[str, ...], at: int) -> bool:
-    """Whether the word at this position denies what follows it, or contrasts with it, such as ``rather than``."""
+    """Return whether the word at this position denies what follows or contrasts with it, as in ``rather than``."""
     word = _look(spoken[at])
     return word in NEGATIONS | CONTRASTS or (word == "than" and _look(spoken[at - 1]) in {"rather", "other"})
 
@@ -189,7 +189,7 @@ def _look(word: str) -> str:
 
 
 def _is_near(phrase: tuple[str, ...], spoken: tuple[str, ...], min_token_f1: float) -> bool:
-    """Whether ``spoken`` has enough words in common with ``phrase``, and the same denials and hedges."""
+    """Return whether ``spoken`` has enough words in common with ``phrase``, and the same denials and hedges."""
     score = token_f1(phrase, spoken)
     return 0 < score >= min_token_f1 and _denials(phrase) == _denials(spoken)
 
@@ -199,7 +199,7 @@ def _denials(spoken: tuple[str, ...]) -> Counter[str]:
 
 
 def says_any(phrases: Iterable[str], text: str) -> bool:
-    """Whether one of ``phrases`` occurs in ``text``, either as written or as a web page would show it.
+    """Return whether one of ``phrases`` occurs in ``text``, either as written or as a web page would show it.
 
     A phrase of letters only is found between any punctuation, split by punctuation (``Lon-don``), and spelled out
     (``L o n d o n``). Any other phrase has to match word for word, because ``-5`` and ``5`` differ only in punctuation.
@@ -234,9 +234,9 @@ class _Spelling:
 
     letters: str
     bounds: frozenset[int]
-    """Where words begin and end in :attr:`letters`. A match must begin and end at a bound."""
+    """The positions in :attr:`letters` where words begin and end. A match must begin and end at one of them."""
     gaps: tuple[int, ...]
-    """Where one word cannot continue: at a space, unless single letters are spelled out on both sides."""
+    """The positions where a word cannot continue: at a space, unless there are single letters on both sides."""
 
     @classmethod
     def of(cls, look: str) -> _Spelling:
@@ -246,7 +246,7 @@ class _Spelling:
         return cls("".join(piece[0] for piece in pieces), frozenset({0, *ends}), tuple(gaps))
 
     def holds(self, wanted: list[str]) -> bool:
-        """Whether the ``wanted`` words occur in sequence as whole words."""
+        """Return whether the ``wanted`` words occur in sequence as whole words."""
         phrase = "".join(wanted)
         ends = set(accumulate(map(len, wanted)))
         at = self.letters.find(phrase)
@@ -260,6 +260,6 @@ class _Spelling:
 
 
 def _goes_on(left: re.Match[str], right: re.Match[str]) -> bool:
-    """Whether one word may continue from ``left`` to ``right``: across punctuation, or letter by letter."""
+    """Return whether one word may continue from ``left`` to ``right``: across punctuation, or letter by letter."""
     between = left.string[left.end() : right.start()]
     return " " not in between or (len(left[0]) == len(right[0]) == 1)

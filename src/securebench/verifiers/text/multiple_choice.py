@@ -70,7 +70,7 @@ _PRONOUN: Final = re.compile(
 
 
 class MultipleChoiceVerifier(TextVerifier):
-    """Judges ``choices`` (public) against ``answer`` (hidden). ``question`` (public) identifies filler."""
+    """Judges by ``choices`` (public) and ``answer`` (hidden). Words of ``question`` (public) may surround an answer."""
 
     family = "multiple_choice"
     version = "3"
@@ -109,7 +109,7 @@ def judge_choice(
 
 
 def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice whose label ends the last line as a conclusion, unless the text before it names another one."""
+    """Return the choice whose label concludes the last line. Empty if the text before it names another choice."""
     for reading in found:
         end = _CONCLUSION.search(reading.answer)
         if end is None or reading.whole or reading.is_first or is_denied(reading.lead):
@@ -152,7 +152,7 @@ def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:
 
 
 def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice of ``It is option B`` or ``B: text of B``, or none if other text surrounds the label.
+    """Return the choice in ``It is option B`` or ``B: text of B``. Empty if other text surrounds the label.
 
     A capital letter is a label anywhere among filler. A small letter is a label only after filler.
     """
@@ -173,7 +173,7 @@ def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
 
 
 def _by_label_and_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
-    """Return the choice of ``B) Paris, in the north``: a label, then a sentence with the text of the same choice."""
+    """Return the choice in ``B) Paris, in the north``: a label, then a sentence with the text of the same choice."""
     labelled = _LEADING_LABEL.match(answer)
     named = _labels_in(labelled[1], choices) if labelled else frozenset()
     return named if labelled and named == _in_a_sentence(labelled[2], choices, question) else frozenset()
@@ -188,7 +188,7 @@ def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
 
 
 def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
-    """Return the one choice whose text is all that ``answer`` contains apart from words of the question, if any."""
+    """Return the choice whose text ``answer`` gives, apart from words of the question. Empty for other texts."""
     spoken, phrases = words(plain(answer)), [words(choice) for choice in choices]
     standing = [i for i, phrase in enumerate(phrases) if position(phrase, spoken) >= 0]
     longest = max(standing, key=lambda i: len(phrases[i]), default=None)
@@ -202,7 +202,7 @@ def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]
 
 
 def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice that equals the result of an equation, unless the line names another choice before it."""
+    """Return the choice that equals the result of an equation. Empty if the line names another choice before it."""
     result = unwrapped(result_of(answer))
     if result == answer or strict_decimal(normalize_text(result)) is None or _labels_in(answer, choices):
         return frozenset()
@@ -214,7 +214,7 @@ def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
 def _is_taken_back(
     part: AnswerReading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]
 ) -> bool:
-    """Whether the text around an answer denies it, or names another choice by label or in a sentence."""
+    """Return whether the text around an answer denies it, or names another choice by label or in a sentence."""
     if is_denied(part.lead) or is_too_long(part.remark):
         return True
     asked = frozenset(word for word in question if word.isalpha())
@@ -230,7 +230,7 @@ def _is_taken_back(
 
 
 def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
-    """Whether ``sentence`` is in parentheses, without negation, doubt, number, question or word of another choice."""
+    """Return whether ``sentence`` is in parentheses, with no negation, doubt, number or word of another choice."""
     said = frozenset(words(sentence))
     other = rivals | NEGATIONS | DOUBTS | HEDGES | DISBELIEF
     is_free = said.isdisjoint(other) and not any(word[:1].isdigit() for word in said) and "?" not in sentence
@@ -249,7 +249,7 @@ def _labels_in(answer: str, choices: Sequence[str]) -> frozenset[int]:
 
 
 def _mentioned(answer: str, choices: Sequence[str]) -> set[int]:
-    """Return every choice whose label or text occurs in ``answer``, to distinguish a list from a wrong answer."""
+    """Return all choices whose label or text occurs in ``answer``, to distinguish a list from a wrong answer."""
     spoken = words(answer)
     by_label = {i for i, label in enumerate(choice_labels(len(choices))) if label.casefold() in spoken}
     return by_label | {i for i, choice in enumerate(choices) if position(words(choice), spoken) >= 0}
@@ -261,5 +261,5 @@ def _tight(text: str) -> str:
 
 
 def _bare(shown: Sequence[str]) -> str:
-    """Return the text after a label in the form in which it is compared with the text of the choice."""
+    """Return words as one normalised text without spaces and commas, to compare them with the text of a choice."""
     return normalize_text("".join(shown).replace(",", ""))

@@ -27,7 +27,7 @@ _NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _ATTACHED: Final = re.compile(r"(?<=\d)(?:h|hrs?|mins?|secs?|ms|[mck]m|ft|mi|[mk]g|lbs?|oz|ml|\xb0[cfk])")
-"""Units that may follow a number without a space. Single letters are missing: they may be variables or magnitudes."""
+"""Units that may follow a number without a space. Single letters other than ``h`` may be variables or magnitudes."""
 
 _LOOSE_GROUP: Final = re.compile(r"(?<=\d)[\u2009\u202f\xa0](?=\d{3}(?!\d))")
 _POWER_OF_TEN: Final = re.compile(
@@ -44,7 +44,7 @@ _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
 _REASON: Final = re.compile(
     r"(?<=\S)\s+(?:(?:because|since|given|due)|(?<=,\s)(?:as|where|which)|(as|where|when|if|using|by))\b", re.IGNORECASE
 )
-"""The start of an explanation. An equation after it does not belong to the answer. Some need an answer before them."""
+"""The start of an explanation: an equation after it is not the answer. ``by`` and others need an answer before them."""
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
 _SPOKEN_EQUALS: Final = re.compile(
@@ -167,7 +167,10 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Whether marked ``answer`` correctly rounds the number at the end of ``lead``, unless it lacks an *about* sign."""
+    """Return whether a marked ``answer`` after ``≈`` or a similar sign correctly rounds the number before the sign.
+
+    Also true if ``lead``, the text before the answer, does not end in such a sign.
+    """
     about = list(_ABOUT.finditer(lead))
     if not about or lead[about[-1].end() :].strip("$ "):
         return True
@@ -204,14 +207,14 @@ def _parted(word: str) -> tuple[str, ...]:
 
 
 def is_unit(text: str, question: Question) -> bool:
-    """Whether ``text`` after a marked number, such as a box, is its unit, as in ``[42] dollars``."""
+    """Return whether ``text`` after a marked number, such as a box, is its unit, as in ``[42] dollars``."""
     unit = words(plain(text))
     fits = 0 < len(unit) <= MAX_UNIT_WORDS and all(map(may_be_a_unit, unit))
     return fits and question.is_in_the_unit_asked_for(unit)
 
 
 def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) -> bool:
-    """Whether the numbers differ by at most ``tolerance``. Without one, their digits must be equal."""
+    """Return whether the numbers differ by at most ``tolerance``. Without one, their digits must be equal."""
     if given.currency and wanted.currency and given.currency != wanted.currency:
         return False
     if tolerance is None:
@@ -222,7 +225,7 @@ def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) ->
 
 
 def ends_in_another_number(remark: Iterable[str], number: Number, question: Question) -> bool:
-    """Whether the last sentence with numbers in a remark lacks ``number``.
+    """Return whether the last sentence with numbers in a remark lacks ``number``.
 
     A calculation with numbers of the question, as in ``42 (7 trays x 6 rolls)``, does not count.
     """
@@ -261,7 +264,7 @@ def result_of(answer: str) -> str:
 
 
 def _is_explained(left: str) -> bool:
-    """Whether the left side of an equation contains an answer and the start of an explanation for it.
+    """Return whether the left side of an equation contains an answer and the start of an explanation for it.
 
     Before ``by`` and similar words, only a number is an answer: ``Dividing by 2, we get x = 5`` has no answer but 5.
     """

@@ -1,4 +1,4 @@
-"""Whether a sentence gives a phrase as its answer, and nothing that could be another answer.
+"""Decide whether a sentence gives a phrase as its answer, and nothing that could be another answer.
 
     sentence    = before, phrase, after
     before      = filler, words of the question, and a role or verb: "the English novelist", "it is due to"
@@ -8,8 +8,9 @@
                 | parenthesis: "(1797-1851)"
                 | contrast with another name: "not Sydney"
 
-The phrase is the head of the sentence because only filler precedes it. A sentence has one head, so no text gives two
-answers. A description has no word of doubt, and no other name except as a place, date or similar after a preposition.
+The phrase is the head of the sentence because only filler precedes it. A sentence has only one head, so it cannot give
+two answers. A description has no word of doubt, and no other name except as a place, date or similar after a
+preposition.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ MAX_OTHER_WORDS: Final = 24
 """A final answer with more words beside the accepted one is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""The fewest words in a description of a common noun. A shorter one could be another answer."""
+"""The fewest words in a description of a common noun. A shorter description could be another answer."""
 
 _GOVERNED: Final = 3
 """The most words between a preposition and a name that it governs: ``by the famous physicist Max Planck``."""
@@ -133,7 +134,7 @@ class Phrase:
             self._fillers |= MAKERS
 
     def is_given_by(self, answer: str) -> bool:
-        """Whether ``answer`` is a sentence with this phrase as its head."""
+        """Return whether ``answer`` is a sentence with this phrase as its head."""
         said = _tokens(answer)
         at = position(self.words, tuple(token.word for token in said))
         if at < 0 or len(said) > len(self.words) + MAX_OTHER_WORDS:
@@ -146,21 +147,21 @@ class Phrase:
         return self._may_precede(said[:at]) and self._may_follow(said[end:], said[at:end])
 
     def is_described_by(self, sentence: str, answer: str) -> bool:
-        """Whether ``sentence``, after an ``answer`` with this phrase, describes it without giving another answer."""
+        """Return whether ``sentence``, after an ``answer`` with this phrase, only describes the phrase."""
         said, given = _tokens(sentence), _tokens(answer)
         at = max(0, position(self.words, tuple(token.word for token in given)))
         is_name = self._is_name and _is_written_as_name(given[at : at + len(self.words)])
         return bool(said) and (self._repeats_question(said) or self._describes(said, is_name=is_name))
 
     def _repeats_question(self, said: list[_Token]) -> bool:
-        """Whether ``said`` consists of words of the question: ``Yes - they are fruits``."""
+        """Return whether ``said`` consists of words of the question: ``Yes - they are fruits``."""
         is_question = any("?" in token.ends for token in said)
         return (
             self.words != ("no",) and not is_question and all(self._is_silent(token.word, PRONOUNS) for token in said)
         )
 
     def _is_repeated(self, rest: list[_Token]) -> bool:
-        """Whether ``rest`` repeats a *no* in one clause: "it is not" does, "it is" and "it is not, it is" do not."""
+        """Return whether ``rest`` repeats a *no* in one clause, as "it is not" does, but not "it is not, it is"."""
         if any(token.ends for token in rest[:-1]):
             return False
         spoken = [token.word for token in rest]
@@ -202,7 +203,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Whether ``said`` describes the phrase and contains no other name."""
+        """Return whether ``said`` describes the phrase and contains no other name."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):
@@ -218,7 +219,7 @@ class Phrase:
         return form(spoken) and not self._has_another_name(said)
 
     def _is_note(self, said: list[_Token]) -> bool:
-        """Whether ``said`` is a parenthesis without another name: years, a size, a symbol or its meaning."""
+        """Return whether ``said`` is a note without another name: years, a size, an abbreviation or its meaning."""
         if not any(_LETTERS.search(token.word) for token in said):
             return True
         word = said[0].word
@@ -229,21 +230,21 @@ class Phrase:
         return said[0].opens and (is_abbreviation or is_meaning or _is_measured(said))
 
     def _is_a_reason(self, spoken: list[str]) -> bool:
-        """Whether ``spoken`` explains a yes or no without answering the question again: ``No, it is a sphere``."""
+        """Return whether ``spoken`` explains a yes or no without another yes or no: ``No, it is a sphere``."""
         verb = next((at for at, word in enumerate(spoken) if word in COPULAS | POLARITY), -1)
         content = {*spoken[verb + 1 :]} - FUNCTION_WORDS - POLARITY
         again = EMPHASIS | NUMBER_WORDS | {word for polar in _POLAR for word in polar}
         return bool(content) and not any(word in again or self._is_silent(word) for word in content)
 
     def _is_contrast(self, said: list[_Token]) -> bool:
-        """Whether ``said`` only denies other names: ``not Sydney``."""
+        """Return whether ``said`` only denies other names: ``not Sydney``."""
         names = [token for token in said[1:] if token.word not in {"or", "nor"}]
         known = {*self.words} | FUNCTION_WORDS | _REJECTING | VERDICTS | EMPHASIS
         others = all(token.is_name and not token.is_shouted and token.word not in known for token in names)
         return said[0].word == "not" and bool(names) and others
 
     def _has_another_name(self, said: list[_Token]) -> bool:
-        """Whether ``said`` has a name that is not in this phrase or the question, and does not follow a preposition."""
+        """Return whether ``said`` has a name without a preposition that is in neither this phrase nor the question."""
         known = {*self.words} | self._question | FUNCTION_WORDS
         governed = 0
         for at, token in enumerate(said):
@@ -259,7 +260,7 @@ class Phrase:
         return False
 
     def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
-        """Whether ``word`` adds nothing to the phrase: it is filler, or a word of the question in any inflected form.
+        """Return whether ``word`` adds nothing to the phrase: it is filler, or any form of a word of the question.
 
         An answer of function words has no filler. Words of the question do not count if it offers a choice (``red or
         blue?``) or contains the whole answer. Negations never count.
@@ -277,7 +278,7 @@ class Phrase:
         return word in self._kinds or (self._is_name and _is_role(word))
 
     def _is_adjective(self, token: _Token, following: _Token | None) -> bool:
-        """Whether ``token`` names an origin: ``English novelist``, or ``Japanese`` if the question has ``Japan``."""
+        """Return whether ``token`` is an origin: ``English novelist``, ``Japanese`` if the question has ``Japan``."""
         if not token.is_name or not self._lends or token.ends:
             return False
         if following and not following.is_name and self._says_what(following.word):
@@ -289,7 +290,7 @@ class Phrase:
 
 
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
-    """Whether ``spoken`` looks like a description. Names need fewer rules because other names have capitals."""
+    """Return whether ``spoken`` looks like a description. Names need fewer rules because other names have capitals."""
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:
         return bool(rest)
@@ -306,12 +307,12 @@ def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
 
 
 def _is_role(word: str) -> bool:
-    """Whether ``word`` is a profession or role, by a closed list or by its ending: ``physicist``, ``astronaut``."""
+    """Return whether ``word`` is a profession or role, by a list or by its ending: ``physicist``, ``astronaut``."""
     return word in ROLES or bool(_ROLE.fullmatch(word))
 
 
 def _is_measured(said: list[_Token]) -> bool:
-    """Whether ``said`` consists of numbers and units: ``0.49 km²``."""
+    """Return whether ``said`` consists of numbers and units: ``0.49 km²``."""
     units = {unit for scale in SCALES for unit in scale}
     return all(token.word[0].isdigit() or unit_name(token.word.rstrip("\xb2\xb3")) in units for token in said)
 
@@ -321,7 +322,7 @@ def _is_participle(word: str) -> bool:
 
 
 def _is_written_as_name(phrase: list[_Token]) -> bool:
-    """Whether capital letters show that ``phrase`` is a name, as in ``Ludwig van Beethoven``."""
+    """Return whether capital letters show that ``phrase`` is a name, as in ``Ludwig van Beethoven``."""
     content = [token for token in phrase if token.word not in FUNCTION_WORDS]
     return bool(content) and content[0].is_name and content[-1].is_name
 

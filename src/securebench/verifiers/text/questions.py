@@ -100,7 +100,7 @@ class Question:
 
     @cached_property
     def _stems(self) -> frozenset[str]:
-        """Stems of words that an answer may repeat. Empty if the question offers a choice (``5 or 6?``)."""
+        """The stems of words that an answer may repeat: none if the question offers a choice (``5 or 6?``)."""
         return frozenset() if self.words & HEDGES else stems(self.words - NEGATIONS - NOT_UNITS)
 
     @cached_property
@@ -112,7 +112,7 @@ class Question:
         return asked | {"than"} if asked & COMPARISONS else asked
 
     def is_silent(self, word: str) -> bool:
-        """Whether ``word`` adds nothing to a number: it is filler, or a word of the question in any inflected form."""
+        """Return whether ``word`` adds nothing to a number: it is filler, or any form of a word of the question."""
         if word in NUMBER_FILLERS or (self.asks_for_percent and word in {"percent", "percentage"}):
             return True
         if self.is_approximate and word in APPROXIMATIONS:
@@ -121,7 +121,7 @@ class Question:
         return word not in NOT_UNITS | NEGATIONS and bool(parts) and all(stem(part) in self._stems for part in parts)
 
     def says_only(self, before: list[str], after: list[str], currency: str = "") -> bool:
-        """Whether the words around a number are filler or its unit. ``currency`` is the currency sign of the number."""
+        """Return whether the words around a number are filler or its unit. ``currency`` is its currency sign."""
         if before and unit_name(before[-1]) in _MONEY:
             *before, currency = before
         if before[-1:] == ["by"] and (self._dated or "by" not in self.asking):
@@ -146,13 +146,13 @@ class Question:
         )
 
     def _is_silent_after(self, word: str, rest: list[str]) -> bool:
-        """Whether ``word`` adds nothing after a number. ``40 are not in it`` may repeat a ``not`` of the question."""
+        """Return whether ``word`` adds nothing after a number. ``40 are not`` may repeat a ``not`` of the question."""
         dated = self._dated and word in {"ad", "ce"}
         repeated = word in NEGATIONS and (word, *rest[:1]) in {*pairwise(self.asking)}
         return dated or repeated or word in self._asked or self.is_silent(word)
 
     def _is_for_each(self, word: str, rest: list[str]) -> bool:
-        """Whether ``word`` repeats that the question asks for a rate: ``each ticket costs``."""
+        """Return whether ``word`` repeats that the question asks for a rate: ``each ticket costs``."""
         return word in RATES and any((rate, *rest[:1]) in {*pairwise(self.asking)} for rate in RATES)
 
     def _without_rates(self, after: list[str]) -> list[str]:
@@ -162,18 +162,18 @@ class Question:
         return [word for at, word in enumerate(after) if not {at, at - 1} & rates]
 
     def _is_a_pack(self, after: list[str]) -> bool:
-        """Whether a number counts containers of the things that the question asks for: ``8 pairs of legs``."""
+        """Return whether a number counts containers of the things that the question asks for: ``8 pairs of legs``."""
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
         places = (at for at, word in enumerate(after[1:], 1) if word == "of" and after[at - 1] not in self.words)
         return any(unit_name(word) in asked for at in places for word in after[at:])
 
     def _is_another_rate(self, after: list[str]) -> bool:
-        """Whether a number has a different period from the question's: ``18 a week`` if it asks for a rate per day."""
+        """Return whether a rate has another period than the question's: ``18 a week`` if it asks for a daily rate."""
         times = ({unit_name(word) for word in self.words} & SCALES[0]) | self._periods
         return any(left in RATES and unit_name(right) in SCALES[0] - times for left, right in pairwise(after))
 
     def is_in_the_unit_asked_for(self, spoken: Iterable[str]) -> bool:
-        """Whether no unit beside a number differs from the question's, such as cents if it asks for dollars."""
+        """Return whether no unit beside a number differs from the question's, such as cents if it asks for dollars."""
         spoken = list(spoken)
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
         mentioned = {unit_name(word) for word in self.words if len(word) > 1} | {
@@ -210,7 +210,7 @@ def stems(words: frozenset[str]) -> frozenset[str]:
 
 
 def may_be_a_unit(word: str) -> bool:
-    """Whether ``word`` after a number may be part of its unit."""
+    """Return whether ``word`` after a number may be part of its unit."""
     return bool(_UNIT.fullmatch(word)) and word not in NOT_UNITS | NEGATIONS | HEDGES
 
 
@@ -222,6 +222,6 @@ def unit_name(word: str) -> str:
 
 
 def _is_rate_of(unit: str, asked: set[str]) -> bool:
-    """Whether ``unit`` is a rate of the unit that the question asks for: ``km/h`` if it asks for kilometres."""
+    """Return whether ``unit`` is a rate of the unit that the question asks for: ``km/h`` if it asks for kilometres."""
     name = unit_name(unit.partition("/")[0])
     return any(name in scale and asked & scale for scale in SCALES)

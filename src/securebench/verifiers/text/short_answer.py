@@ -1,4 +1,4 @@
-"""Short answer: the final answer is an accepted one, or a sentence that gives an accepted one and no other."""
+"""Short answer: the final answer is an accepted answer, or a sentence that gives one and no other answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
 MAX_RIVAL_WORDS: Final = 3
-"""The most words of a rival after an earlier cue. A longer text is reasoning about the answer."""
+"""The most words of a rival answer after an earlier cue. A longer text is reasoning."""
 
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
 _LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")
@@ -72,7 +72,7 @@ class ExpectedAnswer:
 
     @cached_property
     def asked(self) -> Question:
-        """The question as one that asks for a number."""
+        """The question, with what the accepted answers reveal about the number it asks for."""
         numbers = [one for one in map(parse_number, map(normalize_text, self.accepted)) if one]
         rounded = bool(self.tolerance) or any(one.value.denominator > 1 for one in numbers)
         percent = any(one.percent for one in numbers)
@@ -80,7 +80,7 @@ class ExpectedAnswer:
 
 
 class ShortAnswerVerifier(TextVerifier):
-    """Judges ``accepted_answers`` and ``tolerance`` (hidden). ``question`` (public) identifies filler.
+    """Judges by ``accepted_answers`` and ``tolerance`` (hidden). Words of ``question`` (public) may surround an answer.
 
     If all accepted answers are JSON numbers, they are compared as numbers, exactly unless there is a tolerance.
     """
@@ -106,7 +106,7 @@ class ShortAnswerVerifier(TextVerifier):
 
 
 def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
-    """Judge the final answer of ``text``: as an exact match, then as a number, then as words with filler."""
+    """Judge the final answer of ``text`` by an exact match, then as a number, then as words with filler."""
     found = readings(text)
     if any(reading.contradicted for reading in found):
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
@@ -162,14 +162,14 @@ def _with_slashes(text: str) -> str:
 
 
 def _number(answer: str, expected: ExpectedAnswer) -> Number | None:
-    """Return the number in ``answer`` if it is an accepted one."""
+    """Return the number in ``answer`` if it is an accepted number, else ``None``."""
     given = read_number(answer, expected.asked)
     wanted = (parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return given if given and any(one and is_same_number(given, one, expected.tolerance) for one in wanted) else None
 
 
 def _settles(reading: AnswerReading, expected: ExpectedAnswer) -> bool:
-    """Whether ``reading`` is an answer at all. If numbers are accepted, it needs a digit."""
+    """Return whether ``reading`` is an answer at all. If only numbers are accepted, it needs a digit."""
     numeric = all(parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return not numeric or any(character.isdigit() for character in reading.answer)
 
@@ -202,7 +202,7 @@ def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:
 
 
 def _is_rival(answer: str, expected: ExpectedAnswer) -> bool:
-    """Whether the text after an earlier cue is an answer, but not an accepted one."""
+    """Return whether the text after an earlier cue is an answer that is not accepted."""
     parts = [part.answer for part in AnswerReading(answer).parts()]
     if any(_rule(part, expected) for part in parts):
         return False

@@ -93,7 +93,7 @@ NUMBER_FILLERS: Final = FILLERS | _words(
     subtracting summing calculating solving
     typically usually normally generally"""
 )
-"""Filler beside a number. No word of comparison, rounding or counting."""
+"""Filler beside a number. It has no words of comparison, rounding or counting."""
 
 NUMBER_WORDS: Final = _words(
     """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
@@ -142,7 +142,7 @@ OPERATIONS: Final = _words("squared cubed plus minus factorial modulo mod point"
 PERIODS: Final = MappingProxyType(
     {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year", "annual": "year"}
 )
-"""Adjectives that ask for a rate, and its period."""
+"""Adjectives that ask for a rate, and the period of that rate."""
 
 IRREGULAR: Final = MappingProxyType(
     {
@@ -177,7 +177,7 @@ SCALES: Final = (
     _words("milliliter centiliter liter teaspoon tablespoon cup pint quart gallon"),
     _words("celsius fahrenheit kelvin"),
 )
-"""Groups of units (singular) of one quantity: the same number in another unit of its group is another amount."""
+"""Groups of units (singular) of one quantity. In another unit of the group, the same number is another amount."""
 
 UNIT_NAMES: Final = MappingProxyType(
     {
@@ -253,7 +253,7 @@ OTHER_ANSWERS: Final = _words("worst least misleading opposite lie half twice do
 """Words before a cue that announce something other than the final answer: ``the worst answer is``."""
 
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
-"""With a negation, these take an answer back: ``I am not sure``. Without one they are filler."""
+"""Words that take an answer back together with a negation: ``I am not sure``. Alone, they are filler."""
 
 DISBELIEF: Final = _words(
     "wrong incorrect false untrue lie lies joke joking kidding misleading nonsense mistake mistaken"
@@ -261,7 +261,7 @@ DISBELIEF: Final = _words(
 """Words of a sentence that announces an answer in order to deny it: ``It is a lie: the answer is``."""
 
 ANNOUNCEMENTS: Final = _words("it it's this that that's following next below")
-"""Names for the answer in such a sentence."""
+"""Words for the answer in a sentence with a word of :data:`DISBELIEF`."""
 
 OTHER_CHOICES: Final = _words(
     "first second third fourth fifth last latter former other others next previous above below both all same"
@@ -278,4 +278,4 @@ POLARITY: Final = _words("do does did can could will would should may must")
 """Verbs that repeat a yes or no: ``No, it does not``."""
 
 HEDGES: Final = _words("or either maybe perhaps possibly probably unless versus vs and/or")
-"""Words that join another answer to an answer."""
+"""Words that join another answer to an answer, or weaken it."""

@@ -2,7 +2,7 @@
 
 :func:`rendered`, :func:`plain` and :func:`unwrapped` remove the Markdown and LaTeX that models put around answers.
 :func:`is_denied` and :func:`is_second_thought` decide whether the text around an answer explains it or takes it back.
-They use a closed list of English words and the structure of sentences. When in doubt, a sentence is another answer.
+They use a closed list of English words and the structure of sentences. A doubtful sentence counts as another answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_REMARK_CHARACTERS: Final = 10_000
 MAX_SENTENCES: Final = 200
-"""A longer remark is not an explanation. This limit bounds time: each sentence is compared with each choice."""
+"""A remark with more sentences is not an explanation. The limit bounds time: each is compared with each choice."""
 
 CUE: Final = re.compile(
     r"\bans(?:wer)?[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))",
@@ -48,10 +48,10 @@ _QUESTION_WORD: Final = re.compile(r"[^\W\d_]+|\d(?:[\d.,]*\d)?")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
 _CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
 _FEW_WORDS: Final = 3
-"""A sentence with fewer words of its own may be an answer: ``London.``, ``The capital is London.``"""
+"""A sentence with fewer words, not counting function words, may be an answer: ``London.``, ``It is London.``"""
 
 _STEP_WORDS: Final = 5
-"""A sentence with fewer words and no figures may give a number in words."""
+"""A sentence with fewer words and no figures may be a number in words instead of a step."""
 
 _FONTS: Final = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname|fbox|boxed)\s?\{([^{}]*)\}"
@@ -67,7 +67,7 @@ _CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
 """GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
 
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
-"""Punctuation left alone when the dollar sign before it is removed."""
+"""Punctuation that is left alone after the dollar sign before it was removed."""
 
 _ESCAPED_DOLLAR: Final = "\ue000"
 _MAX_NESTING: Final = 8
@@ -174,14 +174,14 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def is_too_long(remark: str) -> bool:
-    """Whether ``remark`` is too long to be an explanation."""
+    """Return whether ``remark`` is too long to be an explanation."""
     return len(remark) > MAX_REMARK_CHARACTERS or len(_SENTENCE_END.findall(remark)) > MAX_SENTENCES
 
 
 def is_denied(lead: str, *, shared: bool = True) -> bool:
-    """Whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``.
+    """Return whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``.
 
-    If not ``shared``, words of doubt that also occur in calculations are ignored.
+    Without ``shared``, ignores words of doubt that also occur in calculations.
     """
     doubts = DOUBTS if shared else DOUBTS - SHARED_WORDS
     *earlier, clause = _CLAUSE_END.split(lead)
@@ -192,7 +192,7 @@ def is_denied(lead: str, *, shared: bool = True) -> bool:
 
 
 def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
-    """Whether the words ``found`` in the sentence before an answer deny it: ``It is a lie:``, ``This is not true:``."""
+    """Return whether the words ``found`` in the sentence before an answer deny it: ``It is a lie:``."""
     if not (colon or "following" in found):
         return False
     denies = found & DISBELIEF or (found & NEGATIONS and found & VERDICTS)
@@ -201,9 +201,9 @@ def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
 
 
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
-    """Whether a ``sentence`` after an answer takes it back, or could be another answer.
+    """Return whether a ``sentence`` after an answer takes it back, or could be another answer.
 
-    ``rivals`` are the words of all other answers, if these are known: a short sentence without any of them is harmless.
+    ``rivals`` are the words of all other answers, if they are known. A short sentence without any of them is harmless.
     """
     tokens = _normalized(sentence)
     found = set(tokens)
@@ -227,7 +227,7 @@ def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset
 
 
 def is_working(sentence: str) -> bool:
-    """Whether ``sentence`` may be a step of a calculation: it has figures or several words, or is a heading."""
+    """Return whether ``sentence`` may be a step of a calculation: it has figures or several words, or is a heading."""
     tokens = _normalized(sentence)
     found = set(tokens)
     if CUE.search(sentence) or found & (DOUBTS - SHARED_WORDS | NEGATIONS) or "####" in sentence or "boxed" in sentence:
@@ -238,13 +238,13 @@ def is_working(sentence: str) -> bool:
 
 
 def explains(sentence: str) -> bool:
-    """Whether ``sentence`` gives a reason in more than one or two words."""
+    """Return whether ``sentence`` gives a reason in more than one or two words."""
     tokens = _normalized(sentence)
     return _begins_with_a_reason(tokens) and len(_content(tokens)) >= _FEW_WORDS
 
 
 def _begins_with_a_reason(tokens: list[str]) -> bool:
-    """Whether ``tokens`` begins with ``because`` or similar, possibly after filler: ``This is because``."""
+    """Return whether ``tokens`` begins with ``because`` or similar, possibly after filler: ``This is because``."""
     first = next((word for word in tokens if word not in FUNCTION_WORDS), "")
     return first in REASONS
 

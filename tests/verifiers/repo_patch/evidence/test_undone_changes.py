@@ -71,7 +71,7 @@ def test_changes_of_unittest_are_seen(runner: str, tmp_path: Path) -> None:
     assert found.reason is FailureReason.TAMPERED, (found, found.output.decode()[-2000:])
     assert any(name.startswith("unittest.case:TestCase.assert") for name in found.evidence["changed"])
     messages = (judge("spots", f"time {time}").message for time in range(3))  # one name in four may be a test's own
-    assert "a test that must fail did not" in messages
+    assert "a test that must fail did not fail" in messages
     unseen = judge("controls", "spots")
     assert unseen.reason is None, (unseen, unseen.output.decode()[-2000:])
     honest = {**UNITTEST_FILES, "project/numbers.py": FIXED}

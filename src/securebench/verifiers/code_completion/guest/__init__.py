@@ -1,6 +1,6 @@
 """The programs that run inside the sandboxes. The host only imports their constants.
 
 They are sent over stdin, so they are neither mounted nor on a disk. They run on the image's own ``python3``, 3.8 or
-later, with nothing but the standard library, and import as little of it as they can: each import is time that every
-task pays. ``typing`` is not imported at all, which is why they define ``TYPE_CHECKING`` themselves.
+later, and import nothing but the standard library. They import as little of it as possible, because each import costs
+time in every task. They do not import ``typing`` at all, which is why they define ``TYPE_CHECKING`` themselves.
 """

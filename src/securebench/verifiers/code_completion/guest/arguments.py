@@ -1,8 +1,9 @@
-"""Notices a call that changes an argument from which the same comparison computes the expected value.
+"""The tests' side: finds comparisons and ``except`` clauses that a wrong candidate could satisfy.
 
-``assert tidy(xs) == sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. The other side of the
-comparison is computed before and after the changes of a call are applied. If the two values differ, the comparison says
-nothing about the candidate. A bare ``xs`` on the other side is accepted, because it may mean the changed list.
+A call may change an argument from which the same comparison computes the expected value: ``assert tidy(xs) ==
+sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. So the other side of the comparison is
+computed before and after the changes of a call are applied. If the two values differ, the comparison says nothing about
+the candidate. A bare ``xs`` on the other side is accepted, because it may mean the changed list.
 """
 
 from __future__ import annotations
@@ -76,16 +77,19 @@ class Comparisons:
         self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
 
     def expected_of(self, frame: Any) -> Any:
-        """Return the expression with which the result of the current call in ``frame`` is compared, or ``None``."""
+        """Return the expression that the result of the current call in ``frame`` is compared with.
+
+        Returns ``None`` if there is no such expression, or more than one.
+        """
         place = _place(frame)
         found = [expected for call, expected in _compared_calls(self._tree) if _covers(call, place)]
         return found[0] if len(found) == 1 else None
 
 
 def catches_unknown_classes(source: str) -> bool:
-    """Return whether the tests catch exceptions by a class that may be a value of the candidate.
+    """Return whether the tests catch exceptions by an expression whose value may come from the candidate.
 
-    Classes that the tests import or define are their own. Names that they do not define have been checked already.
+    A class that the tests import or define is their own. A name that they do not define was checked at its lookup.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     own = {node.name for node in nodes if type(node).__name__ == "ClassDef"}
@@ -96,9 +100,9 @@ def catches_unknown_classes(source: str) -> bool:
 
 
 def orders_without_assert(source: str) -> bool:
-    """Return whether the tests compare with ``<``, ``>``, ``<=`` or ``>=`` and do more than assert that it holds.
+    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` other than to assert that the comparison holds.
 
-    An assert fails if the comparison is False. A ``not``, a branch or a variable may reverse that.
+    Such an assert fails if the comparison is False. Elsewhere, a ``not``, a branch or a variable may reverse that.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     asserted = {id(each) for node in nodes for each in _asserted_by(node)}
@@ -106,7 +110,7 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons of an assert: all of them, or at least one, must hold for it to hold."""
+    """Return the comparisons that decide whether the assert ``node`` passes: all of them or at least one must hold."""
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
         pending = [node.test]
@@ -159,7 +163,10 @@ def tests_frame() -> Any:
 
 
 def evaluate(expected: Any, frame: Any) -> str:
-    """Return the value of an expected expression in its frame, as text; empty for one that may not be computed."""
+    """Return the value of the expression ``expected`` in ``frame`` as text, or the type of the error that it raises.
+
+    Returns an empty string if computing the value could have side effects.
+    """
     scope = {**frame.f_globals, **frame.f_locals}
     if not _is_harmless(expected, scope):
         return ""
@@ -186,7 +193,7 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call on the left of a comparison, or as first argument of an assert method, with the other side."""
+    """Yield each call in the left side of a comparison, or in an assert method's first argument, and the other side."""
     for node in _walk(tree):
         kind = type(node).__name__
         if kind == "Compare" and [type(each).__name__ for each in node.ops] in (["Eq"], ["Is"], ["In"]):

@@ -1,7 +1,7 @@
 """The candidate's side: loads the candidate, then serves the requests of the tests' side.
 
-Candidate code shares this process and may take it over. All that it gains is the power to answer requests, which it
-has anyway.
+Candidate code shares this process and may take it over. It then gains only the power to answer requests, which it has
+anyway.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODULE = "candidate"
 """The candidate's ``__name__``: not ``__main__``, so that code for running it as a program is skipped."""
 FILE = "<candidate>"
 _ITEMS_SECONDS = 0.01
-"""Seconds for fetching items before they are used: a slow iterator must not compute items that nobody needs."""
+"""How long to fetch items of an iterator in advance. A slow one must not compute items that the tests never use."""
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
@@ -39,7 +39,7 @@ def load(wire: Wire, source: str) -> dict[str, Any]:
     """Run the candidate's code as a module and return its namespace."""
     try:
         code = compile(source, FILE, "exec", dont_inherit=True)
-    except BaseException as error:  # noqa: BLE001 - too deep, too large, no Python: its own fault in each case
+    except BaseException as error:  # noqa: BLE001 - too deep, too large, not Python: always a failure of the candidate
         fail(wire, "syntax", error)
     module = type(sys)(MODULE)
     sys.modules[MODULE] = module
@@ -58,7 +58,7 @@ def end_output() -> None:
     try:
         sys.stdout.flush()
         os.write(2, OUTPUT_END)
-    except Exception:  # noqa: BLE001 - it may do to its own stdout what it likes
+    except Exception:  # noqa: BLE001 - the candidate may have replaced stdout
         return
 
 
@@ -77,8 +77,8 @@ class CandidatePeer(Peer):
         self._late_errors: dict[int, Exception] = {}
         self._lent: dict[int, Any] = {}
         self._lent_numbers: dict[int, int] = {}
-        self._told: set[int] = set()
-        self._telling: set[int] = set()
+        self._described: set[int] = set()
+        self._describing: set[int] = set()
         self._loop: Any = None
 
     def serve_forever(self) -> NoReturn:
@@ -94,12 +94,12 @@ class CandidatePeer(Peer):
         fail(self.wire, why)
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Do one operation on an object of the candidate, or on its namespace."""
+        """Perform an operation on an object of the candidate, or on its namespace, and return the result."""
         try:
             return getattr(self, "_do_" + operation)(target, value)
         except Exception:
             raise
-        except BaseException as error:  # noqa: BLE001 - an exit is never an answer
+        except BaseException as error:  # noqa: BLE001 - an exit is not a result
             fail(self.wire, "exit", error)
 
     def _do_name(self, name: str, _: None) -> Any:
@@ -122,7 +122,7 @@ class CandidatePeer(Peer):
         setattr(self.exported(target), *value)
 
     def _do_next(self, target: int, count: int) -> tuple[list[Any], bool]:
-        """Return up to ``count`` more items, fewer if they are slow, and whether there may be more after them."""
+        """Return the next items, up to ``count`` or fewer if the iterator is slow, and whether there may be more."""
         if target in self._late_errors:
             raise self._late_errors.pop(target)
         iterator, until = self.exported(target), monotonic() + _ITEMS_SECONDS
@@ -149,7 +149,7 @@ class CandidatePeer(Peer):
         return self._loop.run_until_complete(awaitable)
 
     def _do_operate(self, target: int, value: tuple[str, tuple[Any, ...]]) -> tuple[bool, Any]:
-        """Return whether the object's class supports the operator, and the result."""
+        """Apply an operator. Return whether the object's class supports it for these arguments, and the result."""
         subject, (name, arguments) = self.exported(target), value
         result = getattr(type(subject), name)(subject, *arguments)
         return (False, None) if result is NotImplemented else (True, result)
@@ -168,14 +168,14 @@ class CandidatePeer(Peer):
         return bool(type(subject).__exit__(subject, type(error) if error else None, error, None))
 
     def _do_state(self, _: None, numbers: list[int]) -> list[Any]:
-        """Return the contents of these containers of the candidate's classes."""
+        """Return the contents of the containers with these numbers, which are objects of the candidate's classes."""
         from securebench.verifiers.code_completion.guest.shapes import plain_base, plain_parts
 
         subjects = map(self.exported, numbers)
         return [plain_parts(subject, plain_base(type(subject))) for subject in subjects]
 
     def _do_fields(self, _: None, numbers: list[int]) -> list[Any]:
-        """Return the values of the fields of these dataclass objects; none for one that raises an error."""
+        """Return the values of the fields of each of these dataclass objects: an empty list if reading them fails."""
         from securebench.verifiers.code_completion.guest.shapes import field_values
 
         found: list[Any] = []
@@ -197,16 +197,16 @@ class CandidatePeer(Peer):
         return signature_of(self.exported(target))
 
     def _do_anext(self, target: int, _: None) -> tuple[bool, Any]:
-        """Return whether an asynchronous iterator had a further item, and the item."""
+        """Return whether an asynchronous iterator had another item, and the item."""
         try:
             return True, self._complete(self.exported(target).__anext__())
         except StopAsyncIteration:
             return False, None
 
-    # What crosses of the candidate's own objects.
+    # How objects are sent and received.
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-        """Return the kind and the parts of an object or class of the candidate."""
+        """Return the kind and the parts of an object or class of the candidate; ``None`` to send a reference."""
         if id(value) in self._callback_numbers or id(value) in self._lent_numbers:
             return None
         if isinstance(value, Exception):
@@ -219,30 +219,30 @@ class CandidatePeer(Peer):
         number = self.number_of(value)
         if not is_class:
             return object_shape(value, number)
-        if number in self._told:
+        if number in self._described:
             return None
-        self._telling.add(number)
+        self._describing.add(number)
         return class_shape(value, number)
 
     def sent(self, *, arrives: bool) -> None:
-        """Note whether the classes that were described last have reached the other side."""
-        if self._telling:
-            self._told |= self._telling if arrives else set()
-            self._telling = set()
+        """Note whether the other side receives the classes that were described last."""
+        if self._describing:
+            self._described |= self._describing if arrives else set()
+            self._describing = set()
 
     def export(self, value: Any, _exchange: Exchange, /) -> list[Any]:
-        """Return the tag of an object of this side, with its number and trait, or of one of the other side."""
+        """Return a tag that refers to ``value``, an object of this side (with number and trait) or of the tests."""
         for numbers in (self._callback_numbers, self._lent_numbers):
             if id(value) in numbers:
                 return ["yours", numbers[id(value)]]
         return ["mine", self.number_of(value), _trait(value)]
 
     def error_class(self, kind: type) -> type:
-        """Return ``kind`` itself if the candidate defines it, with its bases; else the nearest class that crosses."""
+        """Return ``kind`` if the candidate defines it, else the first class of its MRO that both sides have."""
         return kind if kind.__module__ == MODULE else super().error_class(kind)
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the object of the candidate that ``tag`` names, or a function that calls a function of the tests."""
+        """Return what ``tag`` names: an object of the candidate, or a stand-in for one of the tests' objects."""
         if tag[0] == "member":
             kind = self.exported(tag[1])
             return kind(tag[3]) if tag[2] is None else kind[tag[2]]
@@ -258,7 +258,7 @@ class CandidatePeer(Peer):
         return self._callbacks[number]
 
     def _lent_object(self, number: int, name: str, trait: str) -> Any:
-        """Return the stand-in for an object of the tests that stays there."""
+        """Return the stand-in for an object that stays on the tests' side."""
         if number not in self._lent:
             from securebench.verifiers.code_completion.guest.lent import Lent, LentIterator
 
@@ -276,7 +276,7 @@ class CandidatePeer(Peer):
 
 
 def _trait(value: Any) -> str:
-    """Return how the tests' side should treat an object that stays here."""
+    """Return how the tests' side treats this object: as ``coroutine``, ``asyncgen``, ``iterator`` or ``object``."""
     kind = type(value).__name__
     if kind == "coroutine" or (kind == "generator" and value.gi_code.co_flags & _ITERABLE_COROUTINE):
         return "coroutine"

@@ -31,38 +31,38 @@ if TYPE_CHECKING:
         """How one side of the channel converts values that are not plain."""
 
         def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-            """Return kind and parts of a value for which the other side makes a stand-in; ``None`` for other values."""
+            """Return kind and parts of a value that gets a stand-in on the other side; ``None`` for others."""
 
         def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
             """Return a tag for ``value``. Raises :class:`UncrossableError`."""
 
         def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-            """Return a stand-in that can be made before its parts, or ``None`` if the parts must come first."""
+            """Return a stand-in whose parts are set later, or ``None`` if it can be made only from its parts."""
 
         def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
             """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
 
         def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-            """Set the parts of a stand-in that :meth:`begin` has made."""
+            """Set the parts of a stand-in that were missing when it was made."""
 
         def adopt(self, tag: list[Any]) -> Any:
             """Return the object that a tag of the other side refers to. Raises :class:`MalformedError`."""
 
         def received_class(self, found: type) -> type:
-            """Return the class to use for a class of Python that the other side has named."""
+            """Return the class to use for a builtin class that the other side has sent by name."""
 
         def not_a_number(self) -> float:
-            """Return the NaN to use for one that the other side has sent."""
+            """Return the NaN to use for a NaN that the other side has sent."""
 
 
 MAX_DEPTH = 500
-"""Containers in containers: no deeper than what Python itself can compare and print."""
+"""How deep containers may be nested. Python itself can compare and print this depth."""
 _MAX_TAG_DEPTH = 20
-"""The nesting of values of the standard library, which are packed recursively."""
+"""How deep values of the standard library may be nested. They are packed recursively."""
 MAX_NODES = 1_000_000
-"""Values in one message."""
+"""The most values in one message."""
 MAX_CHARACTERS = 16 * 1024 * 1024
-"""Characters of text and bytes in one message, counted before they are copied: a list may name one text many times."""
+"""The most characters and bytes in one message. A text that occurs several times counts each time."""
 _INLINE_INT = 2**63
 _INFINITIES = (float("inf"), -float("inf"))
 _CONTAINER: Any = object()
@@ -70,10 +70,10 @@ _SCALARS = frozenset({int, float, complex, str, bytes})
 
 
 class Exchange:
-    """One message and its answer: they share the numbers of containers.
+    """A message and its answer, which share the numbers of containers.
 
-    The side that unpacked a message and then packs the answer also sends the contents of those mutable containers
-    that have changed since; the other side, unpacking, puts them into the very objects that it had sent.
+    The answer also contains the contents of those mutable containers of the message that have changed since. The side
+    that sent the message copies these contents into its original objects.
     """
 
     def __init__(self, ends: Ends) -> None:
@@ -90,7 +90,7 @@ class Exchange:
     # Packing.
 
     def pack(self, value: Any) -> dict[str, Any]:
-        """Return the message of ``value`` and of every change.
+        """Return a message with ``value`` and with the received containers that have changed.
 
         Raises :class:`UncrossableError` or :class:`ValueTooLargeError`.
         """
@@ -98,12 +98,12 @@ class Exchange:
         packed = self.value(value)
         for number, (kind, before) in self._received.items():
             contents = [self.value(part) for part in parts_of(self._objects[number], kind)]
-            if repr(contents) != repr(before):  # as text: True, 1 and 1.0 are equal, and not the same
+            if repr(contents) != repr(before):  # as text, because True, 1 and 1.0 are equal but differ
                 self._heap.append([number, kind, contents])
         return {"value": packed, "heap": self._heap}
 
     def value(self, value: Any) -> Any:
-        """Return the form of ``value`` in a message. Its containers go to the heap, each after its parts."""
+        """Encode ``value`` for a message. Its containers are added to the heap, each after its parts."""
         leaf = self._leaf(value)
         if leaf is not _CONTAINER:
             return leaf
@@ -130,7 +130,7 @@ class Exchange:
         return packed
 
     def _open(self, value: Any, depth: int) -> tuple[int, str, Iterator[Any], list[Any]]:
-        """Assign a number to a container, and return what is needed to walk through its parts."""
+        """Assign a number to a container. Return the number, its kind, its parts, and a list for the encoded parts."""
         if depth > MAX_DEPTH:
             raise ValueTooLargeError("the value is nested too deeply")
         number = self._register(len(self._objects), value)
@@ -207,11 +207,11 @@ class Exchange:
     # Unpacking.
 
     def unpack(self, message: dict[str, Any]) -> Any:
-        """Return the value of a message, and apply its changes. Raises :class:`MalformedError` for anything odd."""
+        """Return the value of a message, and apply its changes. Raises :class:`MalformedError` if it is invalid."""
         try:
             self._unpack_heap(message["heap"])
             return self.read(message["value"])
-        except Exception as error:  # whatever a forged message trips over is one and the same fault
+        except Exception as error:  # any error here means that the message is invalid
             raise MalformedError(type(error).__name__) from error
 
     def changes(self, message: dict[str, Any]) -> bool:
@@ -222,12 +222,12 @@ class Exchange:
             raise MalformedError(type(error).__name__) from error
 
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
-        """Make the objects of a message: those that can be empty, then those made from parts. Then fill the former."""
+        """Make the objects of a message: those that can be empty, then those made from parts. Then set the rest."""
         begun: list[tuple[int, str, list[Any]]] = []
         for number, kind, contents in heap:
             known = self._objects.get(number)
             if known is not None and (kind_of(known) != kind or kind in IMMUTABLE):
-                raise MalformedError("a change of the wrong kind, or of what cannot change")
+                raise MalformedError("a change of the wrong kind, or of an immutable object")
             if known is None:
                 empty = empty_container(kind)
                 self._begin(number, self._ends.begin(kind, contents, self) if empty is None else empty)
@@ -251,20 +251,20 @@ class Exchange:
             self._register(number, made)
 
     def read_all(self, contents: list[Any]) -> list[Any]:
-        """Return the values of ``contents``."""
+        """Decode each of ``contents``."""
         return [self.read(part) for part in contents]
 
     def read_description(self, contents: list[Any]) -> list[Any]:
-        """Decode each of ``contents``; in this context, a class is part of a description and not a value itself."""
+        """Decode each part of a description. Unlike :meth:`read`, do not replace builtin classes."""
         return [
             read_class(*part[1:]) if type(part) is list and part[0] == "type" else self.read(part) for part in contents
         ]
 
     def read(self, packed: Any) -> Any:
-        """Return the value of ``packed``."""
+        """Decode one value of a message."""
         if type(packed) is not list:
             if type(packed) is dict or (type(packed) is float and packed - packed != 0):
-                raise MalformedError("neither an object nor a bare NaN or infinity is a value")
+                raise MalformedError("a JSON object, NaN and Infinity are not values")
             return packed
         tag, parts = packed[0], packed[1:]
         if tag == "ref":
@@ -276,7 +276,7 @@ class Exchange:
         return self._read_special(tag, packed)
 
     def _read_special(self, tag: str, packed: list[Any]) -> Any:
-        """Return the object of a tag that the side itself resolves, or a value of the standard library."""
+        """Decode a value of the standard library, or a tag that :class:`Ends` resolves."""
         if tag == "stdlib":
             from securebench.verifiers.code_completion.guest.values import make_stdlib
 
@@ -301,6 +301,6 @@ _READERS: dict[str, Callable[..., Any]] = {
     "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
 }
-"""Decoders of tags from their parts, as in the message."""
+"""For each tag, the function that makes the value from the parts as they are in the message."""
 _COMPOSERS: dict[str, Callable[..., Any]] = {"complex": complex, "range": range, "iterator": iter, "chain": chain}
-"""Decoders of tags from the values of their parts."""
+"""For each tag, the function that makes the value from the decoded parts."""

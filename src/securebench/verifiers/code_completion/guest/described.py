@@ -1,4 +1,4 @@
-"""The tests' side: makes stand-ins from the candidate's descriptions (``shapes.py``), and serves lent objects."""
+"""The tests' side: makes stand-ins from the candidate's descriptions (``shapes.py``), and operates on lent objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from securebench.verifiers.code_completion.guest.peer import name_of
 from securebench.verifiers.code_completion.guest.plain import MalformedError, UncrossableError
 from securebench.verifiers.code_completion.guest.shapes import CONTAINERS
 from securebench.verifiers.code_completion.guest.subclasses import make_frozen, refill
-from securebench.verifiers.code_completion.guest.twins import RemoteType, make_class, make_empty, take_anchor
+from securebench.verifiers.code_completion.guest.twins import RemoteType, make_class, make_empty, note_possible_change
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.tests import JudgingPeer
 
 _ITEMS = 1000
-"""Items of an iterator of the tests that are sent at once."""
+"""How many items of an iterator of the tests are sent at once."""
 _DATA = 2
 """The index of an object's data, after its number and class."""
 
 
 def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-    """Return the stand-in for a class, or for an object without its data."""
+    """Return the stand-in for a class, or a stand-in for an object that has no data yet."""
     if kind == "class":
         return peer.keep(contents[0], make_class(peer, exchange.read_description(contents)))
     number: Any = contents[0]
     cls = exchange.read(contents[1])
     if not isinstance(cls, RemoteType):
-        raise MalformedError("no object")
+        raise MalformedError("not an object of a class")
     if number not in peer.stand_ins:
         return peer.keep(number, give_state(make_empty(cls), number))
     known = peer.stand_ins[number]
@@ -44,14 +44,14 @@ def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange)
 
 
 def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-    """Return the stand-in for an enumeration, a member of one, or an object that cannot change."""
+    """Return the stand-in for an enumeration, for its member, or for an object that cannot change."""
     parts = exchange.read_all(contents)
     if kind == "enum":
         return peer.keep(parts[0], make_enum(peer, parts))
     if kind == "member":
         cls, name, value = parts
         if id(cls) not in peer.numbers or not hasattr(cls, "__members__"):
-            raise MalformedError("no enumeration")
+            raise MalformedError("not an enumeration")
         return cls(value) if name is None else cls.__members__[name]
     number, cls, value = parts
     if kind != "frozen" or not isinstance(cls, RemoteType):
@@ -61,7 +61,7 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
 
 
 def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-    """Set the data of a stand-in. An exception of the candidate also gets the number with which to request more."""
+    """Set the data of a stand-in: for an exception, the number with which more attributes can be requested."""
     if kind == "error":
         if type(contents[-1]) is int:
             vars(stand_in)["_securebench_own_number"] = contents[-1]
@@ -77,9 +77,9 @@ def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], excha
 
 
 def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
-    """Return the tag of a stand-in."""
+    """Return the tag that refers to the candidate's object of a stand-in, or to a member of an enumeration."""
     if id(value) in numbers:
-        take_anchor(value)
+        note_possible_change(value)
         return ["yours", numbers[id(value)]]
     kind = type(value)
     name = value._name_ if value._name_ in kind.__members__ else None
@@ -87,9 +87,9 @@ def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
 
 
 def lend(peer: JudgingPeer, value: Any, exchange: Exchange) -> list[Any]:
-    """Return the tag of an iterator or object of the tests that stays here. Raises :class:`UncrossableError`.
+    """Return the tag of an iterator or object that stays on the tests' side. Raises :class:`UncrossableError`.
 
-    An iterator's first items are sent with it, as most have no more. Others are sent on request: it may be endless.
+    The first items of an iterator are sent with it. Further items are sent on request, because it may be endless.
     """
     kind = type(value)
     trait = "iterator" if hasattr(kind, "__next__") else "object"
@@ -114,9 +114,10 @@ def _is_file(kind: type) -> bool:
 
 
 def use_lent(notes: Notes, operation: str, subject: Any, value: Any) -> Any:
-    """Read or set an attribute of an object of the tests, but none of Python's own and no method.
+    """Perform an operation of the candidate on an object of the tests, and return the result.
 
-    ``next`` is for iterators: some more items, none at the end. A file is not read ahead.
+    The candidate can neither use attributes that begin with an underscore nor replace methods. ``next`` returns the
+    next items of an iterator, or an empty list at its end. A file returns one line at a time.
     """
     if operation == "refuse":
         raise notes.unsupported("own_operator")

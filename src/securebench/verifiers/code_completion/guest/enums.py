@@ -1,4 +1,4 @@
-"""The tests' side: copies of the candidate's enumerations, with the same names and values."""
+"""The tests' side: makes copies of the candidate's enumerations, with the same names and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How exceptions cross: by class, arguments, attributes and cause. Constructors, which might fail, are not called."""
+"""Takes exceptions apart and rebuilds them on the other side, without calling their constructors, which might fail."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_ATTRIBUTES = 50
 _LONGEST_NAME = 100
 _LONGEST_MESSAGE = 10_000
 _GROUP: Any = getattr(builtins, "ExceptionGroup", ())
-"""Since Python 3.11; before it, nothing is an instance of it."""
+"""``ExceptionGroup``. Before Python 3.11, it does not exist, and this is an empty tuple."""
 
 
 def parts_of_error(error: Exception, kind: type) -> list[Any]:
-    """Return class, arguments, attributes, cause, and whether the context is suppressed."""
+    """Return ``kind``, then the arguments, attributes and cause of ``error``, and whether its context is suppressed."""
     arguments = error.args
     if isinstance(error, _GROUP):
         arguments = (error.message, tuple(error.exceptions))
@@ -28,7 +28,7 @@ def parts_of_error(error: Exception, kind: type) -> list[Any]:
 
 
 def make_error(parts: list[Any]) -> Exception:
-    """Return an exception of these parts but for its attributes. Raises :class:`MalformedError`."""
+    """Return an exception with these parts, except the attributes. Raises :class:`MalformedError`."""
     kind, arguments, _, cause, suppressed = parts
     known = isinstance(kind, type) and issubclass(kind, Exception)
     if not known or type(arguments) is not tuple or not (cause is None or isinstance(cause, Exception)):
@@ -44,14 +44,14 @@ def make_error(parts: list[Any]) -> Exception:
 
 
 def give_attributes(error: Exception, attributes: Any) -> None:
-    """Set the attributes of an exception. They cannot hide what a class defines. Raises :class:`MalformedError`."""
+    """Set the attributes of an exception. Raises :class:`MalformedError` if :func:`is_attribute` refuses a name."""
     if type(attributes) is not dict or len(attributes) > MAX_ATTRIBUTES or not all(map(is_attribute, attributes)):
         raise MalformedError("not attributes")
     vars(error).update(attributes)
 
 
 def is_attribute(name: Any) -> bool:
-    """Return whether ``name`` can be an exception's attribute: no dunder except the notes, and no reserved name."""
+    """Return whether ``name`` may be an exception's attribute: not reserved, and no dunder except ``__notes__``."""
     if type(name) is not str or len(name) > _LONGEST_NAME or name.startswith("_securebench"):
         return False
     return name == "__notes__" or not name.startswith("__")
@@ -60,8 +60,8 @@ def is_attribute(name: Any) -> bool:
 def to_raise(error: Exception) -> Exception:
     """Return what to raise for an error of the other side.
 
-    One that ends an iteration becomes a ``RuntimeError``: raised under a test's ``for ... in map(f, cases)`` it would
-    end the loop, and the cases would look checked.
+    A ``StopIteration`` becomes a ``RuntimeError``. Inside a test's ``for ... in map(f, cases)``, it would end the loop,
+    and the remaining cases would seem to have been checked.
     """
     if isinstance(error, (StopIteration, StopAsyncIteration)):
         return RuntimeError(*error.args)
@@ -69,7 +69,7 @@ def to_raise(error: Exception) -> Exception:
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    """Return the cause of ``error`` if it is an ordinary exception, and its chain of causes is finite."""
+    """Return the cause of ``error``; ``None`` if its chain of causes is endless, too long, or contains an exit."""
     found, seen = error.__cause__, [id(error)]
     while found is not None:
         if id(found) in seen or len(seen) > MAX_CAUSES or not isinstance(found, Exception):
@@ -80,7 +80,7 @@ def _cause_of(error: BaseException) -> BaseException | None:
 
 
 def text_of(error: Exception) -> str:
-    """Return ``str(error)``, shortened; empty where that fails."""
+    """Return ``str(error)``, shortened, or an empty string if ``str()`` fails."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - its own __str__ is at fault

@@ -1,4 +1,4 @@
-"""The tests' side: the values of dataclasses' fields, which comparisons use, and how far they are known."""
+"""The tests' side: keeps the field values of the candidate's dataclass objects, and compares objects by them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
 
 
 def fields_of(subject: Any) -> list[Any]:
-    """Return the values of the fields by which a dataclass compares its objects."""
+    """Return the values of those fields of a dataclass object that its class compares."""
     kind = type(subject)
     values = zip(kind._securebench_fields, all_fields_of(subject))
     return [value for name, value in values if f"compare:{name}" in kind._securebench_flags]
 
 
 def all_fields_of(subject: Any) -> list[Any]:
-    """Return the values of all fields of a dataclass.
+    """Return the values of all fields of a dataclass object. Raises :class:`UnsupportedError` if they are unreliable.
 
-    The values that came with the object are used until the next request to the candidate. For an object that the tests
-    have built, their arguments are used until the candidate gets the object. After that, the candidate is asked.
+    The values that came with the object are used until a request that may change them. An object that the tests have
+    built has their arguments as values until the candidate gets it. After that, the values are requested.
     """
     state = subject_state(subject)
     if state.get("_securebench_is_doubtful"):
@@ -40,9 +40,10 @@ def all_fields_of(subject: Any) -> list[Any]:
 
 
 def settle_fields(peer: Candidate) -> None:
-    """Ask for the fields of all dataclass objects that may have changed, before the candidate is given more to know.
+    """Request the fields of all dataclass objects that may have changed, before the tests build another object.
 
-    ``assert p == P(2)`` makes its expected value last: asked only then, ``p`` could claim to hold the same.
+    In ``assert p == P(2)``, the expected value is built last. If the fields of ``p`` were requested after that, the
+    candidate could return those of ``P(2)``.
     """
     doubtful = [
         stand_in
@@ -65,77 +66,77 @@ def _ask_fields(peer: Candidate, numbers: list[int]) -> list[Any]:
 
 
 def give_state(stand_in: Any, number: int) -> Any:
-    """Return a new stand-in, with its number."""
+    """Give a new stand-in its number and an empty state, and return it."""
     object.__setattr__(stand_in, "_securebench_number", number)
     object.__setattr__(stand_in, "_securebench_state", {})
     return stand_in
 
 
 def remember_fields(stand_in: Any, values: Any) -> None:
-    """Keep the values that the fields of a dataclass have now."""
+    """Store the current values of the fields of a dataclass object."""
     state = subject_state(stand_in)
     state.update(_securebench_values=values, _securebench_turns=stand_in._securebench_peer.turns)
 
 
 def subject_state(subject: Any) -> dict[str, Any]:
-    """Return what this side keeps of a stand-in, by our own names."""
+    """Return what this side has noted about a stand-in, as a dict."""
     state: dict[str, Any] = object.__getattribute__(subject, "_securebench_state")
     return state
 
 
 def fields_equal(self: Any, other: Any) -> Any:
-    """Compare two objects of one dataclass by their fields. Raises :class:`UnsupportedError` as :func:`_vouch` does."""
+    """Return whether two objects of one dataclass have equal fields. Raises :class:`UnsupportedError`."""
     if self is other and "_securebench_is_reused" not in subject_state(self):
         return True
     if type(self) is not type(other):
         return NotImplemented
     if tuple(fields_of(self)) != tuple(fields_of(other)):
         return False
-    _vouch(self, other)
+    _require_given_fields(self, other)
     return True
 
 
-def _vouch(self: Any, other: Any, *, are_equal: bool = True) -> None:
-    """Check that a comparison was decided by fields that the tests named when they built one of two objects.
+def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> None:
+    """Check that a comparison considered the fields that the tests gave when they built one of the two objects.
 
-    A class could exclude from comparisons the fields that are wrong. So :class:`UnsupportedError` is raised if
-    objects ``are_equal`` that differ in a field that the tests named, and if an order rests on none of these fields.
+    A class could exclude its wrong fields from comparisons. So :class:`UnsupportedError` is raised if the objects
+    ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given field.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
     if bool(given[0]) == bool(given[1]):
         return
     flags = type(self)._securebench_flags
     is_compared = any(f"compare:{name}" in flags for names in given for name in names)
-    if _named(self, given) != _named(other, given) if are_equal else not is_compared:
+    if _given_values(self, given) != _given_values(other, given) if are_equal else not is_compared:
         raise self._securebench_peer.notes.unsupported("constructor")
 
 
-def _named(subject: Any, given: list[tuple[str, ...]]) -> list[Any]:
-    """Return the values of the fields that the tests named when they built one of two objects."""
+def _given_values(subject: Any, given: list[tuple[str, ...]]) -> list[Any]:
+    """Return the values of the fields that the tests gave when they built one of the two objects."""
     names = type(subject)._securebench_fields
     return [value for name, value in zip(names, all_fields_of(subject)) if name in given[0] or name in given[1]]
 
 
 def fields_hash(self: Any) -> int:
-    """Hash a frozen dataclass by its fields."""
+    """Return the hash of an object of a frozen dataclass, computed from its fields."""
     return hash(tuple(fields_of(self)))
 
 
 def fields_ordered(name: str) -> Any:
-    """Return the ordering comparison of this name, by fields. It raises :class:`UnsupportedError` as equality does."""
+    """Return the method ``name``, one of :data:`ORDER`. It compares by fields, or raises ``UnsupportedError``."""
 
     def compare(self: Any, other: Any) -> Any:
         if type(self) is not type(other):
             return NotImplemented
         mine, theirs = tuple(fields_of(self)), tuple(fields_of(other))
-        _vouch(self, other, are_equal=mine == theirs)
+        _require_given_fields(self, other, are_equal=mine == theirs)
         return getattr(tuple, name)(mine, theirs)
 
     return compare
 
 
 class DataclassFields:
-    """What :mod:`dataclasses` asks a class or an object of it for: fields by name."""
+    """The attribute ``__dataclass_fields__`` of a stand-in for a dataclass: fields by name."""
 
     def __get__(self, _: Any, cls: Any) -> dict[str, Any]:
         import dataclasses
@@ -147,11 +148,11 @@ class DataclassFields:
 
 
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
-    """Check whether an object that the tests have built holds the arguments it was built from.
+    """Check whether ``made``, an object that the tests have built, has its arguments as values. Note the result.
 
-    If it does, these are its value, whatever its class claims later. If not, it cannot serve as an expected value. If
-    it is not ``is_new`` either, it cannot be distinguished from a wrong result: a class may always return the same
-    object.
+    If it does, comparisons use these values, whatever the candidate says later. If it does not, comparisons with it are
+    refused. If it is also not ``is_new``, a comparison with itself is refused, too: the class may return the same
+    object every time.
     """
     if type(made) is not cls:
         return
@@ -176,7 +177,7 @@ def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: d
 
 
 def _sorted_flags(cls: Any) -> list[str]:
-    """Return the flags of a class, those of fields in the order of the fields."""
+    """Return the flags of a class, with those that begin with ``init:`` in the order of the fields."""
     fields = cls._securebench_fields
     return sorted(cls._securebench_flags, key=lambda flag: fields.index(name) if (name := flag[5:]) in fields else -1)
 
@@ -185,7 +186,7 @@ def _fits_plain(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[st
     plain: Any = KNOWN_TYPES[cls._securebench_family]
     try:
         return bool(plain.__eq__(made, plain(*positional, **named)))
-    except Exception:  # noqa: BLE001 - arguments of its own
+    except Exception:  # noqa: BLE001 - the class takes other arguments
         return False
 
 

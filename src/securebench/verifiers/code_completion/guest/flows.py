@@ -1,4 +1,4 @@
-"""The tests' side: stand-ins for the candidate's iterators and coroutines, and copies of its objects."""
+"""The tests' side: stand-ins for the candidate's iterators and coroutines, and requests to copy its objects."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def make_flow(peer: Candidate, number: int, trait: str) -> Any:
 
 
 async def _coroutine(peer: Candidate, number: int) -> Any:
-    """Await a coroutine of the candidate: it runs to its end over there."""
+    """Return the result of a coroutine of the candidate, which runs to its end on the candidate's side."""
     return peer.request("await", number)
 
 
 class RemoteIterator(Remote):
-    """An iterator of the candidate. Items come in growing batches, each no larger than the number already used."""
+    """An iterator of the candidate. Each request asks for as many items as were used before, and for at least one."""
 
     def __iter__(self) -> RemoteIterator:
         return self
@@ -45,7 +45,7 @@ class RemoteIterator(Remote):
 
 
 class RemoteAsyncIterator(Remote):
-    """An asynchronous iterator of the candidate: each item is awaited to its end over there."""
+    """An asynchronous iterator of the candidate. Each item is awaited on the candidate's side."""
 
     def __aiter__(self) -> RemoteAsyncIterator:
         return self
@@ -58,7 +58,10 @@ class RemoteAsyncIterator(Remote):
 
 
 def copy(subject: Any, memo: Any) -> Any:
-    """Ask for a copy. One of an object that is compared by its data could hold anything, and is refused."""
+    """Request a copy of an object: a deep copy unless ``memo`` is ``None``.
+
+    Raises :class:`UnsupportedError` for an object that is compared by its data, because its copy could hold other data.
+    """
     kind = type(subject)
     if getattr(kind, "_securebench_fields", ()) or getattr(kind, "_securebench_family", "object") != "object":
         raise subject._securebench_peer.notes.unsupported("copy")
@@ -83,7 +86,7 @@ def _items(peer: Candidate, number: int) -> Iterator[Any]:
 
 
 def _ask_items(peer: Candidate, number: int, count: int) -> tuple[list[Any], bool]:
-    """Return more items of an iterator: at least one, unless it has ended."""
+    """Return the next items of an iterator, at least one unless it has ended, and whether there may be more."""
     try:
         items, more = pair_of(peer.request("next", number, count), list, bool)
     except MalformedError:

@@ -1,22 +1,23 @@
 """The tests' side: forks a process for each task, and takes another task only if nothing is left of the last one.
 
 Tests are trusted, but the values that they receive are hostile. A bug in decoding them could give a candidate control
-of the process that runs the tests. So that process counts as hostile to the one that forks it, and to the next task:
+of the process that runs the tests. So the process that forks assumes that its child processes are hostile to it, and to
+the next task:
 
-* The forking process reads only START, which has a fixed length, and repeats the random number in it. It alone has
-  descriptor 2, on which it reports that nothing is left. The host sends the next START only after that report. So what
-  a task has written cannot be taken for the answer to it.
-* It is not dumpable, so it cannot be traced. It blocks signals. SIGKILL and SIGSTOP of the same user still reach it,
-  which ends the sandbox or makes the host replace it.
-* It cleans nothing up, since that could fail. It looks for processes, files, objects that outlive their process,
-  changed settings and network traffic. If it finds any, it exits, and with it the sandbox.
+* It reads only START, which has a fixed length, and repeats the random number in it. Only this process uses descriptor
+  2, on which it reports that nothing is left. The host sends the next START only after that report. So nothing that a
+  task has written can be mistaken for the answer to the next START.
+* It is not dumpable, so it cannot be traced. It blocks signals, but not SIGKILL and SIGSTOP of the same user. SIGKILL
+  ends the sandbox. After SIGSTOP, the host replaces the sandbox.
+* It does not clean up after a task, since that could fail. It looks for processes, files, objects that outlive their
+  process, changed settings and network traffic. If it finds any, it exits, which ends the sandbox.
 
 It forks only if it can look for all of this. Otherwise it runs the tests of one task itself.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the module ``signal`` takes as long as a tenth of a start
+import _signal  # type: ignore[import-not-found]  # importing ``signal`` takes a tenth of the start-up time
 import os
 import stat
 import sys
@@ -32,20 +33,20 @@ if TYPE_CHECKING:
 _SET_DUMPABLE = 4
 _OF_PROCESS = ("Threads", "Cpus_allowed:", "Mems_allowed:")
 _IOPRIO_GET = {("x86_64", 2**63 - 1): 252, ("aarch64", 2**63 - 1): 31}
-"""The number of the system call by machine and ``sys.maxsize``: in a program of 32 bits, it is that of another call."""
+"""The number of the system call by machine and ``sys.maxsize``. In a 32-bit program, the number is another call's."""
 _FILES = (
     *("/proc/self/limits", "/proc/self/oom_score_adj"),
     *("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/net/dev"),
     *(f"/proc/self/fdinfo/{descriptor}" for descriptor in (0, 1, 2)),
 )
-"""Limits of this process, objects that outlive their processes, how many bytes went over the network, and the flags and
-locks of the pipes."""
+"""Files that show the limits of this process, objects that outlive their processes, how many bytes went over the
+network, and the flags and locks of the pipes."""
 _POLICY_AND_NICENESS = (16, 37, 38)
 """The indices of niceness, real-time priority and policy in ``/proc/self/stat``, counted after the program's name."""
 
 
 def await_task() -> None:
-    """Return in a process that is to run the tests of one task, and of no other."""
+    """Wait for tasks. Return in a process that runs the tests of exactly one: a child process, or else this one."""
     sandbox: CheckedSandbox | None = None
     while True:
         nonce, seconds = _next_start()
@@ -85,10 +86,10 @@ def _take(count: int) -> bytes:
 
 
 class CheckedSandbox:
-    """The sandbox as it was before the first task, with this process and the init alone in it.
+    """The state of a sandbox before its first task, when it contains only the init and this process.
 
-    Raises ``ImportError``, ``AttributeError``, ``LookupError``, ``OSError`` or ``ValueError`` where it cannot be
-    checked. Then nothing has changed.
+    The constructor raises ``ImportError``, ``AttributeError``, ``LookupError``, ``OSError`` or ``ValueError`` if the
+    state cannot be checked. It then changes nothing.
     """
 
     def __init__(self) -> None:
@@ -102,16 +103,17 @@ class CheckedSandbox:
         if self._prctl(_SET_DUMPABLE, 0, 0, 0, 0):
             raise OSError("this process could be traced")
         try:
-            self._first = self._state()  # some of it cannot be read by processes that are not dumpable, on old kernels
+            self._first = self._state()  # on old kernels, a process that is not dumpable cannot read all of it
         except (OSError, ValueError):
             self._prctl(_SET_DUMPABLE, 1, 0, 0, 0)
             raise
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
 
     def fork(self) -> int:
-        """Fork a process for a task. It has its own session and no trace of what protects this process.
+        """Fork a process for a task, and return its id: 0 in the new process.
 
-        The kernel may schedule a session as a unit, whose niceness each of its processes can change.
+        The new process has its own session, because the kernel may schedule a session as a unit, and each of its
+        processes can change the niceness of the unit. It is dumpable, and blocks only the signals blocked before.
         """
         child = os.fork()
         if child == 0:
@@ -121,10 +123,10 @@ class CheckedSandbox:
         return child
 
     def await_end(self, child: int, deadline: float) -> None:
-        """Wait until ``child`` has exited, and check that it has left nothing. Exits otherwise.
+        """Wait until ``child`` has exited, and check that it has left nothing. Otherwise, exit this process.
 
-        If a signal has killed it, exit as the init of the sandbox would have reported it. Only then does the driver
-        look for an out-of-memory kill.
+        If a signal killed the child, the exit code is that of a process killed by this signal. Only for such a code
+        does the driver look for an out-of-memory kill.
         """
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -140,16 +142,16 @@ class CheckedSandbox:
             os._exit(1)
 
     def _state(self) -> list[Any]:
-        """Return everything in which a task could leave something."""
+        """Return the state of everything that a task could change and leave behind."""
         import fcntl
 
         found: list[Any] = [_read(path) for path in _FILES]
         found.append(_signal.sigpending())
-        # Kills of the whole machine are counted, since those of the sandbox cannot be seen. After one of its own, the
-        # driver would take any later kill in it for another.
+        # Out-of-memory kills of the whole machine are counted, since those of the sandbox cannot be seen. After one in
+        # this sandbox, the driver would attribute any later kill in it to memory, too.
         found.append(int(_read("/proc/vmstat").partition("\noom_kill ")[2].partition("\n")[0]))
         found.append([self._syscall(self._ioprio_get, 1, pid) for pid in (0, 1)])
-        for process in ("self", "1"):  # the same user may change how they are scheduled
+        for process in ("self", "1"):  # the same user may change their scheduling
             lines = _read(f"/proc/{process}/status").splitlines()
             numbers = _read(f"/proc/{process}/stat").rpartition(")")[2].split()
             found.append([line for line in lines if line.startswith(_OF_PROCESS)])
@@ -173,9 +175,9 @@ def _checked_sandbox() -> CheckedSandbox | None:
 
 
 def _function(name: str) -> Callable[..., int]:
-    """Return a function of the C library, without the package ``ctypes``.
+    """Return a function of the C library, without importing the package ``ctypes``.
 
-    That makes callbacks, in memory that a child may share.
+    The package creates callbacks, in memory that child processes may share.
     """
     import _ctypes
 
@@ -190,7 +192,7 @@ def _function(name: str) -> Callable[..., int]:
 
 
 def _places() -> list[str]:
-    """Return the mount points that can be written. Raises ``OSError`` if there may be others."""
+    """Return the writable mount points. Raises ``OSError`` if one of them cannot be checked."""
     places = []
     for line in _read("/proc/self/mounts").splitlines():
         _, place, kind, options = line.split()[:4]
@@ -204,7 +206,7 @@ def _places() -> list[str]:
 
 def _entry(path: str) -> tuple[Any, ...]:
     found = os.lstat(path)
-    changed = 0 if stat.S_ISDIR(found.st_mode) else found.st_ctime_ns  # a directory's changes with each file in it
+    changed = 0 if stat.S_ISDIR(found.st_mode) else found.st_ctime_ns  # a directory changes with each file in it
     return path, found.st_mode, found.st_ino, found.st_dev, found.st_uid, found.st_gid, changed
 
 
@@ -223,7 +225,7 @@ def _is_traceable(pid: int) -> bool:
 
 
 def _has_other_processes() -> bool:
-    """Return whether this user has processes in the sandbox besides this one and the init, which -1 never means."""
+    """Return whether this user has processes in the sandbox besides this one and the init, which -1 does not signal."""
     try:
         os.kill(-1, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The tests' side: finds the unsupported feature that may explain a failure. Loaded only after one."""
+"""The tests' side: finds the unsupported feature that may explain a failure of the tests."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NAMES = {
     ),
 }
 BY_NAME = {name: feature for feature, names in _NAMES.items() for name in names}
-"""Unsupported features that can be recognised only by a name that the tests use."""
+"""For names that the tests may use, the unsupported feature that each of them suggests."""
 _CONTAINERS = frozenset({list, dict, set})
 _MAX_OUTLINED = 100
 _MAX_WATCHED = 100
 
 
 def outline(value: Any, depth: int = 2) -> Any:
-    """Return the lengths of a container and of the containers in it: most changes show in them."""
+    """Return the lengths of a container and of the containers in it, which most changes alter; ``None`` for others."""
     if type(value) not in _CONTAINERS:
         return None
     parts = value.values() if type(value) is dict else value
@@ -37,20 +37,20 @@ def outline(value: Any, depth: int = 2) -> Any:
 
 
 def watch(notes: Notes, value: Any) -> None:
-    """Remember a container from an attribute of the candidate: changes by the tests do not reach the original."""
+    """Remember a container that the tests got from an attribute: if they change it, the original stays the same."""
     if len(notes.watched) < _MAX_WATCHED:
         notes.watched.append((value, outline(value)))
 
 
 def explain_failure(notes: Notes, code: CodeType) -> str:
-    """Return the short name of the feature, or an empty text."""
+    """Return the short name of the unsupported feature that may explain a failure, or an empty string."""
     if any(outline(value) != before for value, before in notes.watched):
         return "attribute"
     return hint_of(code)
 
 
 def hint_of(code: CodeType) -> str:
-    """Return the unsupported feature that a name in ``code`` points to, or an empty text."""
+    """Return the unsupported feature that a name in ``code`` suggests, or an empty string."""
     found = [BY_NAME[name] for name in code.co_names if name in BY_NAME]
     found += [hint for inner in code.co_consts if hasattr(inner, "co_names") for hint in [hint_of(inner)] if hint]
     return found[0] if found else ""

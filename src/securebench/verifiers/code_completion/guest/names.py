@@ -1,4 +1,4 @@
-"""Decide whether a name in the tests is their own, a builtin, or the candidate's."""
+"""The tests' side: decides whether a name in the tests is their own, a builtin, or the candidate's."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def undefined_names(source: str) -> frozenset[str]:
 
 
 class Ownership:
-    """Which of the tests' undefined names are the candidate's: ``free``.
+    """Decides which of the tests' undefined names are the candidate's: these are ``free``.
 
-    A builtin's name is the candidate's where the pack's own starter code defines it, or where it is the only name by
-    which the tests could reach the candidate at all. Otherwise it is the builtin's: a candidate that defines
-    ``sorted`` would decide what its own result is compared with. ``disputed`` are such names.
+    A builtin's name is the candidate's if the pack's own starter code defines it, or if it is the only name of the
+    candidate that the tests use. Otherwise it means the builtin: a candidate that defines ``sorted`` could decide what
+    its own result is compared with.
     """
 
     def __init__(self, source: str, starter: Sequence[str], defined: Callable[[list[str]], Sequence[str]]) -> None:
@@ -72,27 +72,27 @@ class Ownership:
             self.free = frozenset(taken) if len(taken) == 1 else self.free
 
     def is_disputed(self) -> bool:
-        """Return whether the candidate defines a builtin's name that the tests use as the builtin's."""
+        """Return whether the candidate defines a name that means a builtin in the tests."""
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:
-        """Return those disputed names of builtins that the candidate says it defines."""
+        """Return which of the tests' builtins, except those in starter code, the candidate says it defines."""
         try:
             said = self._defined(self._shared)
             return [name for name in self._shared if name in said]
-        except Exception:  # noqa: BLE001 - whatever it answers instead of a list names nothing
+        except Exception:  # noqa: BLE001 - an invalid answer contains no names
             return []
 
 
 def catches_failures(value: Any) -> bool:
-    """Return whether ``except value`` would catch an ``AssertionError`` without being that class's name."""
+    """Return whether ``except value`` would catch an ``AssertionError``."""
     if type(value) is tuple:
         return any(map(catches_failures, value))
     return isinstance(value, type) and issubclass(value, BaseException) and issubclass(AssertionError, value)
 
 
 def is_class_name(name: Any) -> bool:
-    """Return whether ``name`` may be that of a class or a member."""
+    """Return whether ``name`` is valid as the name of a class, a field or a member."""
     import keyword
 
     return type(name) is str and len(name) <= _LONGEST_NAME and name.isidentifier() and not keyword.iskeyword(name)

@@ -1,9 +1,9 @@
-"""A NaN of the candidate, which notices when the tests rely on an order that a NaN does not have.
+"""The tests' side: NaNs of the candidate, which note when the tests compare them by order.
 
-``if abs(found - wanted) > tolerance: raise`` lets a NaN pass: every ``<`` and ``>`` with it is False. Tests that name
-``nan`` or ``isnan`` know about it and are given a plain NaN. Functions in C, such as ``math.fabs``, complex numbers and
-arrays lose this class: if the tests compare by order and do not simply assert that it holds, an unexpected NaN is
-not a pass.
+``if abs(found - wanted) > tolerance: raise`` accepts a NaN, because every ``<`` and ``>`` with it is False. Tests that
+name ``nan`` or ``isnan`` handle NaN, and get a plain one. Functions in C, such as ``math.fabs``, complex numbers and
+arrays lose the class of a NaN. So if the tests compare by order other than to assert that the comparison holds, the
+candidate fails as soon as it sends a NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ARITHMETIC = (
 
 
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
-    """Return the function that makes NaNs of the candidate for these tests."""
+    """Return the function that makes the NaNs for these tests. Called when the candidate has sent its first NaN."""
     import re
 
     if re.search(r"(?i)\b(is)?nan\b", source):
@@ -39,7 +39,7 @@ def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
 
 
 def _watching(notes: Notes) -> type[float]:
-    """Return a class of NaNs that note an ordering comparison. Sums and differences with one are such NaNs, too."""
+    """Return a class of NaNs that note when they are compared by order. Results of arithmetic keep this class."""
 
     def compared(*_: Any) -> bool:
         notes.reject(NAN)

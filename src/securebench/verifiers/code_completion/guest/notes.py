@@ -1,6 +1,6 @@
 """The notes that a verdict may have besides its outcome: a closed list, so that no text of a test is recorded.
 
-The host has the sentence for each of them (``explain.py``).
+The host has the sentence for each of them (``relay.py``).
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAN = "nan"
-"""A NaN of the candidate was compared with ``<`` or ``>``, which is False whatever the other side is."""
+"""A NaN of the candidate was compared with ``<`` or ``>``, which is False for every other number."""
 CHANGED_ARGUMENT = "changed_argument"
 """A call changed its argument, and the same comparison computes the expected value from that argument."""
 BROAD_EXCEPTION = "broad_exception"
 """An exception class of the candidate is a base of ``AssertionError``: catching it would catch failed asserts."""
 UNITTEST = "unittest"
-"""A ``unittest`` or ``doctest`` run failed, and the tests did not look at its result."""
+"""A ``unittest`` or ``doctest`` run failed, and the tests ignored its result."""
 BUILTIN = "builtin"
 """The tests use the name of a builtin that the candidate also defines, and it is unclear which is meant."""
 
 REJECTIONS = frozenset({NAN, CHANGED_ARGUMENT, BROAD_EXCEPTION, UNITTEST})
-"""These alone turn a pass into a failure."""
+"""The notes that turn a pass into a failure. All others only explain a failure."""
 
 
 class UnsupportedError(TypeError):
-    """The tests use a feature that is not carried between the sandboxes. ``feature`` is its short name."""
+    """The tests use a feature that does not work between the sandboxes. ``feature`` is its short name."""
 
     def __init__(self, feature: str) -> None:
-        super().__init__(f"{feature} is not carried between the sandboxes; set tests.isolation to shared")
+        super().__init__(f"{feature} does not work between the sandboxes; set tests.isolation to shared")
         self.feature = feature
 
 
 class Notes:
-    """What was noted during one judgement: the first of each kind counts.
+    """What was noted during one judgement: the first rejection, and the first hint at an unsupported feature.
 
-    If candidate and tests share a process, every feature works, so no unsupported feature can explain a failure.
+    ``is_split`` is ``False`` if candidate and tests share a process. Then every feature works, so no hint is needed.
     """
 
     def __init__(self, *, is_split: bool = True) -> None:
@@ -45,7 +45,7 @@ class Notes:
         self.watched: list[tuple[Any, Any]] = []
 
     def reject(self, note: str) -> None:
-        """Note why these tests cannot pass, however they end."""
+        """Note why the candidate fails, even if the tests pass."""
         self.rejection = self.rejection or note
 
     def unsupported(self, feature: str) -> UnsupportedError:

@@ -1,4 +1,4 @@
-"""The methods by which Python's operators and functions like ``len`` reach a class."""
+"""The names of the methods that Python's operators, and functions such as ``len``, call."""
 
 from __future__ import annotations
 

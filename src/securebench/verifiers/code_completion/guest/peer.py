@@ -1,4 +1,4 @@
-"""Requests and replies between the two sides, nested as deep as calls are.
+"""Requests and replies between the two sides. They are nested like calls.
 
 The sides take strict turns: the one that has read a frame writes the next one. So the host can relay frames without
 parsing them, and threads need only one lock.
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.wire import Wire
 
 MAX_EXPORTS = 100_000
-"""Objects of one side that the other may hold: each is kept alive to the end."""
+"""The most objects of one side that the other side may refer to. Each is kept alive to the end."""
 _LONGEST_NAME = 200
 
 
 class Peer:
-    """One side of the channel: it asks with :meth:`request` and answers with :meth:`serve`.
+    """One side of the channel. It sends requests (:meth:`request`) and answers those of the other (:meth:`serve`).
 
     The sides differ in the operations that they allow (:meth:`perform`), in how they convert objects that are not plain
     data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
@@ -54,7 +54,7 @@ class Peer:
         raise NotImplementedError
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the object that a tag refers to: here, one of this side that the other side sends back."""
+        """Return the object that a tag refers to. This class knows only objects that the other side sends back."""
         _, number = tag
         if tag[0] != "yours":
             raise MalformedError("no such tag")
@@ -65,22 +65,22 @@ class Peer:
         raise NotImplementedError
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Prepare for a reply that changes objects which this side has sent. Return a function to call afterwards."""
+        """Prepare for a reply that changes objects of this side. Return a function to call afterwards, or ``None``."""
 
     def received_class(self, found: type) -> type:
         """Return the class that replaces the builtin class ``found``, which the other side sent by name."""
         return found
 
     def not_a_number(self) -> float:
-        """Return the NaN to use for one that the other side has sent."""
+        """Return the NaN to use for a NaN that the other side has sent."""
         return float("nan")
 
     # Asking.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
-        """Ask the other side and return its value, or raise its error.
+        """Send a request to the other side, and return its result or raise its error.
 
-        Raises :class:`UncrossableError` and :class:`ValueTooLargeError` before it asks.
+        Raises :class:`UncrossableError` or :class:`ValueTooLargeError` if ``value`` cannot be sent.
         """
         with self._lock:
             exchange = Exchange(self)
@@ -113,7 +113,7 @@ class Peer:
             elif kind == REPLY and message.get("id") == serial:
                 return message
             else:
-                raise MalformedError("a reply to nothing")
+                raise MalformedError("a reply without a request")
 
     def sent(self, *, arrives: bool) -> None:
         """Note whether a packed message was sent."""
@@ -129,7 +129,7 @@ class Peer:
             result = self.perform(str(message.get("do")), message.get("on"), value)
         except MalformedError:
             self.abandon("protocol")
-        except Exception as error:  # noqa: BLE001 - whatever a call raises is its answer
+        except Exception as error:  # noqa: BLE001 - any error of a call is its answer
             failed = True
             result = error
         self._write(REPLY, {"id": message.get("id"), **self._pack_reply(exchange, result, failed=failed)})
@@ -144,10 +144,10 @@ class Peer:
             self.sent(arrives=False)
             return {**Exchange(self).pack(error), "error": True}
 
-    # What has a stand-in on the other side: on both sides exceptions, on the candidate's its objects and classes, too.
+    # Values with a stand-in on the other side: exceptions, and in a subclass objects and classes of the candidate.
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-        """Return the kind and the parts of an exception."""
+        """Return the kind and the parts of an exception; ``None`` for other values."""
         if not isinstance(value, Exception):
             return None
         return "error", self.parts_of_error(value)
@@ -159,11 +159,11 @@ class Peer:
         return parts_of_error(error, self.error_class(type(error)))
 
     def error_class(self, kind: type) -> type:
-        """Return the nearest class of ``kind`` that crosses."""
+        """Return the first class in the MRO of ``kind`` that both sides have."""
         return next(each for each in kind.__mro__ if type(each) is type and class_tag(each))
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return a stand-in that can be made before its parts, or ``None`` if the parts must come first."""
+        """Return a stand-in whose parts are set later, or ``None`` if it can be made only from its parts."""
 
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
         """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
@@ -184,7 +184,7 @@ class Peer:
     # Objects of this side.
 
     def number_of(self, value: Any) -> int:
-        """Return the number of an object of this side, the same one each time. Raises :class:`ValueTooLargeError`."""
+        """Return the number of an object of this side. It never changes. Raises :class:`ValueTooLargeError`."""
         number = self._export_numbers.get(id(value))
         if number is None:
             number = len(self._exports)
@@ -200,7 +200,7 @@ class Peer:
             raise MalformedError("no such object")
         return self._exports[number]
 
-    # Frames, with every fault an end.
+    # Frames. Every error in one of them ends this side.
 
     def read(self) -> tuple[bytes, dict[str, Any]]:
         """Return the type and payload of the next frame."""
@@ -227,6 +227,6 @@ def pair_of(value: Any, first: type, second: type) -> tuple[Any, Any]:
 
 
 def name_of(value: Any) -> str:
-    """Return the ``__name__`` of a callable, or an empty text."""
+    """Return the ``__name__`` of a callable, or an empty string."""
     name = getattr(value, "__name__", "")
     return name[:_LONGEST_NAME] if type(name) is str else ""

@@ -1,4 +1,4 @@
-"""What is plain data: by exact type, and nothing that carries behaviour.
+"""Plain data: the values that cross between the sides without their behaviour. Only the exact type counts.
 
 ============================  ======================================================================================
 crosses as an equal value     None, bool, int, float, complex, str, bytes, range; builtin types and exceptions; values
@@ -9,7 +9,7 @@ crosses as a stand-in         objects and classes of the candidate's own (``shap
 crosses by reference          everything else, as the two sides of the channel decide (``peer.py``)
 ============================  ======================================================================================
 
-A subclass of any of these is not one of these.
+A subclass of one of these types does not count as that type.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 else:
-    try:  # importing the package around them takes a guest a fifth of its time
+    try:  # importing the whole package takes a fifth of the time of a guest
         from _collections import OrderedDict, defaultdict, deque
     except ImportError:
         from collections import OrderedDict, defaultdict, deque
 
 
 class UncrossableError(TypeError):
-    """A value is not plain data, and no reference to it can be given."""
+    """A value is not plain data, and no reference to it can be sent."""
 
 
 class ValueTooLargeError(ValueError):
-    """A value is deeper, longer or larger than a message may be."""
+    """A value is too large, too long or too deeply nested for a message."""
 
 
 class MalformedError(ValueError):
-    """A message is not one that the other side's codec writes."""
+    """A message is invalid: the other side's codec would not write it."""
 
 
 # Classes.
@@ -51,7 +51,7 @@ _TYPES: dict[str, type] = {
     )
 }
 _TYPES.update(
-    # Exceptions that may be raised again: an exit or an interrupt is not one of them, nor is an alias like IOError.
+    # Exceptions that may be raised again: no exits, no interrupts, and no aliases such as IOError.
     (name, value)
     for name, value in vars(builtins).items()
     if isinstance(value, type) and issubclass(value, Exception) and value.__name__ == name
@@ -75,7 +75,7 @@ def class_tag(value: type) -> list[Any] | None:
 
 
 def read_class(module: str, name: str) -> type:
-    """Return the class of a tag. Raises :class:`MalformedError` or ``KeyError`` if :func:`class_tag` never names it."""
+    """Return the class of a tag. Raises :class:`MalformedError` or ``KeyError`` if ``class_tag`` never returns it."""
     if not module:
         return _counter_class() if name == "Counter" else _TYPES[name]
     if module not in _EXCEPTION_MODULES:
@@ -88,7 +88,7 @@ def read_class(module: str, name: str) -> type:
 
 
 def _is_counter(value: type) -> bool:
-    """Whether this is :class:`collections.Counter`: there is none before that module is loaded."""
+    """Return whether this is :class:`collections.Counter`, which exists only once :mod:`collections` is loaded."""
     return value.__name__ == "Counter" and value is getattr(sys.modules.get("collections"), "Counter", None)
 
 
@@ -109,14 +109,14 @@ _BUILTINS = frozenset(["ellipsis", "mappingproxy", "memoryview", "slice"])
 
 
 def may_be_stdlib(kind: type) -> bool:
-    """Return whether objects of a class may be values of ``values.py``, which is loaded only for them."""
+    """Return whether ``values.py``, which is loaded only on demand, may be able to encode objects of a class."""
     module = kind.__module__
     if module == "builtins":
         return kind.__name__ in _BUILTINS
     return type(module) is str and module.partition(".")[0] in _MODULES
 
 
-# Containers. Mutable ones are made empty and filled later, which is what lets a cycle close.
+# Containers. Mutable ones are made empty and filled later, so that a container can contain itself.
 
 _FACTORIES = {each.__name__: each for each in (int, float, bool, str, list, tuple, dict, set)}
 MUTABLE: dict[str, Callable[[], Any]] = {

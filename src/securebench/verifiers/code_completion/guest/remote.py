@@ -21,16 +21,16 @@ if TYPE_CHECKING:
         stand_ins: dict[int, Any]
 
         def request(self, operation: str, target: Any, value: Any = None) -> Any:
-            """Ask for an operation on an object."""
+            """Request an operation on an object, and return its result."""
 
         def abandon(self, why: str) -> NoReturn:
-            """End the judgement with this outcome."""
+            """End the judgement with the outcome ``why``."""
 
         def ask_text(self, target: int, function: str, member: str = "") -> str:
-            """Ask for ``str()`` or ``repr()`` of an object."""
+            """Return the candidate's ``str()`` or ``repr()`` of an object, or of an enumeration's member."""
 
         def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
-            """Apply an operator of an object's class; ``NotImplemented`` where the class says so."""
+            """Return the result of an operator on an object, or ``NotImplemented`` if its class does not support it."""
 
 
 READABLE_DUNDERS = frozenset(
@@ -45,13 +45,13 @@ READABLE_DUNDERS = frozenset(
         "__dict__",
     }
 )
-"""Special attributes that are plain data. All others are behaviour and are not read."""
+"""Special attributes that are plain data. All other special attributes are behaviour, and cannot be read."""
 
 
 class Remote:
-    """An object of the candidate: it can be called, its attributes read and set; it is equal only to itself.
+    """A stand-in for an object of the candidate. It can be called, and its attributes can be read and set.
 
-    ``twins.py`` adds operators for objects of the candidate's own classes.
+    It is equal only to itself. ``twins.py`` adds operators for objects of the candidate's own classes.
     """
 
     def __init__(self, peer: Candidate, number: int) -> None:
@@ -59,7 +59,7 @@ class Remote:
         object.__setattr__(self, "_securebench_number", number)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
-        """Call it."""
+        """Call the candidate's object, and return the result."""
         return self._securebench_peer.request("call", self._securebench_number, (positional, named))
 
     def __getattr__(self, name: str) -> Any:
@@ -97,7 +97,10 @@ class Remote:
 
 
 def get_attribute(subject: Any, name: str) -> Any:
-    """Ask for an attribute of an object or a class. One with the name of a class must not catch failed asserts."""
+    """Return an attribute of an object or a class, as the candidate's side gives it.
+
+    Raises ``TypeError``, and notes a rejection, for an exception class that would catch failed asserts.
+    """
     if name.startswith("_securebench") or (name.startswith("__") and name not in READABLE_DUNDERS):
         raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")
     peer = subject._securebench_peer
@@ -113,7 +116,7 @@ def get_attribute(subject: Any, name: str) -> Any:
 
 
 def set_attribute(subject: Any, name: str, value: Any) -> None:
-    """Ask for an attribute of an object or a class to be set."""
+    """Set an attribute of an object or a class on the candidate's side."""
     if name.startswith("__"):
         raise AttributeError(f"{name} of a candidate's object cannot be set by the tests")
     subject._securebench_peer.request("set", subject._securebench_number, (name, value))
@@ -128,12 +131,12 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
 
 
 def asked_dunder(name: str) -> property:
-    """Return a property that asks the candidate for this attribute of its object."""
+    """Return a property that requests the attribute ``name`` of the candidate's object."""
     return property(lambda self: self._securebench_peer.request("get", self._securebench_number, name))
 
 
 class OpaqueRemote(Remote):
-    """An object of the candidate whose class does not cross, such as a function. It refuses all operators."""
+    """A stand-in for an object whose class has no stand-in, such as a function. It refuses all operators."""
 
 
 for _name in OPERATORS - {

@@ -1,4 +1,4 @@
-"""The tests' side: notices a failed run of ``unittest`` or ``doctest`` whose result the tests do not look at."""
+"""The tests' side: notices a failed run of ``unittest`` or ``doctest`` whose result the tests ignore."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def watch(source: str) -> Callable[[], bool]:
-    """Return a function that tells whether the tests have run ``unittest`` or ``doctest`` and the run failed.
+    """Watch the runs of ``unittest`` and ``doctest`` in the tests. Return a function that tells whether one has failed.
 
-    ``unittest.main(exit=False)``, a runner and ``doctest.testmod`` return a result and raise nothing: tests that do not
-    look at it would pass whatever it says.
+    ``unittest.main(exit=False)``, a runner and ``doctest.testmod`` return a result and raise nothing. Tests that ignore
+    the result would pass even if it is a failure.
     """
     results: list[Any] = []
     try:
@@ -39,7 +39,7 @@ def watch(source: str) -> Callable[[], bool]:
             for name in ("report_failure", "report_unexpected_exception"):
                 setattr(DocTestRunner, name, keep(getattr(DocTestRunner, name)))
     except (ImportError, AttributeError):
-        return bool  # there is nothing that the tests could run either: False
+        return bool  # the tests cannot import these modules either, so the result is False
     return lambda: any(map(_has_failed, results))
 
 

@@ -1,4 +1,4 @@
-"""Runs the tests as a module and says how they ended."""
+"""Runs the tests as a module and reports how they ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Run:
     """One run of the tests.
 
-    ``lookup`` returns the candidate's object of a name; ``defined`` returns which of some names it defines.
+    ``lookup`` returns the candidate's object for a name. ``defined`` returns those of some names that it defines.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Run:
         self._notes = notes
 
     def verdict(self) -> dict[str, Any]:
-        """Run the tests and return the verdict: outcome, type of error, line, note."""
+        """Run the tests and return the verdict: outcome, and for a failure type of error, line number and note."""
         try:
             code = compile(self._source, FILE, "exec", dont_inherit=True)
             names = Ownership(self._source, self._starter, self._defined)
@@ -95,12 +95,12 @@ class Run:
 
 
 def _public_name(error: BaseException) -> str:
-    """Return the nearest builtin type's name: that of a class of the candidate may be made of an argument."""
+    """Return the name of the nearest builtin class. The candidate may have named its own class after an argument."""
     return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
 
 
 def _frames(error: BaseException) -> list[Any]:
-    """Return the frames that ``error`` has passed, from :class:`Run` to where it was raised, each with its line."""
+    """Return the frames of an error's traceback, from :class:`Run` to its origin, each with its line number."""
     found, trace = [], error.__traceback__
     while trace is not None:
         found.append((trace.tb_frame, trace.tb_lineno))
@@ -109,14 +109,14 @@ def _frames(error: BaseException) -> list[Any]:
 
 
 def _line(error: BaseException) -> int | None:
-    """Return the line of the tests at which ``error`` passed last."""
+    """Return the number of the last line of the tests in an error's traceback, or ``None``."""
     return next((line for frame, line in reversed(_frames(error)) if frame.f_code.co_filename == FILE), None)
 
 
 def _is_own_exit(leaving: SystemExit) -> bool:
-    """Return whether the tests themselves exited, or ``unittest.main()``, which always exits.
+    """Return whether the tests themselves, or ``unittest.main()``, which always exits, raised ``leaving``.
 
-    This matters if the candidate shares this process: its exit is not a pass.
+    This matters if the candidate shares this process: an exit of the candidate is not a pass.
     """
     runner = vars(sys.modules.get("unittest.main", sys))
     frames = [frame for frame, _ in _frames(leaving)][1:]

@@ -32,7 +32,7 @@ FROZEN: dict[str, Any] = {
     "tuple": lambda x: tuple(tuple.__iter__(x)),
     "frozenset": lambda x: frozenset(frozenset.__iter__(x)),
 }
-"""How the plain value of an object of a subclass is read without its own methods."""
+"""For each immutable plain type, how to read the plain value of a subclass's object without calling its methods."""
 CONTAINERS: dict[str, Any] = {
     name: KNOWN_TYPES[name] for name in ["OrderedDict", "defaultdict", "deque", "list", "dict", "set", "bytearray"]
 }
@@ -41,7 +41,7 @@ _MAX_NAMES = 200
 
 
 def plain_base(kind: type) -> str:
-    """Return the name of the plain type that a class is a subclass of, or an empty text."""
+    """Return the name of the plain type that a class is a subclass of, or an empty string."""
     for each in kind.__mro__:
         name = each.__name__
         if (name in FROZEN or name in CONTAINERS) and KNOWN_TYPES.get(name) is each:
@@ -50,7 +50,7 @@ def plain_base(kind: type) -> str:
 
 
 def plain_parts(value: Any, base: str) -> Any:
-    """Return the plain value of an object of a subclass: a list of contents for one that can change."""
+    """Return the plain value of an object of a subclass of ``base``. For a mutable container, this is a list."""
     if base in FROZEN:
         return FROZEN[base](value)
     plain = CONTAINERS[base]
@@ -79,7 +79,7 @@ def class_shape(kind: type, number: int) -> tuple[str, list[Any]]:
 
 
 def field_values(subject: Any) -> list[Any]:
-    """Return the values of a dataclass's fields that are set. If one is not set, there are too few values."""
+    """Return the values of an object's dataclass fields. Fields that are not set are left out."""
     return [getattr(subject, name) for name in fields_of_class(type(subject)) if hasattr(subject, name)]
 
 
@@ -116,7 +116,7 @@ def _trait_of(kind: type) -> str:
 
 
 def _own_names(kind: type) -> list[str]:
-    """Return the names, but for dunders, that a subclass of a plain type defines itself or by a class before it."""
+    """Return the names, without dunders, that a subclass of a plain type and its bases below that type define."""
     names: dict[str, None] = {}
     for each in kind.__mro__:
         if class_tag(each) or each is object:
@@ -126,7 +126,7 @@ def _own_names(kind: type) -> list[str]:
 
 
 def _operators_of(kind: type, flags: list[str]) -> list[str]:
-    """Return the operators that candidate code defines for a class: not those of plain types, or of a dataclass."""
+    """Return the operators that candidate code defines for a class, without those that ``@dataclass`` generates."""
     found: set[str] = set()
     for each in kind.__mro__:
         if each is object or class_tag(each):
@@ -138,7 +138,7 @@ def _operators_of(kind: type, flags: list[str]) -> list[str]:
 
 
 def _fields_of(kind: Any, base: str) -> tuple[list[str], list[str]]:
-    """Return the names of the fields of a dataclass or named tuple, and what its decorator has generated."""
+    """Return the fields of a dataclass or named tuple by name, and flags for what its decorator has generated."""
     if base == "tuple":
         fields = getattr(kind, "_fields", None)
         named = type(fields) is tuple and all(type(name) is str for name in fields)
@@ -169,7 +169,7 @@ def is_enum(kind: type) -> bool:
 
 
 def enum_parts(kind: Any, number: int) -> list[Any]:
-    """Return the contents of an enumeration, aliases included."""
+    """Return the contents of an enumeration, including aliases."""
     enum = sys.modules["enum"]
     home: Any = next(each for each in kind.__mro__ if vars(enum).get(each.__name__) is each)
     members = [part for name, member in kind.__members__.items() for part in (name, member._value_)]
@@ -179,13 +179,16 @@ def enum_parts(kind: Any, number: int) -> list[Any]:
 
 
 def member_parts(member: Any) -> list[Any]:
-    """Return the contents of a member; a combination of flags has no name."""
+    """Return the contents of a member of an enumeration. The name is ``None`` for a combination of flags."""
     kind, name = type(member), member._name_
     return [kind, name if type(name) is str and name in kind.__members__ else None, member._value_]
 
 
 def signature_of(value: Any) -> list[list[Any]]:
-    """Return name, kind, default and annotation of each parameter, the latter two in lists that may be empty."""
+    """Return name, kind, default and annotation of each parameter of a callable, and then a row for its result.
+
+    Default and annotation are in lists, which are empty if the parameter has none.
+    """
     import inspect
 
     found = inspect.signature(value)
@@ -202,7 +205,7 @@ def signature_of(value: Any) -> list[list[Any]]:
 
 
 def read_signature(rows: Any) -> Any:
-    """Return the signature that a candidate gives of a callable. Raises ``ValueError`` or ``TypeError``."""
+    """Return the signature in the rows of :func:`signature_of`. Raises ``ValueError`` or ``TypeError``."""
     import inspect
 
     if type(rows) is not list or not rows:

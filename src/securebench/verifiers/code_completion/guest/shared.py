@@ -1,8 +1,9 @@
-"""Both sides in one process, for packs that ask for ``isolation: shared``: weaker, but objects with operators work.
+"""Both sides in one process, for rows with ``isolation: shared``. This is weaker, but the tests may use every feature.
 
-The candidate is loaded before the tests arrive, and the verdict carries a number that arrives with them. That stops a
-candidate that exits or prints; it does not stop one that searches this process's memory, patches the modules that the
-tests use, or returns an object that is equal to everything. The record therefore says so.
+The candidate is loaded before the tests arrive, and the verdict contains a random number that arrives with them. This
+stops a candidate that exits or prints a verdict. It does not stop a candidate that searches this process's memory,
+patches the modules that the tests use, or returns an object that is equal to everything. So the record shows the
+isolation.
 """
 
 from __future__ import annotations

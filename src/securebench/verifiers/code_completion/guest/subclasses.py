@@ -1,4 +1,4 @@
-"""The tests' side: subclasses of plain types, such as ``list`` and ``str``. Their data is kept here."""
+"""The tests' side: stand-ins for subclasses of plain types, such as ``list`` and ``str``. They contain the data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ _CHANGES = frozenset({"__setitem__", "__delitem__", *(name for name in OPERATORS
     "__index__",
     "__invert__",
 }
-"""Operators that change a container: the candidate changes its own, and the contents are requested again."""
+"""Operators that change a container. They run on the candidate's side, and the contents are then requested again."""
 
 
 def plain_methods(base: str, namespace: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Return the namespace of a subclass of a plain type. What the candidate defines besides the data is requested."""
+    """Return the namespace of the stand-in for a subclass of the plain type ``base``.
+
+    It compares the data itself, and requests the methods and attributes that the candidate defines.
+    """
     plain: Any = KNOWN_TYPES[base]
     own = dict(namespace)
     for operator in OPERATORS.intersection(dir(plain)) - set(own):
@@ -71,7 +74,7 @@ def _changing(name: str) -> Any:
 
 
 class _Asked:
-    """An attribute of the candidate's class, requested from the object, or from the class without an object."""
+    """A descriptor that requests an attribute of the candidate's object, or of its class if there is no object."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -86,7 +89,7 @@ def _item(index: int) -> property:
 
 
 def make_frozen(cls: Any, value: Any) -> Any:
-    """Return an object of a subclass of a plain type that cannot change. Raises :class:`MalformedError`."""
+    """Return an object of ``cls``, a subclass of an immutable plain type. Raises :class:`MalformedError`."""
     plain: Any = KNOWN_TYPES[cls._securebench_family]
     if type(value) is not plain or cls._securebench_family not in FROZEN:
         raise MalformedError("not its plain value")
@@ -96,7 +99,7 @@ def make_frozen(cls: Any, value: Any) -> Any:
 
 
 def refill(stand_in: Any, parts: Any) -> None:
-    """Set the contents of a container of the candidate's class. Raises :class:`MalformedError` or another error."""
+    """Replace the contents of a container's stand-in. Raises :class:`MalformedError` or another error."""
     base = type(stand_in)._securebench_family
     plain: Any = KNOWN_TYPES[base]
     if type(parts) is not list:

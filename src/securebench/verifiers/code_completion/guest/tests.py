@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 _ACTS = frozenset({"call", "make", "next", "await", "operate", "exit", "anext"})
-"""Requests that run code of the candidate. Looking up a name or reading an attribute may only return a reference."""
+"""Requests that run code of the candidate. Lookups of names and attributes are missing, since most run none."""
 _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class JudgingPeer(Peer):
-    """Asks the candidate's side, which may only call back functions, and use objects, that a test has handed to it."""
+    """Sends requests to the candidate's side, which may use only the functions and objects that a test passes to it."""
 
     def __init__(self, wire: Wire, source: str) -> None:
         super().__init__(wire)
@@ -42,7 +42,7 @@ class JudgingPeer(Peer):
         self.stand_ins: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.is_making = False
-        """Whether an object with data is being made. Other objects cannot change meanwhile."""
+        """Whether a request to make an object with data is open. Until its end, data for known objects is ignored."""
         self._source = source
         self._is_paused = False
         self._comparisons: Comparisons | None = None
@@ -51,7 +51,7 @@ class JudgingPeer(Peer):
     # Asking.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
-        """Send a request to the candidate and count its answer, unless that only refers to an object of its own."""
+        """Send a request and return the result. Count the answer, unless it is only a reference to an object."""
         if self._is_paused:
             raise RuntimeError("no request may be sent to the candidate now")
         self.asked = True
@@ -62,7 +62,7 @@ class JudgingPeer(Peer):
         try:
             result = super().request(operation, target, value)
         except Exception as error:
-            if type(error) not in (UncrossableError, ValueTooLargeError):  # for those it was never asked
+            if type(error) not in (UncrossableError, ValueTooLargeError):  # those are raised before anything is sent
                 self.answered += acts
                 self.refresh()
             raise
@@ -84,25 +84,25 @@ class JudgingPeer(Peer):
             contents = super().request("state", None, numbers)
             for number, parts in zip(numbers, contents):
                 refill(self.live[number], parts)
-        except Exception:  # noqa: BLE001 - the candidate's guest answers this, and no code of a candidate
+        except Exception:  # noqa: BLE001 - this runs no code of the candidate, so it never fails
             self.abandon("protocol")
 
     def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
-        """Apply an operator of an object's class; ``NotImplemented`` where the class says so."""
+        """Return the result of an operator on an object, or ``NotImplemented`` if its class does not support it."""
         answer = self.request("operate", target, (name, arguments))
         if type(answer) is not tuple or len(answer) != 2:  # noqa: PLR2004 - whether it applies, and the result
             self.abandon("protocol")
         return answer[1] if answer[0] is True else NotImplemented
 
     def ask_text(self, target: int, function: str, member: str = "") -> str:
-        """Ask for ``str()`` or ``repr()`` of an object, or of a member of an enumeration."""
+        """Return the candidate's ``str()`` or ``repr()`` of an object, or of an enumeration's member."""
         answer = self.request("member" if member else "text", target, (member, "str()") if member else function)
         if type(answer) is not str:
             self.abandon("protocol")
         return answer
 
     def look_up(self, name: str) -> Any:
-        """Return the candidate's object of a name. Raises ``KeyError``."""
+        """Return the candidate's object for a name. Raises ``KeyError``."""
         found = self.request("name", name)
         if name[:1].isupper() and isinstance(found, type) and id(found) in self.numbers:
             from securebench.verifiers.code_completion.guest.twins import name_class
@@ -114,10 +114,10 @@ class JudgingPeer(Peer):
         """Return those of ``names`` that the candidate says it defines."""
         return super().request("defined", None, names)
 
-    # What the tests make of an answer.
+    # Answers that could mislead the tests.
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Compute the other side of the comparison that contains the call. Afterwards, check if it has changed."""
+        """Compute the expected side of the current comparison. Return a function that checks if it has changed."""
         from securebench.verifiers.code_completion.guest.arguments import Comparisons, evaluate, tests_frame
 
         frame = tests_frame()
@@ -143,7 +143,7 @@ class JudgingPeer(Peer):
         return compare
 
     def received_class(self, found: type) -> type:
-        """Note a class that would catch failed asserts, if the tests may catch classes that the candidate names."""
+        """Return ``found``. Note if it would catch failed asserts and the tests may catch classes of the candidate."""
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
 
@@ -152,7 +152,7 @@ class JudgingPeer(Peer):
         return found
 
     def not_a_number(self) -> float:
-        """Return a NaN of the candidate, which notes what the tests do with it."""
+        """Return the NaN to use for a NaN of the candidate. It notes if the tests compare it by order."""
         if self._make_nan is None:
             from securebench.verifiers.code_completion.guest.nan import nan_maker
 
@@ -162,7 +162,7 @@ class JudgingPeer(Peer):
     # Answering.
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Call one of the tests' functions for the candidate, or use an object that it was given: nothing else."""
+        """Call a function of the tests for the candidate, or use an object that was lent to it. Refuse all else."""
         subject = self.exported(target)
         try:
             if target in self.lent:
@@ -173,17 +173,17 @@ class JudgingPeer(Peer):
             if operation != "call" or not all(type(name) is str for name in named):
                 raise MalformedError("not a call")
             return subject(*positional, **named)
-        except (SystemExit, KeyboardInterrupt) as leaving:  # the tests end when they end, not when the candidate wants
+        except (SystemExit, KeyboardInterrupt) as leaving:  # the candidate must not be able to end the tests
             raise RuntimeError(f"a function of the tests raised {type(leaving).__name__}") from None
 
     def abandon(self, why: str) -> NoReturn:
-        """Send a verdict, and end the process: no test may catch this."""
+        """Send a verdict with the outcome ``why``, and end the process, so that no test can catch this."""
         send_verdict(self.wire, {"outcome": why, "answered": self.answered})
 
     # What crosses to the candidate.
 
     def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
-        """Return the tag of an object of the candidate, of an iterator's items, or of an object that the tests lend."""
+        """Return the tag of a value that is not plain: a candidate's object, an iterator, or an object of the tests."""
         kind = type(value)
         if id(value) in self.numbers or id(kind) in self.numbers:
             from securebench.verifiers.code_completion.guest.described import own_tag
@@ -196,7 +196,7 @@ class JudgingPeer(Peer):
         return ["mine", self.number_of(value), name_of(value)]
 
     def parts_of_error(self, error: Exception) -> list[Any]:
-        """Return the parts of an error of a test's function, without the text of an assertion: it may show a value."""
+        """Return the parts of an error of the tests, but no text of an assertion, which may show expected values."""
         arguments = error.args
         if any(type(part) not in _PLAIN_ARGUMENTS for part in arguments):
             from securebench.verifiers.code_completion.guest.errors import text_of
@@ -205,7 +205,7 @@ class JudgingPeer(Peer):
         return [self.error_class(type(error)), () if isinstance(error, AssertionError) else arguments, {}, None, False]
 
     def error_class(self, kind: type) -> type:
-        """Return the nearest class that the candidate knows."""
+        """Return the first class in the MRO of ``kind`` that the candidate has."""
         return next((each for each in kind.__mro__ if id(each) in self.numbers), None) or super().error_class(kind)
 
     # What crosses from the candidate.
@@ -229,13 +229,13 @@ class JudgingPeer(Peer):
     def keep(self, number: int, stand_in: Any) -> Any:
         """Keep a new stand-in under the number of its object. Raises :class:`MalformedError`."""
         if type(number) is not int or number in self.stand_ins:
-            raise MalformedError("two objects of one number")
+            raise MalformedError("two objects have the same number")
         self.stand_ins[number] = stand_in
         self.numbers[id(stand_in)] = number
         return stand_in
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return the stand-in for a class, or for an object without its data."""
+        """Return the stand-in for a class, or a stand-in for an object that has no data yet; ``None`` for others."""
         if kind not in ("class", "mine"):
             return None
         from securebench.verifiers.code_completion.guest.described import begin
@@ -243,7 +243,7 @@ class JudgingPeer(Peer):
         return begin(self, kind, contents, exchange)
 
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return the stand-in for an enumeration, a member of one, an object that cannot change, or an exception."""
+        """Return the stand-in for an enumeration, its member, an object that cannot change, or an exception."""
         if kind == "error":
             return super().finish(kind, contents, exchange)
         from securebench.verifiers.code_completion.guest.described import finish

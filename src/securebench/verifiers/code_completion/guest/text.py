@@ -1,7 +1,7 @@
-"""JSON, with the part of the standard library that is written in C and without the package around it.
+"""JSON by the C code of the standard library, without importing the package ``json``.
 
-Importing ``json`` takes a guest as long as starting Python does, all for regular expressions that its C code never
-uses. An interpreter that does not have that part, or has another one, is given the package.
+The import takes as long as starting Python, because of regular expressions that the C code never uses. If an
+interpreter does not have this C code, or has a different version of it, the package is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _compiled() -> tuple[Any, Any] | None:
 
         scan: Any = _json.make_scanner
         encode: Any = _json.make_encoder
-        # No markers (cycles are not looked for), no indent, the separators; no sorting, no skipping; NaN is written.
+        # Without markers (which find cycles) and indent; the separators; no sorting, no skipping; NaN is written.
         plain = encode(None, _refuse, _json.encode_basestring_ascii, None, ":", ",", False, False, True)
         return scan(_Settings), plain
     except (ImportError, AttributeError, TypeError):
@@ -44,7 +44,7 @@ _COMPILED = _compiled()
 
 
 def dumps(value: Any) -> str:
-    """Return the JSON of ``value``, in ASCII and without spaces. Cycles are not looked for."""
+    """Return the JSON of ``value``, in ASCII and without spaces. Cycles are not detected."""
     if _COMPILED is None:
         import json
 

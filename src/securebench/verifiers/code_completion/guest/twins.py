@@ -46,15 +46,15 @@ _MAX_NAMES = 1000
 
 
 class RemoteType(type):
-    """The class of these classes: calling one asks the candidate for a new object, as do attributes of the class."""
+    """The metaclass of these classes. Calls of a class, and its attributes, are requests to the candidate's side."""
 
     def __new__(cls, _name: str, bases: tuple[type, ...], _namespace: dict[str, Any], **_: Any) -> Any:
-        """Refuse a subclass that the tests define: the candidate's side could not make its objects."""
+        """Refuse a subclass that the tests define, because the candidate's side could not make its objects."""
         known: Any = next(base for base in bases if isinstance(base, RemoteType))
         raise known._securebench_peer.notes.unsupported("subclass")
 
     def __call__(cls: Any, *positional: Any, **named: Any) -> Any:
-        """Ask for a new object. An exception is made here: it is data."""
+        """Request a new object. An exception is made on this side, because it is only data."""
         if issubclass(cls, BaseException):
             return type.__call__(cls, *positional, **named)
         peer = cls._securebench_peer
@@ -75,7 +75,7 @@ class RemoteType(type):
         set_attribute(cls, name, value)
 
     def __getitem__(cls, _: Any) -> RemoteType:
-        """Return the class itself: its type arguments change nothing."""
+        """Return the class itself, because type arguments have no effect."""
         return cls
 
     @property
@@ -88,7 +88,7 @@ class RemoteType(type):
 
 
 def make_class(peer: Candidate, parts: list[Any]) -> type:
-    """Return the class that stands for one of the candidate. Raises :class:`MalformedError` or ``TypeError``."""
+    """Return the stand-in for a class of the candidate. Raises :class:`MalformedError` or ``TypeError``."""
     number, name, family, trait, *texts = parts[:8]
     bases = parts[8:]
     if type(number) is not int or not all(type(text) is str for text in (name, family, trait, *texts)):
@@ -131,7 +131,7 @@ def _class(name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> typ
 
 
 def _with_root(bases: list[type], root: type) -> tuple[type, ...]:
-    """Return the bases, with ``root`` after them where none of them has it yet."""
+    """Return ``bases``, followed by ``root`` unless one of them is a subclass of it."""
     return tuple(bases) if any(issubclass(base, root) for base in bases) else (*bases, root)
 
 
@@ -143,7 +143,7 @@ def _doc(self: Any) -> Any:
 
 
 def name_class(cls: type) -> None:
-    """Note that the tests name a class: they expect its objects to behave as the candidate says."""
+    """Note that the tests name a class, and so expect its objects to have the operators that the candidate defines."""
     type.__setattr__(cls, "_securebench_is_named", True)
 
 
@@ -154,7 +154,7 @@ def is_named(cls: type) -> bool:
 
 def _forwarded(name: str) -> Any:
     def operate(self: Any, *arguments: Any) -> Any:
-        take_anchor(self)
+        note_possible_change(self)
         if name not in _BLOCKS and not is_named(type(self)):
             raise self._securebench_peer.notes.unsupported("operator")
         return self._securebench_peer.operate(self._securebench_number, name, arguments)
@@ -163,8 +163,8 @@ def _forwarded(name: str) -> Any:
 
 
 def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
-    """End a ``with`` block. No failed assertion, and nothing but an ordinary error, is swallowed by a candidate."""
-    take_anchor(self)
+    """End a ``with`` block. Return whether the candidate suppresses the error, but never suppress a failed assert."""
+    note_possible_change(self)
     peer, number = self._securebench_peer, self._securebench_number
     ordinary = isinstance(error, Exception)
     done = peer.request("exit", number, error if ordinary else None)
@@ -172,7 +172,7 @@ def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
 
 
 def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
-    """Return the comparisons of a class without plain data of its own."""
+    """Return the comparisons, and access to fields, of a class that is not a subclass of a plain type."""
     methods: dict[str, Any] = {}
     if "dataclass" in flags:
         methods.update(__dataclass_fields__=DataclassFields(), __getattr__=_get_of_fields, __setattr__=_set_field)
@@ -192,15 +192,15 @@ def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
 
 
 def _get_of_fields(self: Any, name: str) -> Any:
-    """Return an attribute. If it is not a field, it may be a method that changes fields."""
+    """Return an attribute. If it is not a field, it may be a method that changes fields, so request them again."""
     if name not in type(self)._securebench_fields:
-        take_anchor(self)
+        note_possible_change(self)
     return Remote.__getattr__(self, name)
 
 
 def _set_field(self: Any, name: str, value: Any) -> None:
-    """Set an attribute. It then counts as named by the tests."""
-    take_anchor(self)
+    """Set an attribute. It then counts as a field that the tests gave."""
+    note_possible_change(self)
     state = subject_state(self)
     state["_securebench_given"] = (*state.get("_securebench_given", ()), name)
     Remote.__setattr__(self, name, value)
@@ -215,7 +215,7 @@ def _refused(self: Any, *_: Any) -> Any:
 
 
 def _own_equal(self: Any, other: Any) -> Any:
-    """Compare objects of a class that defines ``__eq__``, without calling it: its result could be a lie."""
+    """Compare objects by identity, because the result of their class's ``__eq__`` could be a lie."""
     if self is other:
         return True
     if isinstance(other, Remote):
@@ -224,14 +224,14 @@ def _own_equal(self: Any, other: Any) -> Any:
     return NotImplemented
 
 
-def take_anchor(value: Any) -> None:
-    """Note that the candidate may change one of its objects: from then on, it is asked for the fields."""
+def note_possible_change(value: Any) -> None:
+    """Note that the candidate may change an object, so that its fields are requested from then on."""
     if isinstance(type(value), RemoteType) and not isinstance(value, (tuple, BaseException)):
         subject_state(value).pop("_securebench_is_anchored", None)
 
 
 def make_empty(cls: Any) -> Any:
-    """Return a stand-in of a class, without its data."""
+    """Return a new object of the stand-in class ``cls``, without data."""
     if issubclass(cls, BaseException):
         raise MalformedError("an exception class cannot be used for an object")
     plain: Any = KNOWN_TYPES.get(cls._securebench_family, object)

@@ -1,4 +1,4 @@
-"""Values of the standard library that cross as equal values: split into plain parts, and rebuilt from them."""
+"""Splits values of the standard library into plain parts, and rebuilds equal values from them on the other side."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _LONGEST_ZONE = 100
 
 
 def _zone(value: Any, moment: Any) -> list[Any] | None:
-    """Return what stands for the time zone of ``value``: a name of the zone database, else its offset at ``moment``.
+    """Return the parts of a time zone: its name in the zone database, or else its offset at ``moment`` and its name.
 
-    A ``tzinfo`` class of a candidate's own is behaviour: of that, the offset alone crosses.
+    Returns an empty list if ``value`` has no time zone, and ``None`` if the offset is unknown. The candidate's own
+    ``tzinfo`` classes do not cross, because they are behaviour.
     """
     zone = value.tzinfo
     if zone is None:
@@ -129,7 +130,8 @@ _VALUES: dict[tuple[str, str], tuple[Callable[[Any], list[Any] | None], Callable
     ("builtins", "slice"): (lambda x: [x.start, x.stop, x.step], None),
     ("builtins", "ellipsis"): (lambda _: [], lambda: ...),
 }
-"""For each class, the function that returns its parts (``None`` if they do not suffice), and one that rebuilds it."""
+"""For each class, a function that returns a value's parts, or ``None``, and one that rebuilds it, or ``None`` for
+the class itself."""
 _BUILTIN_CLASSES = {
     type(vars(type)): ("types", "MappingProxyType"),
     memoryview: ("builtins", "memoryview"),
@@ -139,7 +141,7 @@ _BUILTIN_CLASSES = {
 
 
 def stdlib_parts(value: Any) -> tuple[str, str, list[Any]] | None:
-    """Return module, name and parts of such a value, or ``None``. Looks only at modules that are loaded already."""
+    """Return module, class name and parts of a value, or ``None`` for other values. Imports no module."""
     kind = type(value)
     place = _BUILTIN_CLASSES.get(kind) or _place(kind)
     if place is None:
@@ -156,7 +158,7 @@ def _place(kind: type) -> tuple[str, str] | None:
 
 
 def make_stdlib(module: str, name: str, parts: list[Any]) -> Any:
-    """Return the value that :func:`stdlib_parts` took apart."""
+    """Return the value that :func:`stdlib_parts` has split. Raises :class:`MalformedError` or another error."""
     if (module, name) not in _VALUES:
         raise MalformedError("no such value")
     make = _VALUES[module, name][1]

@@ -15,20 +15,20 @@ START = b"T"
 take. With 0 seconds, the process runs the task itself; else it may fork (``forks.py``)."""
 NONCE_BYTES = 16
 HELLO = b"H"
-"""Either side to host: its program runs. Sent before it receives any code but SecureBench's. That of the tests' side
-has the random number of START, and a ``1`` if the process has forked."""
+"""Either side to host: its program runs, and has received no code but SecureBench's. The payload of the tests' side is
+the random number of START, and then ``1`` if the process has forked, else ``0``."""
 SOURCE = b"S"
-"""Host to a side: the code that it is to run."""
+"""Host to either side: the code to run."""
 READY = b"R"
 """Candidate's side to host: the candidate is loaded."""
 FAILED = b"F"
-"""Candidate's side to host: it cannot continue, and why. A side can fail itself, never pass itself."""
+"""Candidate's side to host: why it cannot continue. The candidate then fails."""
 REQUEST = b"Q"
 """Either side to the other: do something and reply."""
 REPLY = b"A"
 """Either side to the other: the result of a request."""
 VERDICT = b"V"
-"""Tests' side to host: the end."""
+"""Tests' side to host: how the tests ended."""
 END = b"E"
 """Tests' side to host: the process of a task has exited."""
 
@@ -39,7 +39,7 @@ CLEAN = b"C"
 
 HEADER_BYTES = 5
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""The longest payload: a value of a million small numbers fits; the host holds at most one frame a side."""
+"""The longest payload. A list of a million small numbers fits. The host buffers at most one frame of each side."""
 
 
 class FrameTooLargeError(ValueError):
@@ -55,9 +55,9 @@ class Wire:
 
     @classmethod
     def take_over(cls, *, silent: bool) -> Wire:
-        """Move the channel off fds 0 and 1. Prints cannot reach it now: they go to stderr, or nowhere.
+        """Return a channel on copies of fds 0 and 1. From then on, prints go to stderr or, if ``silent``, nowhere.
 
-        The channel's new descriptors are not inherited by child processes.
+        The channel's descriptors are not inherited by child processes.
         """
         wire = cls(os.dup(0), os.dup(1))
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -70,7 +70,7 @@ class Wire:
 
     @staticmethod
     def silence() -> None:
-        """Send what this process prints from now on nowhere: tests may print what they expect."""
+        """Discard what this process prints from now on, because tests may print expected values."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
@@ -79,7 +79,7 @@ class Wire:
     def read(self) -> tuple[bytes, Any]:
         """Return the type and payload of the next frame. Raises ``ValueError`` or ``RecursionError`` for invalid JSON.
 
-        At the end of the channel the process exits: the other side is gone, and no test code may catch that.
+        If the channel is closed, the process exits, which no test can catch.
         """
         header = self._take(HEADER_BYTES)
         return header[:1], loads(self._take(int.from_bytes(header[1:], "big")))

@@ -8,5 +8,5 @@
                         all of it ─→ judge()         one judge for every runner
 
 Only the adapter depends on the runner. To add a runner: subclass :class:`~.adapter.Adapter`, add it to ``ADAPTERS`` in
-``recognise.py``, and write a reporter in ``../guest`` with ``securebench_channel``.
+``adapters.py``, and write a reporter in ``../guest`` with ``securebench_channel``.
 """

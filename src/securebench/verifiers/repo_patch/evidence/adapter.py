@@ -14,13 +14,13 @@ GUEST = "/opt/securebench/tests"
 """Where a sandbox mounts the modules of ``guest/``."""
 
 NO_BYTECODE: Final[Mapping[str, str]] = MappingProxyType({"PYTHONDONTWRITEBYTECODE": "1"})
-"""Bytecode is not written, so that no later process can load it."""
+"""The variable that makes Python write no bytecode, so that no later process can load any."""
 
 
 class CasePlace(NamedTuple):
     """Where a test is defined: file name without ``.py``, classes from the outermost, function without parameters.
 
-    unittest ids name modules and not files: there, the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
+    Ids of unittest name modules instead of files: for them, the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
     """
 
     stem: str
@@ -46,11 +46,11 @@ class Adapter(ABC):
     @property
     @abstractmethod
     def argv(self) -> tuple[str, ...]:
-        """The same command with the reporter. Its own arguments are never changed because tests could notice."""
+        """The same command with the reporter. The command's own arguments stay, because tests could notice a change."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that the runner needs beside the environment of every check."""
+        """Variables that the runner needs in addition to the environment of every check."""
         return NO_BYTECODE
 
     @property
@@ -73,7 +73,7 @@ class Adapter(ABC):
         """Return the file of the test id ``test`` relative to the working directory, or ``None`` if the id has none."""
 
     def owns(self, _path: str) -> bool:
-        """Return whether ``path``, relative to the working directory, is the runner's and determines outcomes.
+        """Return whether ``path``, relative to the working directory, is a file of the runner that determines outcomes.
 
         A candidate may not change such a file unless the task allows it by name. It is restored before the tests run.
         """

@@ -79,18 +79,18 @@ class ReportedTest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LauncherAdapter(Adapter):
-    """A command whose runner is replaced by a launcher in the sandbox, which can also only collect."""
+    """A command whose runner is replaced by a launcher, which can also list the tests without running them."""
 
     command: RunnerCommand
 
     @property
     def narrows(self) -> bool:
-        """A label may select a class, including its controls. Commands that select a test are not recognised."""
+        """Always false: a label selects whole classes. Commands that select single tests are not recognised."""
         return False
 
     @property
     def collecting(self) -> Self:
-        """The same command: the launcher only collects if the order says so."""
+        """The same command: the host's order tells the launcher whether only to list the tests."""
         return self
 
     def owns(self, path: str) -> bool:
@@ -135,7 +135,7 @@ class UnittestAdapter(LauncherAdapter):
         return self._paths(printed[2])[0] if printed else None
 
     def place(self, test: str) -> CasePlace | None:
-        """Parse a reported id, or an id as unittest prints it. A description has no place."""
+        """Parse a reported id, or an id as unittest prints it. Return ``None`` for the description of a test."""
         if reported := ReportedTest.read(test):
             return CasePlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
         printed = _PRINTED.fullmatch(test)
@@ -217,12 +217,12 @@ class PytestAdapter(Adapter):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Without the launcher, Python must find the reporter."""
+        """Variables that the runner needs. Without the launcher, ``PYTHONPATH`` names the reporter's directory."""
         return NO_BYTECODE if self.module else {**NO_BYTECODE, "PYTHONPATH": GUEST}
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The files and directories that it names."""
+        """The files and directories that the command names."""
         names: list[str] = []
         before = ""
         for argument in self.arguments:
@@ -251,9 +251,9 @@ class PytestAdapter(Adapter):
         return bool(named) and PurePosixPath(named) == PurePosixPath(path)
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the node id, and the part of it that remains in a log parser that cuts at spaces.
+        """Return the node id and, if its parameters contain a space, the part before the first space.
 
-        Only cuts inside brackets are included. Text before another space could be the full id of another test.
+        Some log parsers cut ids at spaces. A cut outside of brackets could yield the full id of another test.
         """
         cut = test.split(" ", 1)[0]
         return (test, cut) if cut.count("[") > cut.count("]") else (test,)
@@ -267,7 +267,7 @@ class PytestAdapter(Adapter):
 
 
 def read_pytest(command: RunnerCommand) -> PytestAdapter | None:
-    """Return the adapter of a command that is pytest."""
+    """Return the adapter of a command that runs pytest."""
     if command.runner != "pytest":
         return None
     return PytestAdapter(command.program, command.arguments, module=command.interpreter)
@@ -282,7 +282,7 @@ class SympyAdapter(LauncherAdapter):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The runner in the sandbox, with the options and paths of the command."""
+        """The command of SecureBench's own runner, with the options and paths of the task's command."""
         launcher = f"{GUEST}/securebench_sympy.py"
         return started((self.command.program, *self.command.flags, launcher, *self.command.arguments))
 
@@ -292,17 +292,17 @@ class SympyAdapter(LauncherAdapter):
         return tuple(word for word in self.command.arguments if not word.startswith("-")) or ("sympy",)
 
     def file(self, test: str) -> str | None:
-        """Return the file of a reported id. An expected id is only a function's name."""
+        """Return the file of a reported id, or ``None`` for an expected id, which is only a function's name."""
         path, inner, _ = test.partition("::")
         return path if inner else None
 
     def place(self, test: str) -> CasePlace | None:
-        """Parse a reported id, ``FILE::FUNCTION``. A function's name alone has no place."""
+        """Parse a reported id, ``FILE::FUNCTION``. Return ``None`` for the name of a function alone."""
         path, inner, function = test.partition("::")
         return CasePlace(PurePosixPath(path).stem, (), function) if inner else None
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the name of a reported test in logs: its function."""
+        """Return the id of a reported test, and the name of its function, which logs show."""
         return (test, test.partition("::")[2])
 
 

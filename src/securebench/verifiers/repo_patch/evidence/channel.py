@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, CommandResult, Sandbox
 
 MAX_CHANNEL_BYTES: Final = 48 * 1024 * 1024
-"""How much of the channel is kept: enough for some hundred thousand tests."""
+"""How many bytes of the channel are read: enough for some hundred thousand tests."""
 
 WORST_FIRST: Final = ("contradicted", "error", "failed", "skipped", "xfailed", "xpassed", "passed")
 _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
@@ -51,7 +51,7 @@ class ReportedTests:
     descriptions: dict[str, str] = field(default_factory=dict)
 
     def add(self, words: list[Any]) -> None:
-        """Process one line. Raises ``ValueError`` for a line that the reporter does not write, or not at this point."""
+        """Process one line. Raises ``ValueError`` for a line that the reporter would not write at this point."""
         match words:
             case ["start", str()] if not self.started:
                 self.started = True
@@ -102,7 +102,7 @@ def read_channel(data: bytes, mark: str) -> ReportedTests:
 
 @dataclass(slots=True)
 class ReportedRun:
-    """One run of a command with a reporter. ``order`` has the reporter's instructions; see ``securebench_channel``."""
+    """One run of a command with a reporter. ``order`` has the instructions for the reporter: see ``checks.py``."""
 
     order: Mapping[str, Any] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: secrets.token_hex(16))

@@ -2,7 +2,7 @@
 
 A package that the tests import can remove tests from a module. So the tests are first collected from the tree without
 the change, in a separate sandbox. If a file cannot be loaded there because the tested code is missing, its source is
-read instead. This assumes the runner's usual test names, unless the repository configures others.
+searched for tests with the runner's usual names, unless the repository configures other names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 
 OTHER_NAMES: Final = re.compile(rb"python_(?:functions|classes)")
-"""Settings that change the names of tests in a configuration file."""
+"""Settings in a configuration file that change how tests are named."""
 
 
 _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
@@ -34,7 +34,7 @@ _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 class Required:
     """Where the tests that must pass are defined. ``state`` says how they were found: see ``records.md``.
 
-    Those at ``may_skip`` need only run. They are known only from their source, which mentions skipping.
+    Tests at ``may_skip`` must run, but may be skipped: they are known only from their source, which mentions skipping.
     """
 
     places: frozenset[CasePlace]
@@ -42,7 +42,7 @@ class Required:
     may_skip: frozenset[CasePlace] = frozenset()
 
     def missing(self, ran: Iterable[CasePlace]) -> int:
-        """Return how many of them did not run."""
+        """Return how many of these tests are not among those that ``ran``."""
         return len(self.places - set(ran))
 
 

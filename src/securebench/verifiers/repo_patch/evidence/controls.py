@@ -1,13 +1,14 @@
 """Controls: tests that must fail, added by SecureBench to the task's own test files.
 
 They are created for each verification. A test and its controls are the same function except for expected values. They
-use the test's name and new names, and replace the test or are added beside it. Which one is the task's own test is
-chosen at random, and only the host knows. Code that turns failures into passes makes controls pass too. A control
-counts only if its test passed: if that was skipped or did not run, its controls prove nothing.
+use the test's name and new names, and replace the test or are added beside it. The host chooses at random which of
+these functions is the task's own test, and only the host knows. Code that turns failures into passes makes controls
+pass too. A control counts only if its test passed: the controls of a test that was skipped or did not run prove
+nothing.
 
 Some expected ids do not say where their test is: the first line of a docstring, or a function's name. Code under test
 can remove the task's test and add another one with the same name. So such an id counts only if a test with this name
-passed that the task's own files define.
+passed, and the task's own files define that test.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 MAX_FILES: Final = 6
 MAX_COPIES: Final = 24
-"""The most files with controls, and the most copies of tests in total. Copies use the task's time for tests."""
+"""The most files with controls, and the most copies of tests in total. Copies use up the task's time limit."""
 
 ENOUGH_BITS: Final = 8.0
 """How hard it is to guess which variants are the task's tests: one guess in 256 is right."""
@@ -52,15 +53,15 @@ _LIBRARIES: Final = {
     "xarray.testing": b"xarray",
     "django.test.testcases": b"django",
 }
-"""Modules with assertions, and text that a file which uses them contains."""
+"""Modules with assertions, each with a text that occurs in every file that uses the module."""
 
 
 def places_of(
     ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
 ) -> dict[str, frozenset[CasePlace]]:
-    """Return where the ``files`` (content by path) define the tests of each of ``ids`` that has no place.
+    """Return where the ``files`` (path and content) define the tests of those ``ids`` that do not say it.
 
-    Tests in classes that may not be test cases themselves are left out: only Python knows which class runs them.
+    Tests in classes that may not be test cases are left out, because the source does not show which class runs them.
     """
     wanted = {test for test in ids if adapter.place(test) is None}
     found: dict[str, set[CasePlace]] = {}
@@ -97,10 +98,10 @@ def _is_bound(name: ast.Name) -> bool:
 
 @dataclass(slots=True)
 class Controls:
-    """``files`` by path in the repository, and the groups of controls in them.
+    """The edited ``files`` by path in the repository, and the groups of controls in them.
 
-    ``libraries`` are modules with their own assertions that the files use. ``places`` are where tests are defined whose
-    expected ids do not say so: see ``unplaced.py``.
+    ``libraries`` are modules with assertions that the files use. ``places`` says where the tests of some expected ids
+    are defined: see :func:`places_of`.
     """
 
     files: dict[bytes, FileVersion] = field(default_factory=dict)
@@ -116,7 +117,7 @@ class Controls:
     def digests(self, adapter: Adapter) -> list[str]:
         """Return digests of the new names if the reporter must select them because the command names other tests.
 
-        Otherwise return none, so that code beside the tests does not learn which ones are new.
+        Otherwise return none, so that code in the tests' process does not learn which functions are new.
         """
         return [digest(function) for group in self.groups for function in group.new] if adapter.narrows else []
 

@@ -47,16 +47,16 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """Signs that a module inspects its own source lines. Nothing may be inserted before them."""
 
 _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
-"""Signs that a test compares its own line. Another number may be the line of its copy, so the copy could pass."""
+"""Signs that a test compares its own line number. Its copies are on other lines and could pass with other numbers."""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
-"""Signs that a module inspects the names of running tests. They keep their names."""
+"""Signs that a module inspects the names of running tests. Its tests keep their names."""
 
 _KEEPS_NAME = re.compile(r"snapshot|regression|regtest|cassette|vcr|datadir|image_compare|golden|approv")
-"""Parameters and decorators of a test with data in files named after it. It keeps its name."""
+"""Parameters and decorators of a test whose data is in files named after it. Such a test keeps its name."""
 
 _RENAMING = re.compile(r"param|ddt|expand", re.IGNORECASE)
-"""Class decorators that rename tests. Those of pytest do not."""
+"""Class decorators that rename tests. The marks of pytest do not, although their names may match."""
 
 _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
@@ -65,9 +65,9 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 class ControlGroup:
     """A test of the task, at ``place``, and its controls: the style by name of the function.
 
-    ``real`` is the function that now contains the task's test. Both are empty for a test that always fails. ``homes``
-    are the classes that run the test, as places without a function. ``bits`` is the difficulty of guessing which
-    variant is the task's test: one of two to this power guesses is right.
+    ``real`` is the function that now contains the task's test. It is empty for a test that always fails, and so is the
+    function of ``place``. ``homes`` are the classes that run the test, as places without a function. ``bits`` says how
+    hard it is to guess which variant is the task's test: one in ``2 ** bits`` guesses is right.
     """
 
     place: CasePlace
@@ -78,7 +78,7 @@ class ControlGroup:
 
     @property
     def new(self) -> list[str]:
-        """The names of functions added to the task's."""
+        """The names of the functions that were added to the task's own."""
         return [name for name in (self.real, *self.controls) if name not in ("", self.place.function)]
 
 
@@ -100,8 +100,8 @@ class AssertionWay:
 class TaskTest:
     """A test in a file, its enclosing classes, and its assertions that can be inverted.
 
-    ``homes`` are the classes that run it. ``movable``: whether it may be renamed. ``rows``: how often a table of
-    parameters makes it run.
+    ``homes`` are the classes that run the test. ``movable``: whether it may be renamed. ``rows``: how often it runs
+    with its tables of parameters.
     """
 
     path: str
@@ -137,17 +137,17 @@ class Variants:
 
     @property
     def bits(self) -> float:
-        """The difficulty of guessing which variant is the test."""
+        """How hard it is to guess which variant is the test: see :class:`ControlGroup`."""
         strong = [count for way, count in zip(self.ways, self.counts, strict=True) if _is_strong(way)]
         return math.log2(math.prod(strong)) if self.test.movable else 0.0
 
     @property
     def spread(self) -> float:
-        """The same, if nothing else in the file showed which values are the task's."""
+        """What ``bits`` would be if nothing else in the file showed which values are the task's."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
-        """Return these variants with one more value for ``way``, or ``None`` if there is no other value."""
+        """Return these variants with one more value for ``way``, or ``None`` if that is impossible."""
         if way in self.ways:
             place = self.ways.index(way)
             counts = list(self.counts)
@@ -354,7 +354,7 @@ def _renaming(source: ModuleSource, function: ast.expr, name: str) -> Edit:
 
 
 def _has(node: ast.Module | ast.ClassDef, test: Function) -> bool:
-    """Return whether a class or module defines another function named like ``test``, or ``test`` itself."""
+    """Return whether a class or module defines ``test``, or another function with its name."""
     functions = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
     return any(each.name == test.name for each in functions)
 

@@ -1,9 +1,9 @@
 """Invert one assertion of a test, so that the test must fail if it passed before.
 
 There are two rules. An inversion is *certain*: if the assertion holds, its inversion fails for all values. If the
-source does not prove this, there is no inversion. And it is *similar*: an ``assert ==`` or ``assertEqual`` keeps its
-form, and a visible expected value is replaced by another of the same type. Objects that lie about equality and
-replaced assertion methods then make a test pass that must fail.
+source does not prove this, there is no inversion. It is also *similar*: an ``assert ==`` or ``assertEqual`` keeps its
+form, and a visible expected value is replaced by another of the same type. An object that claims to equal everything,
+or a replaced assertion method, then makes a test pass that must fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _RANDOM = secrets.SystemRandom()
 
 STRONG: Final = 3
-"""The strength of an inversion that nothing reveals: it uses another plausible expected value."""
+"""The strength of an inversion that cannot be recognised: it uses another plausible expected value."""
 
 SAME_TYPE: Final = 2
 """The strength of an inversion by a value of the same type, which an object that lies about equality also accepts."""
@@ -104,7 +104,7 @@ class Inversion:
 
 
 def inversions(function: Function, source: ModuleSource, *, local: Iterable[str] = ()) -> list[Inversion]:
-    """Return the certain inversions of ``function``, without calls of the module's own names ``local``."""
+    """Return the certain inversions in ``function``. Calls of the module's functions ``local`` are not inverted."""
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
         return []
     return list(_Inverter(function, source, frozenset(local)).all())
@@ -177,7 +177,7 @@ class _Inverter:
         yield _one(style, self._replace(right, f"({self._source.segment(right)}, {_number()})"))
 
     def _is_hidden(self, found: tuple[tuple[Edit, ...], ...], left: ast.expr, right: ast.expr) -> bool:
-        """Return whether nothing else in the file reveals the value, neither the compared value nor another test."""
+        """Return whether neither the other side of the comparison nor another test reveals the expected value."""
         start, end = self._source.span(left)[0], self._source.span(right)[1]
         first = found[0][0]
         if len(found[0]) > 1 or not start <= first.start <= end:  # a table of parameters
@@ -233,7 +233,7 @@ class _Inverter:
         return ()
 
     def _other_name(self, node: ast.expr) -> str | None:
-        """Return a different expression for one that consists of non-zero parameters."""
+        """Return an expression with another value than ``node``, or ``None`` unless it has only non-zero parameters."""
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         if not names or any(name not in self._plain or not all(self._plain[name].values) for name in names):
             return None
@@ -297,7 +297,7 @@ class _Inverter:
 
 
 def _one(style: str, edit: Edit) -> Inversion:
-    """Return an inversion by a single edit, which its form may reveal."""
+    """Return an inversion by a single edit. The form of the edited assertion may reveal it."""
     return Inversion(style, 1, ((edit,),))
 
 
@@ -327,7 +327,7 @@ def _plain_names(function: Function) -> dict[str, _Column]:
 def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
     """Return the parameters of a ``parametrize`` ``call`` whose values are only numbers or strings.
 
-    Returns none if an option may send the values through fixtures: ``indirect``.
+    Returns none if the option ``indirect`` may pass the values to fixtures.
     """
     names, table, *more = call.args
     if more or any(keyword.arg != "ids" for keyword in call.keywords) or not isinstance(table, ast.List | ast.Tuple):

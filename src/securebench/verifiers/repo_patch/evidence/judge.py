@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 TESTS_FAILED_EXIT: Final = 1
-"""The exit code of a runner if a test failed. With controls, some always fail."""
+"""The exit code of a runner if a test failed. Controls always fail, so honest runs end with it, too."""
 
 NOTHING_COLLECTED_EXIT: Final = 5
 PASSING: Final = frozenset({"passed", "xpassed"})
@@ -85,7 +85,7 @@ class Judge:
         }
         self._details["evidence"] = evidence
         if seen.passed:
-            raise CandidateFailedError(FailureReason.TAMPERED, "a test that must fail did not")
+            raise CandidateFailedError(FailureReason.TAMPERED, "a test that must fail did not fail")
         if "contradicted" in reported.outcomes.values():
             raise CandidateFailedError(FailureReason.TAMPERED, "a test raised an error and was reported as passed")
         self._require_end(reported, result)
@@ -95,9 +95,8 @@ class Judge:
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no file of these tests can contain a control
             if self._request.test_by_test:
-                raise CandidateFailedError(
-                    FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some"
-                )
+                message = "no test that must fail ran, but the task requires evidence from such tests"
+                raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         descriptions = {own: reported.descriptions.get(test, "") for own, test in seen.reported_as.items()}
         ids = self._ids(seen.real, descriptions)
         _require_real(seen.real, ids, reported, self._request, evidence)
@@ -113,7 +112,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return where required tests did not pass, except those that did not pass without the change either."""
+        """Return where required tests were skipped or failed as expected, unless they do so without the change, too."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
@@ -122,7 +121,7 @@ class Judge:
         return {place for test, place in suspect.items() if unchanged.get(test) not in EMPTY}
 
     def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
-        """Return the outcomes by test id. A failure counts as expected only if it also was without the change."""
+        """Return the outcomes by test id. A failure is expected only if it is also expected without the change."""
         ids = _Ids(real, self._adapter, descriptions, self._controls.places)
         wanted = self._request.pass_to_pass
         if not ids.missed(wanted, PASSING, "") or ids.missed(wanted, PASSING | {"xfailed"}, ""):
@@ -171,9 +170,9 @@ class Judge:
 class _Seen:
     """Reported outcomes, divided into those of the task's own tests, under their own names, and those of controls.
 
-    The variants of a test are recognised by their new names. The variant with the test's own name is recognised by
-    being beside them. A subclass runs them with its inherited tests. If the test files do not show the inheritance,
-    these controls do not count because the inherited tests may be overridden.
+    The variants of a test are recognised by their new names, and the variant with the test's own name by its place
+    beside them. A subclass runs them with its inherited tests. If the test files do not show the inheritance, these
+    controls do not count because the subclass may override the inherited tests.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
@@ -243,7 +242,7 @@ class _Seen:
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
         """Keep the outcomes of the variant that is the task's test. Return its ids as in the task.
 
-        The variant with the test's name decides whether it was skipped, because the task's files may skip it by name.
+        If the variant with the test's name was skipped, so is the task's test: the task's files may skip it by name.
         """
         if not group.real:
             return []
@@ -259,9 +258,10 @@ class _Seen:
         return added
 
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
-        """Return the control ``function`` if its ``tests`` failed wherever they count; keep it if they did not.
+        """Return the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        Parameters may have other names in a control but have the same order. If their number differs, each one counts.
+        Note it in ``passed`` or ``missing`` if one that counts did not fail. Parameters have the same order in a
+        control, but may have other names. If their number differs, all tests count.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -301,7 +301,7 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return which of ``tests`` matches each of ``own``, by their names in ``named`` or by order; none if unknown."""
+    """Return the match of each of ``own`` in ``tests``, by the names in ``named`` or by order; empty if unknown."""
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
@@ -309,7 +309,7 @@ def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
 
 
 def _same_home(one: CasePlace, other: CasePlace) -> bool:
-    """Return whether two tests are in one class or module. Code under test can move parts of a dotted name."""
+    """Return whether two tests are in one class or module: their names end alike, because code can change the rest."""
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))
     return first[-length:] == second[-length:]
@@ -336,7 +336,7 @@ def _require_real(
 
 
 def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, Any]) -> None:
-    """Require each expected test. One that passed before may still fail as expected if it did so then."""
+    """Require that each expected test passed, or that a ``pass_to_pass`` test failed as expected."""
     missed = [
         *ids.missed(request.fail_to_pass, PASSING, "fail_to_pass"),
         *ids.missed(request.pass_to_pass, PASSING | {"xfailed"}, "pass_to_pass"),
@@ -385,7 +385,7 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether a test of the task's files had a good outcome under the id ``test``, as far as they show."""
+        """Return whether a test that the task's files define as ``test`` had a good outcome, if they show its place."""
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 
@@ -393,4 +393,4 @@ class _Ids:
 def _summary(counts: Mapping[str, int], reported: ReportedTests) -> str:
     parts = [f"{counts[outcome]} {outcome}" for outcome in ("failed", "error", "passed") if counts[outcome]]
     unloaded = [f"{counted(len(reported.unloaded), 'file')} not loaded"] if reported.unloaded else []
-    return "of the tests: " + ", ".join([*parts, *unloaded])
+    return "not all tests passed: " + ", ".join([*parts, *unloaded])

@@ -24,7 +24,7 @@ self test tests pytest unittest setup teardown load skip xfail slow fast flaky l
 offline live remote integration benchmark performance external gpu cuda
 """
 _MEANINGFUL: Final = frozenset((*keyword.kwlist, *(name.lower() for name in dir(builtins)), *_MEANINGFUL_TEXT.split()))
-"""Words by which Python, a test runner or a ``conftest.py`` may treat a name or test differently."""
+"""Words in a name that may make Python, a test runner or a ``conftest.py`` treat the test differently."""
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -160,7 +160,7 @@ _HARMLESS: Final = re.compile(r"\w*(?:assert|check|verify|expect|raises|warns|fa
 def has_effects_after(function: Function, statement: ast.stmt) -> bool:
     """Return whether ``function`` may change state outside of it after ``statement``.
 
-    Calls other than assertions may, and so may assignments to parts of objects that the function did not create.
+    Calls other than assertions may do so, and assignments to parts of objects that the function did not create.
     """
     own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     end = (statement.end_lineno or 0, statement.end_col_offset or 0)
@@ -180,7 +180,7 @@ def has_effects_after(function: Function, statement: ast.stmt) -> bool:
 
 
 def _changed(node: ast.stmt) -> list[ast.expr]:
-    """Return the targets that a statement may change, other than the function's names."""
+    """Return the expressions whose objects a statement may change. Assignments to local names are left out."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return [] if _HARMLESS.fullmatch(called_name(node.value)) else [node.value.func]
     targets: list[ast.expr] = []

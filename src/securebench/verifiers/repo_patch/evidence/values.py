@@ -21,7 +21,7 @@ MOST: Final = 16
 
 _RANDOM = secrets.SystemRandom()
 _SPAN: Final = math.log(40)
-"""The range of the numbers for one place: the largest is about forty times the smallest."""
+"""The natural logarithm of the range of the numbers for one place: the largest is about 40 times the smallest."""
 
 _LARGEST: Final = 10**12
 _WORD = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{3,}")
@@ -61,8 +61,8 @@ class Values:
     def _wholes(self, value: int, *, apart: bool) -> list[int]:
         """Return other non-negative integers with the same number of trailing zeros.
 
-        A window on a logarithmic scale is placed at random around ``value``, and the others are drawn from it. Each of
-        them, if it were the expected value, could have led to the same window.
+        A window on a logarithmic scale is placed at random around ``value``, and the others are drawn from it. Any of
+        these numbers could have led to the same window if it had been the expected one.
         """
         digits = str(value)
         zeros = len(digits) - len(digits.rstrip("0")) if value else 0

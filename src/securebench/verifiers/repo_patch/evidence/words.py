@@ -25,7 +25,7 @@ WORDS: Final = tuple(_WORDS_TEXT.split())
 _PART = re.compile(r"[a-z]{3,}|[A-Z][a-z]{2,}")
 _RANDOM = secrets.SystemRandom()
 _OWN_WORDS: Final = 0.85
-"""How often to use a word of the file instead of a common one."""
+"""The probability of choosing a word of the file instead of a common one."""
 
 
 class NameMaker:
@@ -42,8 +42,8 @@ class NameMaker:
     def like(self, name: str, words: Sequence[str]) -> str:
         """Return a name that differs from ``name`` in one word, as names of tests in one file do.
 
-        In most cases the new word is one of ``words``, those of the file. Neither of the two names then says less about
-        the code that it tests. A name of one word gets a second word or is replaced.
+        In most cases the new word is one of ``words``, those of the file, so that both names fit the tested code
+        equally well. A name of one word gets a second word or is replaced.
         """
         lead = re.match(r"_*(?:[Tt]est_?)?", name)
         start = lead[0] if lead else ""

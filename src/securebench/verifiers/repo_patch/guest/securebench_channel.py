@@ -1,9 +1,9 @@
 """Shared by all reporters: the host's order, the channel to the host, and the final nonce.
 
 The channel is the original stdout. After start-up, stdout is redirected to stderr, so output of tests and their child
-processes never reaches the channel. Each line begins with a mark that the host sent over stdin. It stops blind writes.
-Code in this process can do anything that this module can; the host's other evidence covers that. Functions for later
-use are bound now, before any code of a candidate runs.
+processes never reaches the channel. Each line begins with a mark that the host sent over stdin: code that does not
+know the mark cannot forge a line. Code in this process can do anything that this module can; the host's other evidence
+covers that. Functions for later use are bound now, before any code of a candidate runs.
 """
 
 import fcntl
@@ -14,24 +14,24 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 CHANNEL = 500
-"""The channel's lowest descriptor number: programs close low ones when they become daemons."""
+"""The lowest descriptor number for the channel. Programs that become daemons close low descriptors."""
 LONGEST_ID = 16000
 
 
 class Channel:
-    """The connection to the host. ``order``: see ``evidence/channel.py``."""
+    """The connection to the host. ``order`` is what the host has sent, without the mark."""
 
     __slots__ = ("nonce", "order", "say")
 
     def __init__(self, order: Any, say: Any, nonce: Any) -> None:
-        """Make a channel from two closures. Only they hold the mark."""
+        """Keep the order and two closures, ``say`` and ``nonce``. The mark is only in ``say``."""
         self.order = order
         self.say = say
         self.nonce = nonce
 
 
 def open_channel() -> Any:
-    """Return the channel, or nothing if stdin ends before an order. Redirects stdin and stdout."""
+    """Redirect stdin and stdout. Return the channel, or ``None`` if stdin ends before an order."""
     read, write, getpid, line = os.read, os.write, os.getpid, _line
     order = line(read, 0)
     if order is None:
@@ -47,7 +47,7 @@ def open_channel() -> Any:
     process, count, text = getpid(), [0], encode_basestring_ascii
 
     def dumps(value: Any) -> str:
-        """Return ``value`` as JSON: packages may change the module ``json``."""
+        """Return ``value`` as JSON. The module ``json`` is not used, because packages may change it."""
         if type(value) is dict:
             return "{" + ", ".join([text(key) + ": " + text(value[key]) for key in value]) + "}"
         return str(value) if type(value) is int else text(value)
@@ -63,7 +63,7 @@ def open_channel() -> Any:
             data = data[write(channel, data) :]
 
     def nonce() -> Any:
-        """Return the host's reply to the end, or nothing: no reply, or a forked process."""
+        """Return the nonce that the host sends after the end, or ``None`` without one or in a forked process."""
         if getpid() != process:
             return None
         answer = line(read, back)
@@ -83,7 +83,7 @@ def signer() -> Any:
 
 
 def _line(read: Any, descriptor: Any) -> Any:
-    """Read exactly one line."""
+    """Read exactly one line. Return ``None`` if the input ends first."""
     line = b""
     while not line.endswith(b"\n"):
         piece = read(descriptor, 1)

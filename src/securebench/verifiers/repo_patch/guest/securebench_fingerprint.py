@@ -41,7 +41,7 @@ FREE = frozenset(
         "_pytest.unittest:TestCaseFunction.failfast",
     ]
 )
-"""Names that honest packages replace: displays, mocks, and what legacypath, pytest-subtests and Hypothesis patch."""
+"""Names that honest packages replace: interactive displays, mocks, legacypath, pytest-subtests and Hypothesis."""
 
 _RESULT = "_pytest.unittest:TestCaseFunction."
 STAND_INS = {
@@ -53,11 +53,11 @@ STAND_INS = {
 TRACERS = ("sys:settrace", "sys:setprofile", "sys:monitoring", "threading:hooks")
 
 SPOTS = 8
-"""Before how many unpredictable tests to compare the fingerprint, even if no function or class was replaced. Each
-comparison takes about 30 ms."""
+"""The number of tests, chosen at random, before which the fingerprint is compared even if no function or class was
+replaced. A comparison takes about 30 ms."""
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
-_UNTOLD = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
+_NOT_DESCRIBED = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
 _DEPTH = 4
 _DEFINED = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 
@@ -66,9 +66,9 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = Non
     """Return a function that fingerprints ``modules``, and the assertions of ``libraries``.
 
     ``NAME.*`` means all loaded modules of a package. Libraries are imported, except those below ``repository``, which
-    would be the candidate's code. ``lent`` are modules that are not loaded now; see ``lender``. The function has an
-    attribute ``quick_check``: a function that takes at most a millisecond, and whose result changes if something is
-    replaced.
+    would be the candidate's code. ``lent`` are modules that are not loaded now; see ``lender``. The returned function
+    has an attribute ``quick_check``: a function that takes at most a millisecond, and whose result changes if a
+    function or class is replaced.
     """
     held, kept = {}, []  # type: Any, Any
     for name in ["builtins", *ALWAYS, *_whole(modules)]:
@@ -121,7 +121,7 @@ def _quick_check(modules: Any) -> Any:
 
 
 def _scopes(modules: Any) -> Any:
-    """Return the attributes of ``modules`` and of the classes that they define. Lazy objects are not loaded."""
+    """Return the attributes of ``modules`` and of the classes that they define. Do not load lazy objects."""
     found = []  # type: Any
     for module in modules:
         if module is not None:
@@ -137,10 +137,10 @@ def _scopes(modules: Any) -> Any:
 def lender(package: Any, lent: Any) -> Any:
     """Unload ``package``, which only this module loaded, and return a function to call after collection.
 
-    Without the reporter it would be loaded by the first import, and unloaded with it by a test that restores
-    ``sys.modules``, like those with pytest's ``pytester``. If it stayed loaded, such tests would share its state.
-    Code that imports it during collection gets the modules of the fingerprint. If none does, later imports load others.
-    ``lent`` receives the unloaded modules, as long as they are not imported.
+    Without the reporter, tests that restore ``sys.modules``, such as those with pytest's ``pytester``, would load and
+    unload the package themselves. If it stayed loaded, such tests would share its state. Code that imports the package
+    during collection gets the modules of the fingerprint. If no code does, later imports load new copies. ``lent``
+    receives the unloaded modules and is emptied when they are imported.
     """
     loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
     lent.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
@@ -159,7 +159,7 @@ def lender(package: Any, lent: Any) -> Any:
             return modules[spec.name]
 
         def exec_module(self, module: Any) -> None:
-            """Load the whole package again, as its first import does. Restore what the import system replaced."""
+            """Put the whole package back into ``sys.modules``, and restore the spec that the import system replaced."""
             loaded.update(modules)
             lent.clear()
             module.__spec__ = specs[module.__name__]
@@ -168,7 +168,7 @@ def lender(package: Any, lent: Any) -> Any:
     finders.insert(0, finder)
 
     def end(used: Any) -> None:
-        """Stop lending. If the tests use the package, it must have been lent: others count as changes."""
+        """Stop lending. With ``used``, tests use the package, and from now on another copy is a change."""
         finders[:] = [other for other in finders if other is not finder]
         if used:
             lent.clear()
@@ -177,7 +177,7 @@ def lender(package: Any, lent: Any) -> Any:
 
 
 def _alike(module: Any, other: Any) -> bool:
-    """Return whether ``other`` has the functions and methods of ``module``, as another load of it has."""
+    """Return whether ``other`` has all functions and methods of ``module``, as a second copy of it would."""
     now = _codes(other)
     return all(now.get(name) == code for name, code in _codes(module).items())
 
@@ -209,13 +209,13 @@ def _whole(modules: Any) -> Any:
 
 
 def _basic_finders() -> Any:
-    """Return the finders of Python and pytest: others come and go."""
+    """Return the import finders of Python and pytest. Packages may add and remove others."""
     names = ("BuiltinImporter", "FrozenImporter", "PathFinder", "AssertionRewritingHook")
     return [entry for entry in sys.meta_path if getattr(entry, "__name__", type(entry).__name__) in names]
 
 
 def _of_system(before: Any, found: Any) -> None:
-    """Add the import hooks present ``before``, in order, and whether code is traced."""
+    """Add to ``found`` which import hooks of ``before`` are left, in order, and whether code is traced."""
     for name, first, now in (
         ("sys:meta_path", before[0], list(sys.meta_path)),
         ("sys:path_hooks", before[1], list(sys.path_hooks)),
@@ -233,20 +233,20 @@ def _of_system(before: Any, found: Any) -> None:
 
 
 def _of_stand_ins(loaded: Any, found: Any, kept: Any) -> None:
-    """Add the replacements made by loaded plugins, and the absence of names that they may add."""
+    """Add to ``found`` the functions with which loaded plugins replace others, and a name that they may add."""
     if "_pytest.unittest" in loaded:
         found.setdefault(_RESULT + "addSubTest", _digest("absent"))
     for place in STAND_INS.values():
         module, _, name = place.partition(":")
         if module in loaded:
-            found[place] = _digest(_told(vars(loaded[module]).get(name), kept, 0))
+            found[place] = _digest(_described(vars(loaded[module]).get(name), kept, 0))
 
 
 def honest(before: Any, after: Any) -> Any:
-    """Return ``after`` with digests of ``before`` for honest differences.
+    """Return ``after`` with the digests of ``before`` where the difference is honest.
 
-    Tracers may have been switched off: coverage ends with the tests. A plugin's function may replace another if it
-    existed before and is unchanged.
+    Tracers may have been switched off, because coverage ends with the tests. A plugin's function may have replaced
+    another if it existed before and is unchanged.
     """
     off = _digest("off")
     after.update({key: value for key, value in before.items() if key in TRACERS and after.get(key) == off})
@@ -257,16 +257,16 @@ def honest(before: Any, after: Any) -> Any:
 
 
 def changed_between(before: Any, now: Any) -> Any:
-    """Return the names that differ from ``before`` while tests run: they may be traced and fake imports."""
+    """Return the names that differ from ``before``, except tracers and ``__import__``, which tests may replace."""
     return [key for key in before if now.get(key) != before[key] and key not in (*TRACERS, "builtins:__import__")]
 
 
 def watcher(take: Any, before: Any, say: Any) -> Any:
     """Return ``choose`` and ``look``, which report temporary changes.
 
-    ``choose`` is called after collection with (key, name) pairs, divided into ``groups``. It compares at once, as
-    collection can be tampered with too. ``look`` is called with a key before each test. It compares before the chosen
-    ones, and when a function or class was replaced.
+    Call ``choose`` after collection with the (key, name) pairs of the tests, or of each of ``groups`` parts of them. It
+    chooses tests at random and compares at once, because code may have tampered with the collection. Call ``look``
+    with its key before each test. It compares before a chosen test, and when a function or class was replaced.
     """
     allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
     secret, sha, quick_check, seen = os.urandom(16), sha256, take.quick_check, []  # type: Any, Any, Any, Any
@@ -308,7 +308,7 @@ def _is_foreign(name: Any, repository: Any) -> bool:
 
 
 def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
-    """Add the definitions of the module ``name``, and the names it uses."""
+    """Add to ``found`` what the module ``name`` defines, and which functions and modules its names refer to."""
     hidden = sorted(key for key in scope if key in vars(builtins) and not key.startswith("__"))
     if name != "builtins":
         found[name + ":hides"] = _digest(str(hidden))
@@ -316,42 +316,42 @@ def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
         if isinstance(value, type) and value.__module__ == name and name != "builtins":
             _of_class(name + ":" + key, value, found, kept)
         elif isinstance(value, types.ModuleType) or callable(value):
-            found[name + ":" + key] = _digest(_told(value, kept, 0))
+            found[name + ":" + key] = _digest(_described(value, kept, 0))
 
 
 def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
-    """Add each method of a class, and the inherited ones that it hides."""
+    """Add to ``found`` each method of a class, and which inherited ones it hides."""
     found[name] = _digest(str([id(base) for base in cls.__mro__]) + str(id(type(cls))))
     kept.extend(cls.__mro__)
     inherited = set()  # type: Any
     for base in cls.__mro__[1:]:
         inherited.update(vars(base))
-    members = {key: value for key, value in vars(cls).items() if key not in _UNTOLD and _acts(value)}
+    members = {key: value for key, value in vars(cls).items() if key not in _NOT_DESCRIBED and _acts(value)}
     hidden = sorted(key for key in members if key in inherited or key.startswith("__"))
     found[name + ".hides"] = _digest(str(hidden))
     for key, value in members.items():
-        found[name + "." + key] = _digest(_told(value, kept, 0))
+        found[name + "." + key] = _digest(_described(value, kept, 0))
 
 
 def _acts(value: Any) -> bool:
-    """Return whether an attribute is a method, class or descriptor: plain values vary."""
+    """Return whether an attribute is a method, class or descriptor, and not a plain value, which may vary."""
     return not isinstance(value, _PLAIN) and (callable(value) or hasattr(type(value), "__get__"))
 
 
 def _of_assertions(name: Any, scope: Any, found: Any, kept: Any) -> None:
-    """Add the functions and methods of a library that are named like assertions."""
+    """Add to ``found`` the functions and methods of a library that are named like assertions."""
     for key, value in list(scope.items()):
         is_class = issubclass(type(value), type)  # isinstance would load Django's lazy settings
         if "assert" in key.lower() and callable(value) and not is_class:
-            found[name + ":" + key] = _digest(_told(value, kept, 0))
+            found[name + ":" + key] = _digest(_described(value, kept, 0))
         elif is_class:
             for method, function in list(vars(value).items()):
                 if "assert" in method.lower() and callable(function):
-                    found[name + ":" + key + "." + method] = _digest(_told(function, kept, 0))
+                    found[name + ":" + key + "." + method] = _digest(_described(function, kept, 0))
 
 
-def _told(value: Any, kept: Any, depth: Any) -> str:
-    """Describe ``value``: functions by their code, even inside wrappers; others by identity."""
+def _described(value: Any, kept: Any, depth: Any) -> str:
+    """Describe ``value``: functions by their code, even inside wrappers; plain values by repr; others by identity."""
     kept.append(value)  # keeps its identity from being reused
     if isinstance(value, types.FunctionType):
         return "deep" if depth > _DEPTH else "function(" + ",".join(_parts(value, kept, depth + 1)) + ")"
@@ -367,23 +367,23 @@ def _told(value: Any, kept: Any, depth: Any) -> str:
     else:
         wrapped = vars(value).get("__wrapped__") if hasattr(value, "__dict__") else None
         inner = [id(value)] if wrapped is None else [id(value), wrapped]
-    return type(value).__name__ + "".join([_told(part, kept, depth + 1) for part in inner])
+    return type(value).__name__ + "".join([_described(part, kept, depth + 1) for part in inner])
 
 
 def _parts(function: Any, kept: Any, depth: Any) -> Any:
     parts = [_code(function.__code__), str(id(function.__globals__))]
     defaults = (function.__defaults__ or ()) + tuple((function.__kwdefaults__ or {}).values())
-    parts += [_told(default, kept, depth) for default in defaults]
+    parts += [_described(default, kept, depth) for default in defaults]
     for cell in function.__closure__ or ():
         try:
-            parts.append(_told(cell.cell_contents, kept, depth))
+            parts.append(_described(cell.cell_contents, kept, depth))
         except ValueError:  # an empty cell
             parts.append("empty")
     return parts
 
 
 def _code(code: Any) -> str:
-    """Describe the effect of code, without its location."""
+    """Describe a code object without its file and lines."""
     parts = [code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags]
     parts.append(getattr(code, "co_exceptiontable", b""))  # since Python 3.11
     parts += [_code(const) if isinstance(const, types.CodeType) else _text(const) for const in code.co_consts]

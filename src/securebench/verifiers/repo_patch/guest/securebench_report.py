@@ -16,13 +16,13 @@ from securebench_fingerprint import (  # type: ignore[import-not-found] # as abo
 )
 
 _RUNNING = "running"
-"""The value for a call's error while the call runs."""
+"""The entry of a test in ``calls`` while it runs. Afterwards, the entry is the name of its error."""
 
 
 def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of this one function
     """Return a plugin that reports each test to ``channel``.
 
-    Its state is in closures of its hooks, not in attributes: a module that searches for a reporter finds no name.
+    The state is in closures of the hooks, not in attributes, so that a module that searches for it finds no name.
     """
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     load(order["protected"])  # newer versions of pytest load unittest
@@ -31,14 +31,14 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
     end_lending, is_case = None if is_loaded else lender("unittest", lent), _is_case
     keep = set(order["keep"])
     known, calls, current, before = {}, {}, [], take()  # type: Any, Any, Any, Any
-    running, told, allow, marked, error_of = _RUNNING, _outcome, honest, _may_fail, _error
+    running, outcome_of, allow, marked, error_of = _RUNNING, _outcome, honest, _may_fail, _error
     choose, look = watcher(take, before, say)
 
     class Plugin:
         """Hooks of pytest."""
 
         def begin(self) -> None:
-            """Record changes by plugins, unless a plugin is the repository's own code."""
+            """Send the first fingerprint, with changes by plugins unless code of the repository is already loaded."""
             own = order["repository"].rstrip("/") + "/"
             files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
             if not any(str(file).startswith(own) for file in files):
@@ -47,13 +47,13 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
             say("before", before)
 
         def pytest_configure(self, config: Any) -> None:
-            """Run all tests, in this process."""
+            """Make pytest continue after failures and collection errors."""
             config.option.maxfail = 0
             config.option.continue_on_collection_errors = True
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_collection_modifyitems(self, items: Any) -> Any:
-            """Keep the host's tests if a command selects single tests, in file order."""
+            """Keep the controls, in file order, if the command selects single tests."""
             every = _with_kept(items, keep) if keep else list(items)
             yield
             left = {id(item) for item in items}
@@ -82,7 +82,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_setup(self, item: Any) -> None:
-            """Look for temporary changes, before fixtures of this test run."""
+            """Look for temporary changes before the fixtures of this test run."""
             look(id(item))
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -101,7 +101,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report: Any) -> None:
-            """Report a test's outcome; of set-up and tear-down only failures."""
+            """Report the outcome of a test. Report that of its set-up or tear-down only if it did not pass."""
             item = current[-1] if current else None
             if item not in known:  # not a collected test
                 say("test", str(report.nodeid)[:LONGEST_ID], "contradicted")
@@ -110,7 +110,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
             call = calls.get(item)
             if report.when == "call" and call != running:
                 calls.pop(item, None)  # counts for one report
-            outcome = told(report, call, may_fail)
+            outcome = outcome_of(report, call, may_fail)
             if outcome:
                 say("test", test, outcome)
 
@@ -134,7 +134,7 @@ def _is_kept(item: Any, keep: Any) -> bool:
 
 
 def _with_kept(items: Any, keep: Any) -> Any:
-    """Return ``items`` and the host's tests of the same files and classes that a node id excludes."""
+    """Return ``items`` with the controls in the same files and classes, which a node id would exclude."""
     found, known, parents = [], {item.nodeid for item in items}, set()
     for item in items:
         found.append(item)
@@ -147,7 +147,7 @@ def _with_kept(items: Any, keep: Any) -> Any:
 
 
 def _is_case(item: Any) -> bool:
-    """Return whether a test is one of unittest."""
+    """Return whether a test is a method of a unittest case."""
     return any(cls.__name__ == "TestCaseFunction" for cls in type(item).__mro__)
 
 
@@ -158,14 +158,14 @@ def _may_fail(item: Any) -> bool:
 
 
 def _error(item: Any, excinfo: Any) -> str:
-    """Return the name of the call's exception, or nothing. pytest stores those of unittest separately."""
+    """Return the name of the call's exception, or ``unittest`` for one that pytest stores apart, or an empty string."""
     if excinfo is not None:
         return str(excinfo[0].__name__)
     return "unittest" if getattr(item, "_excinfo", None) else ""
 
 
 def _outcome(report: Any, error: Any, may_fail: bool) -> str:
-    """Return a report's outcome. ``error`` is the call's exception, ``None`` if there was no call."""
+    """Return a report's outcome, empty if there is none. ``error``: see ``_error``; ``None`` if there was no call."""
     if report.when != "call":
         if report.passed:
             return ""

@@ -3,7 +3,7 @@
 ``bin/test`` and its modules are in the repository, so a candidate may have changed them. This runner collects and runs
 the same functions without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``. The decorators of
 ``sympy/testing/pytest.py`` are the repository's, as the task has them. All functions used later are bound in closures
-before code of the repository is loaded, so it finds no name for them.
+before code of the repository is loaded, so that code finds no name for them.
 """
 
 import inspect
@@ -35,7 +35,7 @@ def _selected(top: str, paths: Any) -> Any:
 
 
 def _load(path: str) -> Any:
-    """Compile a test file. Returns nothing if that fails."""
+    """Compile a test file. Return ``None`` if that fails."""
     try:
         with open(path, encoding="utf8") as file:
             return compile(file.read(), path, "exec", flags=0, dont_inherit=True)
@@ -50,7 +50,7 @@ def _collector(slow: bool) -> Any:
     is_generator = inspect.isgeneratorfunction
 
     def collect(path: str, names: Any) -> Any:
-        """Return names and functions defined in the file, by line. A generator yields its own."""
+        """Return the name and function of each test defined in the file, by line. A generator yields its tests."""
         found = []
         for name, value in list(names.items()):
             if name.startswith("test_") and (is_function(value) or is_method(value)):
@@ -79,7 +79,7 @@ def _runner(slow: bool) -> Any:
     )
 
     def of_exception(error: BaseException) -> str:
-        """Return the outcome for an exception. SymPy recognises its own by class name.
+        """Return the outcome for an exception. Those of SymPy are recognised by class name.
 
         An expected failure is not a pass: code under test can raise such an exception.
         """

@@ -41,7 +41,7 @@ class _Recorder:
 
     @property
     def shouldStop(self) -> bool:
-        """Ignore ``--failfast``: some tests must fail."""
+        """Always false: ``--failfast`` is ignored, because controls must fail."""
         return False
 
     @shouldStop.setter
@@ -85,7 +85,7 @@ def _test_id(test: Any) -> str:
 
 
 def _description(test: Any) -> str:
-    """Return the first docstring line, which unittest logs instead of a name."""
+    """Return the first line of a test's docstring, which unittest logs instead of its name."""
     lines = (getattr(test, "_testMethodDoc", None) or "").strip().split("\n")
     return str(lines[0].strip())[:LONGEST_ID]
 
@@ -116,7 +116,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
     running, seen, depth, known = [], [], [], {}  # type: Any, Any, Any, Any
 
     def named(test: Any) -> Any:
-        """Return a test's id and description from when it was first seen."""
+        """Return the id and description that a test had when it was first seen."""
         entry = known.get(id(test))
         if entry is None or entry[0]() is not test:
             entry = known[id(test)] = (ref(test), name_of(test))
@@ -137,7 +137,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
         return result if isinstance(result, recorder) else recorder(result, note)
 
     def run(self: Any, result: Any = None) -> Any:
-        """Run one test. One run by another test or thread is part of that test."""
+        """Run and report one test. A test that another test or thread runs is not reported."""
         if running or thread() != main or result is None:
             return run_test(self, result)
         test, description = named(self)
@@ -151,7 +151,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
             say("test", test, min(seen, key=order) if seen else "error", description)
 
     def run_all(self: Any, result: Any, *rest: Any, **more: Any) -> Any:
-        """Run a suite with a recording result, after learning the names of its tests."""
+        """Run a suite with a recording result. The names of its tests are kept before the first one runs."""
         if running or thread() != main:
             return run_suite(self, result, *rest, **more)
         if not depth:
@@ -191,7 +191,7 @@ def _hook_collection(say: Any, *_: Any) -> None:
 
 @contextlib.contextmanager
 def _reporting(channel: Any) -> Any:
-    """Report the tests run inside, the exit code, and unittest's fingerprints before and after."""
+    """Report the tests that run in this context, the exit code, and a fingerprint of unittest before and after."""
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     hook = _hook_collection if order.get("collect") else _hook
     before = {}  # type: Any
@@ -229,7 +229,7 @@ def _run_script(path: str, arguments: Any) -> None:
 
 
 def _run_module(arguments: Any) -> None:
-    """Do the same as unittest's ``__main__``."""
+    """Run the tests that ``arguments`` select, as ``python -m unittest`` does."""
     sys.path[0] = getcwd()
     sys.argv = ["python -m unittest", *arguments]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -237,7 +237,7 @@ def _run_module(arguments: Any) -> None:
 
 
 def _exit_code(request: Any) -> int:
-    """Return Python's exit code for the argument of ``sys.exit``."""
+    """Return the exit code of a process that calls ``sys.exit(request)``."""
     if request is None:
         return 0
     return request & 0xFF if isinstance(request, int) else 1
