@@ -147,7 +147,7 @@ def test_oci_by_name_may_be_weaker_and_says_so(machine: Machine) -> None:
     machine.weaker = ("groups",)
     assert machine.open("oci").name == "oci"
     assert machine.closed == []
-    assert "Not enforced: dropping your groups" in machine.messages[0]
+    assert "Not enforced: dropping your supplementary groups" in machine.messages[0]
 
 
 @pytest.mark.parametrize("problem", ["no_oci", "unproven"])

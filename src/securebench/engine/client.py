@@ -41,7 +41,7 @@ _CONNECTIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A running engine. Shared by threads. ``version`` is the engine's, ``api`` the negotiated API version."""
+    """A connection to a running engine, which threads may share. ``api`` is the negotiated API version."""
 
     client: docker.APIClient
     endpoint: EngineEndpoint
@@ -52,7 +52,7 @@ class Engine:
     def doing(
         self, what: str, *, missing: type[InfrastructureError] = InfrastructureError, hint: str = ""
     ) -> Iterator[None]:
-        """Convert errors in this block. ``what`` describes the request, as in "the engine could not {what}".
+        """Turn errors of requests in this block into SecureBench's. The message is "the engine could not {what}".
 
         A 404 raises ``missing`` with ``hint``, because only the caller knows what is missing.
         """
@@ -125,9 +125,9 @@ def _negotiated(endpoint: EngineEndpoint) -> Engine:
     if newest < OLDEST_API:
         client.close()
         raise EngineError(
-            f"the engine at {endpoint.url} is {answer.get('Version')}, with API {answer['ApiVersion']}",
+            f"the engine at {endpoint.url} is too old: version {answer.get('Version')}, API {answer['ApiVersion']}",
             code="engine-too-old",
-            hint="Docker Engine 20.10 (API 1.41) or later is needed: upgrade it",
+            hint="upgrade it to Docker Engine 20.10 (API 1.41) or later",
         )
     api = max(OLDEST_API, oldest)
     if api != OLDEST_API:
@@ -171,8 +171,8 @@ def _explanation(error: docker.errors.APIError) -> str:
 
 
 def refusal(what: str, explanation: str, kind: type[InfrastructureError] = InfrastructureError) -> InfrastructureError:
-    """Return the error for a request that the engine rejects: ``kind``, unless its disk is full."""
-    # The engine reports a full disk as a plain 500: only the text tells.
+    """Return the error for a rejected request: :class:`DiskFullError` if the disk is full, otherwise ``kind``."""
+    # The engine reports a full disk as a plain 500: only its text shows the cause.
     if "no space left on device" in explanation.lower():
         return DiskFullError(
             f"the engine could not {what}: {explanation}",
@@ -194,7 +194,7 @@ def _upgrade_request(target: str, body: bytes) -> bytes:
 
 
 class _Unbuffered:
-    """Lets ``http.client`` read exactly the header, and not a byte more."""
+    """Makes ``http.client`` read the header without a buffer, so that it reads no byte of the stream after it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

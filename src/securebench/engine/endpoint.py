@@ -28,7 +28,7 @@ DIAL_TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class EngineEndpoint:
-    """One endpoint, and ``source``, where it was configured. It has a socket's ``path``, or ``host`` and ``port``."""
+    """A socket's ``path``, or ``host`` and ``port``. ``source`` names the setting that the endpoint comes from."""
 
     url: str
     source: str
@@ -52,7 +52,7 @@ class EngineEndpoint:
 
     @property
     def base_url(self) -> str:
-        """The address in the SDK's spelling."""
+        """The address in the form that the Docker SDK expects."""
         return f"http+unix://{self.path}" if self.path else f"tcp://{self.host}:{self.port}"
 
     def dial(self) -> socket.socket:

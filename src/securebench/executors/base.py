@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class Worker(ABC):
     """Turns an assignment, one trial of a task, into the bytes of its record. Both are opaque to executors.
 
-    It may be called from any thread; all calls in this process share one sandbox driver and one egress gateway.
-    A different process of this machine calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a
-    module and can be pickled. There, the first call prepares the run, and later calls share what it made. Both
+    It may be called from any thread; all calls in this process share one sandbox driver and one egress gateway. A
+    different process of this machine calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a module
+    and can be pickled. There, the first call prepares the run, and later calls use what the first one prepared. Both
     processes must see the run directory.
 
-    Another machine makes a :class:`RemoteWorker` with ``remote(remote_settings)``. It shares no files with this one:
-    it gets what it needs as content, and what it leaves comes back through :meth:`receive`.
+    Another machine makes a :class:`RemoteWorker` with ``remote(remote_settings)``. The two machines share no files: the
+    remote worker receives its input as :meth:`content`, and its results are passed to :meth:`receive`.
 
     The settings contain keys of model providers and the values of ``harness.env``: never store or log them.
     """
@@ -44,11 +44,11 @@ class Worker(ABC):
     @property
     @abstractmethod
     def is_stopped(self) -> bool:
-        """Whether the run was stopped: results of assignments in progress are void."""
+        """Whether the run was stopped. If so, results of assignments in progress must be discarded."""
 
     @abstractmethod
     def __call__(self, assignment: bytes) -> bytes:
-        """Return the record. Empty bytes mean that the run was stopped meanwhile."""
+        """Execute ``assignment`` and return its record, or empty bytes if the run was stopped meanwhile."""
 
     @abstractmethod
     def needs(self, assignment: bytes | None = None) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Worker(ABC):
 
     @abstractmethod
     def content(self, name: str) -> Iterator[bytes]:
-        """Yield content in pieces of at most a few MiB. Raises :class:`InfrastructureError`."""
+        """Yield the content ``name`` in pieces of at most a few MiB. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def receive(self, assignment: bytes, pieces: Iterable[bytes], node: str) -> bytes:
@@ -78,26 +78,27 @@ class Worker(ABC):
 class RemoteWorker(ABC):
     """A worker on another machine. It executes one assignment at a time.
 
-    Call :meth:`lacks` and :meth:`take` until it has what it needs, then :meth:`open`, then :meth:`execute`.
+    Call :meth:`lacks` and :meth:`take` until no content is missing, then :meth:`open`, then :meth:`execute`.
     """
 
     @abstractmethod
     def lacks(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return which content of these names this machine does not have yet."""
+        """Return those of ``names`` whose content this machine does not have yet."""
 
     @abstractmethod
     def take(self, name: str, piece: bytes) -> None:
-        """Add a piece to the content ``name``. An empty one ends it.
+        """Add a piece to the content ``name``. An empty piece completes it.
 
-        All workers of this machine then have it, if it has the digest in its name. Raises :class:`InfrastructureError`.
+        All workers of this machine can use complete content. Raises :class:`InfrastructureError`, also if the
+        content does not have the digest in its name.
         """
 
     @abstractmethod
     def open(self) -> None:
-        """Remove what killed workers left, prepare the run, and check that the sandboxes of this machine isolate.
+        """Remove what killed workers left, prepare the run, and check that sandboxes on this machine are isolated.
 
-        Raises :class:`ConfigError` if anything that could affect a verdict differs from the process of the run, and
-        :class:`InfrastructureError`.
+        Raises :class:`InfrastructureError`, and :class:`ConfigError` if anything that could affect a verdict differs
+        from the process that coordinates the run.
         """
 
     @abstractmethod
@@ -151,8 +152,9 @@ class Executor(Extension, ABC):
     ) -> Generator[bytes]:
         """Yield the result of ``worker`` for each assignment as it finishes, in any order.
 
-        An assignment is taken only when it can start, and none once ``draining()`` is true; those in flight are
-        awaited. Results are not kept after they are yielded. An exception from ``worker`` is raised here and ends the
-        iteration. If the iteration ends early, by an exception or because the generator is closed, ``abandoned()`` is
-        called, which ends calls in this process soon. Those in flight are awaited or ended, and their results dropped.
+        An assignment is taken only when it can start. Once ``draining()`` is true, no more assignments are taken, and
+        those in progress are finished. Results are not kept after they are yielded. An exception from ``worker`` is
+        raised here and ends the iteration. If the iteration ends early, by an exception or because the generator is
+        closed, ``abandoned()`` is called, which makes calls of ``worker`` in this process end soon. Assignments in
+        progress are awaited or stopped, and their results discarded.
         """

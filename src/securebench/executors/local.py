@@ -51,7 +51,7 @@ def on_threads(
 
 
 class _WorkerThreads:
-    """The threads of one run. The result queue is bounded by their number, so memory use stays constant."""
+    """The threads of one run. The result queue holds at most one result per thread, so memory use stays constant."""
 
     def __init__(
         self,

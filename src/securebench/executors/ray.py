@@ -1,8 +1,8 @@
 """The Ray executor: tasks run in worker processes on the nodes of a Ray cluster.
 
-:mod:`~securebench.executors.ray_slots` starts the workers and gives them tasks. Everything goes through this process:
-content to the nodes, records and files back. Keys travel only as small arguments of calls between two processes, which
-Ray writes to no disk, and only in a cluster that requires its token.
+:mod:`~securebench.executors.ray_slots` starts the workers and gives them tasks. This process sends content to the nodes
+and receives records and files from them. Keys travel only in clusters that require a token, and only as small arguments
+of calls, which Ray never writes to disk.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class RayExecutor(Executor):
             raise ConfigError(
                 "no token for the Ray cluster was found",
                 code="ray-token-missing",
-                hint="set RAY_AUTH_TOKEN_PATH to a file with its token; start all of its nodes with this file and"
-                " RAY_AUTH_MODE=token ('ray get-auth-token --generate' makes a token)",
+                hint="set RAY_AUTH_TOKEN_PATH to a file with the cluster's token; start all nodes of the cluster with"
+                " this file and RAY_AUTH_MODE=token ('ray get-auth-token --generate' makes a token)",
             )
 
     def run(
@@ -88,7 +88,7 @@ class RayExecutor(Executor):
 
 @contextmanager
 def _connected(address: str | None, workers: int) -> Iterator[Any]:
-    """Yield Ray's module, connected to a cluster that requires a token."""
+    """Connect to a cluster that requires a token, and yield Ray's module. Disconnect afterwards."""
     os.environ["RAY_AUTH_MODE"] = "token"  # Ray's library reads it when it is loaded
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a late call would start another cluster
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -97,7 +97,7 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # the library keeps the first one
     import ray
 
-    # Ray prints what its daemons report to stdout, which belongs to --json.
+    # Ray prints reports of its daemons to stdout, where only the output of --json may appear.
     ray._private.worker.print_to_stdstream = _discard  # noqa: SLF001 - no option turns it off
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     local: dict[str, Any] = {} if address else {"resources": {SLOT: workers}, "include_dashboard": False}
@@ -124,7 +124,7 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
 
 
 def _discard(*_: object, **__: object) -> None:
-    """Print nothing."""
+    """Do nothing. Replaces Ray's function that prints to stdout."""
 
 
 def _has_token() -> bool:
@@ -135,7 +135,7 @@ def _has_token() -> bool:
 
 @contextmanager
 def _same_signals() -> Iterator[None]:
-    """Keep the handlers of the run: Ray installs its own in the main thread."""
+    """Restore the run's signal handlers at the end, because Ray installs its own in the main thread."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

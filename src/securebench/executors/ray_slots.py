@@ -1,6 +1,6 @@
 """The slots of a Ray cluster: actors, each of which executes one task at a time.
 
-An actor is one slot for a sandbox. It belongs to a node that offers the resource ``securebench_slot``.
+Actors run only on nodes that offer the resource ``securebench_slot``. Each actor uses one unit of it.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
     from securebench.executors.base import RemoteWorker, Worker
 
 SLOT: Final = "securebench_slot"
-"""The resource of a node. One unit is one sandbox slot: a task at a time."""
+"""The name of the resource that a node offers. One unit is one slot: room for one task at a time."""
 
 _PIECE: Final = 32 * 1024
 """Bytes of settings in one call. Ray stores arguments of 100 kB and more in shared memory, which may go to disk."""
 _BATCH: Final = 4 * MIB
 """Bytes of content in one call."""
 _AHEAD: Final = 16
-"""Pieces of a result that a worker may be ahead of the coordinator."""
+"""How many pieces of a result a worker may produce before the coordinator has fetched them."""
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 15.0
 _HEAD_SECONDS: Final = 15.0
-"""How long the head may not answer. Ray itself ends this process after a minute."""
+"""Seconds without a connection after which the head counts as gone. Ray would end this process after a minute."""
 _WAIT_SECONDS: Final = 30.0
-"""After this time without a slot, the user gets a message."""
+"""Seconds without any slot after which the user gets a message."""
 _MAX_LOSSES: Final = 3
-"""How often a worker may be lost in the same task, or fail on the same node, one after the other."""
+"""How many lost workers make a task fail, and how many failures in a row exclude a node."""
 
 
 class SlotActor:
-    """One slot on a node. Expected errors are returned as texts, because Ray changes exceptions."""
+    """One slot on a node. Expected errors are returned as strings, because Ray changes exceptions."""
 
     def __init__(self) -> None:
         self._settings = b""
         self._worker: RemoteWorker | None = None
 
     def is_authenticated(self) -> bool:
-        """Return whether this cluster requires its token."""
+        """Return whether this cluster requires a token."""
         return os.environ.get("RAY_AUTH_MODE") == "token"
 
     def node(self) -> str:
-        """Return the id of its node."""
+        """Return the id of the node on which this actor runs."""
         import ray
 
         return str(ray.get_runtime_context().get_node_id())
@@ -64,7 +64,7 @@ class SlotActor:
         self._settings += piece
 
     def begin(self, remote: Callable[[bytes], RemoteWorker], names: tuple[str, ...]) -> tuple[str, ...] | str:
-        """Make the worker, and return which content it lacks."""
+        """Make the worker. Return those of ``names`` whose content it lacks, or an error message."""
         try:
             self._worker = remote(self._settings)
             return self._worker.lacks(names)
@@ -72,11 +72,11 @@ class SlotActor:
             return f"{error.message} [{error.code}]"
 
     def lacks(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return which content the worker lacks."""
+        """Return those of ``names`` whose content the worker lacks."""
         return self._made.lacks(names)
 
     def take(self, name: str, piece: bytes) -> str:
-        """Take a piece of content. Return an error message, or an empty string."""
+        """Pass a piece of content to the worker. Return an error message, or an empty string."""
         try:
             self._made.take(name, piece)
         except SecureBenchError as error:
@@ -92,7 +92,7 @@ class SlotActor:
         return ""
 
     def execute(self, assignment: bytes) -> Iterator[bytes]:
-        """Yield what the worker yields."""
+        """Yield the pieces of the worker's result."""
         yield from self._made.execute(assignment)
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class _NodeUnfitError(Exception):
 
 
 class RaySlots:
-    """The slots of a run: called with an assignment, it executes that in a free slot, and again if that is lost."""
+    """The slots of a run. Calling it executes an assignment in a free slot, and again if the worker is lost."""
 
     def __init__(self, ray: Any, worker: Worker, size: int) -> None:
         self._ray = ray
@@ -134,16 +134,16 @@ class RaySlots:
         self._all: list[Any] = []
         self._threads: list[threading.Thread] = []
         self._excluded: dict[str, str] = {}
-        self._faults: Counter[str] = Counter()
-        """Failures of workers in a row, by node."""
-        self._bringing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._trouble = ""
+        self._failures: Counter[str] = Counter()
+        """The number of failures in a row of workers on each node."""
+        self._sending: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._fatal_problem = ""
         self._closed = False
-        self._told = False
+        self._notified_of_wait = False
         self._is_headless = False
         self._start(self._watch_head)
         for _ in range(size):
-            self._start(self._hire)
+            self._start(self._add_slot)
 
     def when_free(self, assignments: Iterable[bytes], draining: Callable[[], bool]) -> Iterator[bytes]:
         """Yield each assignment when a slot is free for it."""
@@ -158,21 +158,21 @@ class RaySlots:
             if slot is None:
                 return b""
             try:
-                self._bring(slot, self._worker.needs(assignment))
+                self._send_missing(slot, self._worker.needs(assignment))
                 result = self._worker.receive(assignment, self._pieces(slot, assignment), slot.node)
             except (self._ray.exceptions.RayError, DeliveryError, _NodeUnfitError) as error:
-                self._dismiss(slot, error)
+                self._replace(slot, error)
                 if self._closed or self._worker.is_stopped:
                     return b""
                 continue
-            if not result and self._trouble:
+            if not result and self._fatal_problem:
                 raise self._failure()
             self._give_back(slot)
             return result
         raise InfrastructureError(
-            f"the worker of a task was lost {_MAX_LOSSES} times",
+            f"a task lost its worker {_MAX_LOSSES} times",
             code="executor-failed",
-            hint="see the logs of Ray on its nodes; then continue with --resume",
+            hint="see Ray's logs on the nodes, then continue with --resume",
         )
 
     def close(self) -> None:
@@ -200,17 +200,17 @@ class RaySlots:
             thread.start()
 
     def _wait(self, draining: Callable[[], bool]) -> bool:
-        """Wait for a free slot. Return ``False`` if the run drains meanwhile. Raises :class:`InfrastructureError`."""
+        """Wait for a free slot. Return ``False`` if the run starts to drain. Raises :class:`InfrastructureError`."""
         since = time.monotonic()
         with self._changed:
             while not self._free:
-                if self._trouble:
+                if self._fatal_problem:
                     raise self._failure()
                 if self._closed or draining():
                     return False
                 self._changed.wait(_POLL_SECONDS)
-                if not (self._all or self._told) and time.monotonic() - since > _WAIT_SECONDS:
-                    self._told = True
+                if not (self._all or self._notified_of_wait) and time.monotonic() - since > _WAIT_SECONDS:
+                    self._notified_of_wait = True
                     self._worker.notify(
                         f"waiting for a free slot: no node of the Ray cluster offers a free {SLOT}; start nodes with"
                         f" --resources='{{\"{SLOT}\": 4}}'"
@@ -218,7 +218,9 @@ class RaySlots:
             return True
 
     def _failure(self) -> InfrastructureError:
-        return InfrastructureError(self._trouble, code="ray-unavailable", hint="continue with --resume")
+        return InfrastructureError(
+            self._fatal_problem, code="ray-unavailable", hint="fix this, then continue with --resume"
+        )
 
     def _take(self) -> _Slot | None:
         while self._wait(lambda: self._worker.is_stopped):
@@ -228,12 +230,12 @@ class RaySlots:
         return None
 
     def _give_back(self, slot: _Slot) -> None:
-        self._faults[slot.node] = 0
+        self._failures[slot.node] = 0
         if why := self._worker.distrusts(slot.node):
             self._exclude(slot.node, why)
         if not (self._offer(slot) or self._closed):
-            self._let_go(slot.actor)
-            self._start(self._hire)
+            self._kill(slot.actor)
+            self._start(self._add_slot)
 
     def _offer(self, slot: _Slot) -> bool:
         """Make a slot available. Return whether its node may still get tasks."""
@@ -244,19 +246,19 @@ class RaySlots:
             self._changed.notify()
             return True
 
-    def _dismiss(self, slot: _Slot, error: Exception) -> None:
-        """Replace a slot that failed. A node whose slots fail again and again gets no more tasks."""
+    def _replace(self, slot: _Slot, error: Exception) -> None:
+        """Replace a slot that failed. A node whose slots fail repeatedly gets no more tasks."""
         if self._closed:
             return
-        self._faults[slot.node] += 1
+        self._failures[slot.node] += 1
         if isinstance(error, DeliveryError | _NodeUnfitError):
             self._exclude(slot.node, str(error))
-        elif self._faults[slot.node] >= _MAX_LOSSES:
+        elif self._failures[slot.node] >= _MAX_LOSSES:
             self._exclude(slot.node, _lost_worker(error))
-        self._let_go(slot.actor)
-        self._start(self._hire)
+        self._kill(slot.actor)
+        self._start(self._add_slot)
 
-    def _let_go(self, actor: Any) -> None:
+    def _kill(self, actor: Any) -> None:
         with suppress(self._ray.exceptions.RayError, ValueError):
             self._ray.kill(actor)
         with self._changed:
@@ -274,11 +276,11 @@ class RaySlots:
         name = next((one["NodeManagerHostname"] for one in nodes if one["NodeID"] == node), node)
         self._worker.notify(f"the node {name} gets no more tasks: {why}")
         if all(one["NodeID"] in self._excluded for one in nodes):
-            self._trouble = f"no node of the Ray cluster can execute tasks; the last problem: {why}"
+            self._fatal_problem = f"no node of the Ray cluster can execute tasks; the last problem: {why}"
 
-    def _hire(self) -> None:
-        """Add a slot as soon as a node has one."""
-        while not self._closed and not self._trouble:
+    def _add_slot(self) -> None:
+        """Wait until a node has room for another slot, and add it."""
+        while not self._closed and not self._fatal_problem:
             options: dict[str, Any] = {"resources": {SLOT: 1}, "num_cpus": 0, "max_concurrency": 2}
             if self._excluded:
                 options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self._excluded)})"}
@@ -292,27 +294,27 @@ class RaySlots:
             except _NodeUnfitError as error:
                 self._exclude(node, str(error))
             except self._ray.exceptions.RayError as error:
-                self._faults[node] += 1
-                if node and self._faults[node] >= _MAX_LOSSES:
+                self._failures[node] += 1
+                if node and self._failures[node] >= _MAX_LOSSES:
                     self._exclude(node, _lost_worker(error))
-                elif self._faults[node] >= _MAX_LOSSES:
-                    self._trouble = (
-                        f"the Ray cluster starts no workers ({type(error).__name__}): all of its nodes need"
+                elif self._failures[node] >= _MAX_LOSSES:
+                    self._fatal_problem = (
+                        f"cannot start workers on the Ray cluster ({type(error).__name__}): all of its nodes need"
                         " RAY_AUTH_MODE=token, the same token, and the same versions of Python and Ray"
                     )
             except Exception as error:  # noqa: BLE001 - without this, the run would wait for the slot forever
-                self._trouble = error.message if isinstance(error, SecureBenchError) else _lost_worker(error)
-            self._let_go(actor)
+                self._fatal_problem = error.message if isinstance(error, SecureBenchError) else _lost_worker(error)
+            self._kill(actor)
 
     def _node_of(self, actor: Any) -> str:
-        """Return the node of an actor once it has one; empty if the run ends before."""
+        """Wait until ``actor`` runs. Return the id of its node, or an empty string if the run ends first."""
         ready = actor.is_authenticated.remote()
         while not self._ray.wait([ready], timeout=_POLL_SECONDS)[0]:
-            if self._closed or self._trouble:
+            if self._closed or self._fatal_problem:
                 return ""
         if not self._ray.get(ready):
-            self._trouble = (
-                "the Ray cluster does not require a token, and keys would be open to everyone who reaches it: start"
+            self._fatal_problem = (
+                "the Ray cluster does not require a token, so anyone who can connect to it could read keys: start"
                 " its nodes with RAY_AUTH_MODE=token"
             )
             return ""
@@ -327,7 +329,7 @@ class RaySlots:
             self._all.append(actor)
         for start in range(0, len(self._settings), _PIECE):
             self._ray.get(actor.add_settings.remote(self._settings[start : start + _PIECE]))
-        with self._bringing[slot.node]:  # the next worker of this node finds what this one brought
+        with self._sending[slot.node]:  # so content is sent to a node once, and its next worker finds it
             lacking = self._ray.get(actor.begin.remote(self._worker.remote, self._names))
             if isinstance(lacking, str):
                 raise _NodeUnfitError(lacking)
@@ -335,11 +337,11 @@ class RaySlots:
         if problem := self._ray.get(actor.open.remote()):
             raise _NodeUnfitError(problem)
         if not self._offer(slot):
-            raise _NodeUnfitError("it was excluded meanwhile")
+            raise _NodeUnfitError("the node was excluded while the worker was being prepared")
 
-    def _bring(self, slot: _Slot, names: tuple[str, ...]) -> None:
+    def _send_missing(self, slot: _Slot, names: tuple[str, ...]) -> None:
         if names:
-            with self._bringing[slot.node]:
+            with self._sending[slot.node]:
                 self._send(slot.actor, self._ray.get(slot.actor.lacks.remote(names)))
 
     def _send(self, actor: Any, names: Iterable[str]) -> None:
@@ -353,12 +355,12 @@ class RaySlots:
             raise _NodeUnfitError(problem)
 
     def _pieces(self, slot: _Slot, assignment: bytes) -> Iterator[bytes]:
-        """Yield what the worker yields. If the run is stopped, so is the worker, and what it has yielded is void."""
+        """Yield the pieces of the worker's result. If the run ends, stop the worker: the result is then incomplete."""
         execute = slot.actor.execute.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
         results = execute.remote(assignment)
         while True:
             if not self._ray.wait([results], timeout=_POLL_SECONDS)[0]:
-                if self._closed or self._trouble or self._worker.is_stopped:
+                if self._closed or self._fatal_problem or self._worker.is_stopped:
                     self._stop(slot.actor, results)
                     return
                 continue
@@ -375,7 +377,7 @@ class RaySlots:
         self._ray.wait([results], timeout=_STOP_SECONDS)
 
     def _watch_head(self) -> None:
-        """Notice that the head is gone, before Ray does, which would end this process."""
+        """Stop the run if the head is gone. Otherwise Ray would notice this later and end the process."""
         host, _, port = self._ray.get_runtime_context().gcs_address.rpartition(":")
         seen = time.monotonic()
         while not self._closed:
@@ -384,19 +386,19 @@ class RaySlots:
             if time.monotonic() - seen > _HEAD_SECONDS:
                 with self._changed:
                     self._is_headless = True
-                    self._trouble = "the head of the Ray cluster does not answer any more"
+                    self._fatal_problem = "the head of the Ray cluster no longer responds"
                     self._changed.notify_all()
                 return
             time.sleep(_POLL_SECONDS)
 
 
 def _lost_worker(error: Exception) -> str:
-    """Return the kind of error, without its text, which may contain anything."""
-    return f"its workers end with {type(error).__name__}; see the logs of Ray on it"
+    """Describe the loss of a worker by the type of ``error``. Its text may contain anything and is left out."""
+    return f"its workers failed with {type(error).__name__}; see Ray's logs on that node"
 
 
 def _batched(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in few pieces, none of them empty."""
+    """Yield the same bytes in fewer and larger pieces, none of them empty."""
     batch = bytearray()
     for piece in pieces:
         batch += piece

@@ -29,7 +29,7 @@ _BOOT: Final = "import sys; sys.path += {paths!r}; from {module} import main; ma
 """``-I -S`` ignores every variable and ``.pth`` file, so the paths are set here."""
 
 _SEND_SECONDS: Final = 30
-"""How long sending a frame may wait for a child that has stopped reading."""
+"""Seconds for which sending a frame may wait while the child does not read."""
 
 _EXIT_SECONDS: Final = 5.0
 """Seconds for a child to exit after it has closed its channel."""
@@ -43,7 +43,7 @@ class ChildError(Exception):
 
 
 class SupervisedChild:
-    """A child that runs ``main(descriptor)`` of ``module``. ``channel`` is the parent's end of its channel.
+    """A child process that runs ``main(descriptor)`` of ``module``. ``channel`` is the parent's end of its channel.
 
     The first frame holds ``settings`` and ``descriptors``: see :func:`~securebench.ipc.frames.inherited_channel`.
     ``paths`` are directories to import from beside SecureBench's own. ``launcher`` is a program, with its arguments,
@@ -60,7 +60,7 @@ class SupervisedChild:
         launcher: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it. Raises :class:`ChildError`."""
+        """Start the child. Raises :class:`ChildError`."""
         self._resources = ExitStack()
         boot = code_for_children() + _BOOT.format(paths=[_SOURCE, *paths], module=module)
         try:
@@ -88,17 +88,18 @@ class SupervisedChild:
 
     @property
     def pid(self) -> int:
-        """The process id, of ``launcher`` if there is one."""
+        """The process id of the child, or of ``launcher`` if there is one."""
         return self._process.pid
 
     def is_running(self) -> bool:
-        """Whether it has not exited."""
+        """Whether the child is still running."""
         return self._process.poll() is None
 
     def await_ready(self, seconds: float) -> dict[str, Any]:
-        """Return its first frame: it serves. Raises :class:`ChildError` after ``seconds``, or if it cannot serve.
+        """Wait for the child's first frame, which means that it is ready, and return the frame's body.
 
-        A child that cannot serve sends ``{"failed": reason}`` or exits.
+        Raises :class:`ChildError` if none arrives within ``seconds``, or if the child sends ``{"failed": reason}`` or
+        exits.
         """
         poll = select.poll()
         poll.register(self.channel, select.POLLIN)
@@ -116,11 +117,11 @@ class SupervisedChild:
         return frame.body
 
     def kill(self) -> None:
-        """Kill it, and do not wait for its exit."""
+        """Kill the child, and do not wait for its exit."""
         self._process.kill()
 
     def stop(self, seconds: float) -> None:
-        """End the channel, and wait for the exit of the child; kill it after ``seconds``. Idempotent."""
+        """Shut down the channel and wait for the child to exit. Kill it after ``seconds``. Idempotent."""
         with suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
         try:
@@ -130,7 +131,7 @@ class SupervisedChild:
             self._process.wait()
 
     def exit_reason(self) -> str:
-        """Return the last line that it wrote to stderr, or how it exited. To be called between stop and close."""
+        """Return the last line of the child's stderr, or how it exited. Call this between ``stop`` and ``close``."""
         # The child writes through the same open file, so the file's position is the end of what it has written.
         end = os.lseek(self._stderr, 0, os.SEEK_CUR)
         tail = os.pread(self._stderr, min(end, _TAIL_BYTES), max(0, end - _TAIL_BYTES))
@@ -139,7 +140,7 @@ class SupervisedChild:
         return lines[-1] if lines else f"killed by signal {-code}" if code < 0 else f"exit status {code}"
 
     def close(self, seconds: float) -> None:
-        """Stop it, and close the channel. Idempotent."""
+        """Stop the child as :meth:`stop` does, and close the channel. Idempotent."""
         self.stop(seconds)
         self._resources.close()
 
@@ -147,7 +148,7 @@ class SupervisedChild:
 def _bounded_file(size: int) -> int:
     """Return the descriptor of a new file in memory that holds ``size`` bytes and cannot grow.
 
-    So what a child prints can neither fill the disk nor, as with a pipe that is not read, block it.
+    The output of a child can therefore not fill the disk, and does not block the child, as an unread pipe would.
     """
     descriptor = os.memfd_create("stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)

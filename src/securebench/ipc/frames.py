@@ -57,8 +57,9 @@ def send(channel: socket.socket, packet: bytes, descriptors: Sequence[int] = ())
 def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptors: bool = False) -> Frame | None:
     """Return the next frame, or ``None`` at the end. At most ``descriptors`` descriptors are accepted with it.
 
-    Raises ``OSError``, and :class:`FrameError` for a frame that is invalid or lost a descriptor: it came with too many,
-    or this process may not open more files. With ``may_lose_descriptors`` such a frame arrives without any descriptor.
+    Raises ``OSError``, and :class:`FrameError` for an invalid frame. A frame loses descriptors if it has too many, or
+    if this process may not open more files. It is then invalid, or with ``may_lose_descriptors`` it is returned without
+    any descriptor.
     """
     # The kernel drops descriptors for which there is no room here. Without MSG_CMSG_CLOEXEC, which socket.recv_fds()
     # cannot set, a program that another thread starts in this moment would inherit them.
@@ -67,7 +68,7 @@ def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptor
         packet, extra, flags, _ = channel.recvmsg(MAX_FRAME, room, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
         # The peer closed its end before it had read everything. Linux reports that once, and ahead of the frames that
-        # the peer sent before. Treated as the end, it would lose the last report of a process.
+        # the peer sent before. If this counted as the end, the last report of a process would be lost.
         packet, extra, flags, _ = channel.recvmsg(MAX_FRAME, room, socket.MSG_CMSG_CLOEXEC)
     received = [number for _, _, data in extra for (number,) in _INT.iter_unpack(data)]
     if not packet or flags & socket.MSG_CTRUNC:
@@ -97,14 +98,14 @@ def inherited_channel(descriptor: int, descriptors: int = 0) -> tuple[socket.soc
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close every one of ``descriptors``."""
+    """Close all ``descriptors``."""
     for descriptor in descriptors:
         os.close(descriptor)
 
 
 def _body(packet: bytes, cut_short: int) -> dict[str, Any]:
     if cut_short:
-        raise FrameError("a frame was cut short, or lost its file descriptors")
+        raise FrameError("a frame was truncated or lost its file descriptors")
     try:
         body = json.loads(packet)
     except (ValueError, RecursionError):

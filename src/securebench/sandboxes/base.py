@@ -60,7 +60,7 @@ class Mount:
     target: str
     read_only: bool = True
     bounded: bool = False
-    """Whether the source is below a directory of :meth:`SandboxDriver.bounded`, which only the driver checks."""
+    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`. Then only the driver can check it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Volume:
     """A copy of a file or directory, at an absolute POSIX path of one sandbox, for drivers without host mounts.
 
     ``archive`` returns the content as the pieces of a tar archive. Its names begin with the last component of
-    ``target``; owners and modes are those inside the sandbox. ``read_only`` is for the processes inside.
+    ``target``; owners and modes are those inside the sandbox. ``read_only`` applies to the processes in the sandbox.
     """
 
     target: str
@@ -97,14 +97,15 @@ class ForwardedPort:
 class SandboxSpec:
     """The complete configuration of one sandbox. Built in one place, compiled by each driver.
 
-    The defaults are the strictest settings; a harness or verifier has to ask for anything weaker by name.
+    The defaults are the strictest settings. A harness or verifier has to set each weaker value explicitly.
 
     * ``environment`` is complete: unless ``inherit_image_environment`` is set, the image's own variables are removed.
     * ``user`` is (uid, gid).
     * ``network`` is ``none`` or the name of one of the driver's networks.
-    * ``forwarded_ports`` are ports on its loopback interface that are served from outside. Requires network ``none``.
+    * ``forwarded_ports`` are ports on the loopback interface that are served from outside. They require network
+      ``none``.
     * ``collect`` is a directory of the image. An ephemeral sandbox keeps the changes that its one command made there.
-      Requires a writable root and no mount at, above or below the directory.
+      This requires a writable root and no mount at, above or below the directory.
     * ``volumes`` replace ``mounts`` for a driver without host mounts. Later ones may be inside earlier ones. All are
       filled before the first process starts.
     """
@@ -166,7 +167,7 @@ Chunk: TypeAlias = tuple[Stream, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitState:
-    """How a process ended. At most one of the three flags is set: why it was killed from outside."""
+    """How a process ended. If it was killed from outside, one of the three flags says why."""
 
     exit_code: int
     timed_out: bool = False
@@ -206,7 +207,7 @@ class SandboxProcess(ABC):
 
     @abstractmethod
     def wait(self) -> ExitState:
-        """Wait until it exits, at most until its own time limit. Raises :class:`InfrastructureError`."""
+        """Wait until the process exits, at most until its time limit. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -227,35 +228,34 @@ class Sandbox(ABC):
         """Return the changes that the one command made in the spec's ``collect`` directory, after the command exited.
 
         No process of the sandbox is running any more. The changes are not validated: treat them as hostile. They are
-        valid until the sandbox is closed. Raises :class:`InfrastructureError`; and :class:`DirectoryReplacedError`,
-        which counts as a failure of the candidate, if the directory or one of its parents is no longer a directory.
-
-        A driver without :attr:`DriverFeature.IMAGE_TREE` collects nothing.
+        valid until the sandbox is closed. Raises :class:`InfrastructureError`, for example on a driver without
+        :attr:`DriverFeature.IMAGE_TREE`. Raises :class:`DirectoryReplacedError`, which counts as a failure of the
+        candidate, if the directory or one of its parents is no longer a directory.
         """
         from securebench.sandboxes.spec_rules import nothing_to_collect
 
         raise nothing_to_collect()
 
     def copy_in(self, volume: Volume) -> None:
-        """Replace the content of ``volume``, a volume of the spec, by what its archive is now.
+        """Replace the content of ``volume``, a volume of the spec, by the current content of its ``archive``.
 
-        Called between commands, only for a volume in which there is no other one, and only on drivers without host
+        Called between commands, only for a volume that contains no other volume, and only on drivers without host
         mounts. Raises :class:`InfrastructureError`.
         """
         raise InfrastructureError(f"the sandbox has no volume at {volume.target}")
 
     def copy_out(self, volume: Volume) -> Iterator[bytes]:
-        """Return what the command of an ephemeral sandbox left of ``volume``, as the pieces of such an archive.
+        """Return ``volume`` as the command of an ephemeral sandbox left it, as pieces of a tar archive.
 
-        The driver makes the archive: no program inside the sandbox may. Possible until the sandbox is closed. Only for
-        drivers without host mounts. Raises :class:`InfrastructureError`, even while it is read.
+        The driver makes the archive without any program in the sandbox. Call this before the sandbox is closed, and
+        only on drivers without host mounts. Raises :class:`InfrastructureError`, also while the pieces are read.
         """
         raise InfrastructureError(f"the sandbox has no volume at {volume.target}")
 
     def refresh(self, mount: Mount) -> None:  # noqa: B027 - nothing to copy here
-        """Make the sandbox see what the source of ``mount`` holds now. Raises as :meth:`copy_in` does.
+        """Update ``mount`` in the sandbox to the current content of its source. Raises the errors of :meth:`copy_in`.
 
-        With host mounts there is nothing to do: the directory is shared.
+        With host mounts, do nothing: the sandbox shares the directory with the host.
         """
 
     @abstractmethod
@@ -356,13 +356,13 @@ class SandboxDriver(Extension, ABC):
     def image_tree(self, image: ResolvedImage) -> TreeLease:
         """Return a lease on the unpacked, read-only files of ``image`` on this host. The caller closes it.
 
-        Raises :class:`ImageError` and :class:`DiskFullError`, and :class:`ConfigError` (``image-tree-unavailable``)
-        unless the driver overrides it.
+        Raises :class:`ImageError` and :class:`DiskFullError`. A driver that does not override this method raises
+        :class:`ConfigError` (``image-tree-unavailable``).
         """
-        raise image_tree_unavailable(self.info(), image.reference)
+        raise image_tree_unavailable(self.info(), f"the files of {image.reference}")
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Check, from inside a sandbox of ``image``, that the isolation of sandboxes works on this machine.
+        """Check, from inside a sandbox of ``image``, that sandboxes on this machine are isolated.
 
         With ``forwarded_ports``, also check that a sandbox with a forwarded port can reach that port and nothing else.
 
@@ -375,15 +375,16 @@ class SandboxDriver(Extension, ABC):
 
     @property
     def bounds_directories(self) -> bool:
-        """Whether :meth:`bounded` is possible."""
+        """Whether this driver supports :meth:`bounded`."""
         return False
 
     def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:
         """Return a context in which sandboxes find an empty file system at the existing ``directory`` of this host.
 
-        It is in memory, has ``size`` bytes, and a file for every 4 KiB of them. Mounts of a directory in it are
-        :attr:`~Mount.bounded`. The context yields the path at which this process finds its files; there may be nothing
-        in ``directory`` itself. At its end, all files are gone. Raises :class:`InfrastructureError`.
+        The file system is in memory and holds ``size`` bytes, and at most one file per 4 KiB. Mounts of its directories
+        are :attr:`~Mount.bounded`. The context yields the path at which this process can access the files, because
+        ``directory`` itself may look empty to it. The files are gone when the context ends. Raises
+        :class:`InfrastructureError`.
         """
         raise InfrastructureError(f"this driver cannot limit the size of {directory} (to {size} bytes)")
 
@@ -415,17 +416,17 @@ class SandboxDriver(Extension, ABC):
 def image_tree_unavailable(info: DriverInfo, what: str) -> ConfigError:
     """Return the error for ``what``, which needs :attr:`DriverFeature.IMAGE_TREE`, on a driver without it."""
     return ConfigError(
-        f"the {info.name} driver has no files of images on this host, which are needed for {what}",
+        f"the {info.name} driver does not unpack images on this host, which is needed for {what}",
         code="image-tree-unavailable",
         hint="use the oci or the docker driver",
     )
 
 
 def workspace_user() -> tuple[int, int]:
-    """Return the user of a sandbox that writes to a host directory: the current user, or ``nobody`` if that is root.
+    """Return (uid, gid) for a sandbox that writes to a host directory: the current user's, or nobody's for root.
 
-    Root in a container without capabilities cannot write to an ordinary user's directory, and that user could not
-    remove files that it creates. If the current user is root, the directory belongs to ``nobody``.
+    Root in a container without capabilities cannot write to an ordinary user's directory, and the user could not
+    remove files that root creates. If the current user is root, ``nobody`` owns the directory.
     """
     uid, gid = os.getuid(), os.getgid()
     return UNPRIVILEGED_USER if uid == 0 else (uid, gid)

@@ -17,7 +17,7 @@ TRUSTED_OPAQUE: Final = "trusted.overlay.opaque"
 
 
 class DirectoryReplacedError(CandidateError):
-    """The directory or one of its parents was replaced, so its content is unknown."""
+    """The directory to collect or one of its parents was removed or replaced, so its changes are unknown."""
 
     default_code = "collected-replaced"
 
@@ -28,15 +28,15 @@ class DirectoryReplacedError(CandidateError):
 
 @dataclass(frozen=True, slots=True)
 class CollectedLayer:
-    """The changed entries, as overlayfs stores them. Entries that are missing here are as in the image.
+    """The changed entries of a directory, as overlayfs stores them. All other entries are as in the image.
 
-    ``descriptor`` is the open directory, or -1 if nothing below it was changed. The sandbox owns it. If ``whole``, the
-    directory replaced that of the image, and entries that are missing here were removed.
+    ``descriptor`` is the open layer, or -1 if nothing was changed. The sandbox owns the descriptor. If ``whole`` is
+    set, the directory replaced that of the image, so all other entries were removed.
 
     A character device 0/0 marks a removed entry. A directory with the extended attribute ``opaque`` of value ``y``
-    hides the image's entries. The other of the two attribute names is data: a process that may not write ``trusted.*``
-    can still set any ``user.*`` attribute. Files are complete. Hard links of the image are not kept, so a write through
-    one name appears under that name only.
+    hides the image's entries. Of ``trusted.overlay.opaque`` and ``user.overlay.opaque``, the name that is not
+    ``opaque`` has no meaning: processes in the sandbox can set any ``user.*`` attribute. Changed files are stored
+    completely. Hard links of the image are not kept, so a write through one name appears under that name only.
     """
 
     descriptor: int

@@ -1,4 +1,4 @@
-"""Run on drivers that lack features: copy mounts to and from their volumes, and refuse what cannot be replaced."""
+"""Support for drivers that lack features: replace host mounts by copies, and refuse what cannot be replaced."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 
 def adapted(driver: SandboxDriver) -> SandboxDriver:
-    """Return ``driver`` itself if it lacks nothing, else one that uses it and replaces what it lacks if possible.
+    """Return ``driver`` itself if it lacks no feature, otherwise a wrapper that replaces host mounts by copies.
 
-    Without host mounts, mounts are copied in when the sandbox is created. What the command of an ephemeral sandbox
-    leaves in writable mounts is copied back when it has ended. From a persistent sandbox nothing is copied back:
-    processes may live in it, and change what is being copied.
+    The wrapper copies mounts in when a sandbox is created. It copies the writable mounts of an ephemeral sandbox back
+    when its command has ended. From a persistent sandbox nothing is copied back, because its processes may still run
+    and change the files. Other features that ``driver`` lacks cannot be replaced: using them raises an error, for
+    forwarded ports :class:`EgressError` (``egress-unavailable``).
 
-    Forwarded ports cannot be replaced: :class:`EgressError` (``egress-unavailable``). Raises :class:`EngineError`.
+    Raises :class:`EngineError`.
     """
     return AdaptedDriver(driver) if driver.info().lacks else driver
 
@@ -54,22 +55,22 @@ class AdaptedDriver(WrappedDriver):
         self._lacks = frozenset(info.lacks)
 
     def identity(self) -> Identity | None:
-        """Return whose code the driver is, because this wrapper changes nothing that a record should show."""
+        """Return the identity of the wrapped driver: records do not mention this wrapper."""
         return self._driver.identity()
 
     @property
     def bounds_directories(self) -> bool:
-        """Whether the driver does, and mounts such a directory: files that are copied would not be in it."""
+        """Whether the driver bounds directories and mounts them. Copies of their files would not be bounded."""
         return DriverFeature.HOST_MOUNTS not in self._lacks and self._driver.bounds_directories
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Pass on, unless the driver lacks it."""
+        """Return the driver's lease. Raises :class:`ConfigError` if the driver lacks this feature."""
         if DriverFeature.IMAGE_TREE in self._lacks:
-            raise image_tree_unavailable(self._driver.info(), image.reference)
+            raise image_tree_unavailable(self._driver.info(), f"the files of {image.reference}")
         return super().image_tree(image)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Make a sandbox with the mounts of ``spec`` copied in."""
+        """Create a sandbox into which the mounts of ``spec`` are copied if the driver has no host mounts."""
         possible = DriverFeature.FORWARDED_PORTS not in self._lacks
         check_forwarded_ports(spec, f"the {self._name} driver", possible=possible)
         if DriverFeature.HOST_MOUNTS not in self._lacks or not spec.mounts:
@@ -91,7 +92,7 @@ class _CopyingSandbox(WrappedSandbox):
         self._copied_back = () if persistent else tuple(mount for mount in volumes if not mount.read_only)
 
     def refresh(self, mount: Mount) -> None:
-        """Copy ``mount`` in again."""
+        """Copy the source of ``mount`` into the sandbox again."""
         self._sandbox.copy_in(self._volumes[mount])
 
     def open(self, command: Command) -> SandboxProcess:
@@ -106,7 +107,7 @@ class _CopyingSandbox(WrappedSandbox):
                 raise InfrastructureError(f"cannot copy {mount.target} out of a sandbox: {error.message}") from error
             except OSError as error:
                 raise StorageError(
-                    f"cannot copy {mount.target} of a sandbox to {mount.source}: {error.strerror or error}"
+                    f"cannot copy {mount.target} out of a sandbox to {mount.source}: {error.strerror or error}"
                 ) from error
 
 
@@ -126,7 +127,7 @@ class _CopyingProcess(WrappedProcess):
 
 
 def _volume(mount: Mount, user: tuple[int, int]) -> Volume:
-    """Return the volume for ``mount``. The user of the sandbox owns what it may write, root the rest."""
+    """Return the volume for ``mount``. The sandbox's ``user`` owns a writable volume, root a read-only one."""
     owner = (0, 0) if mount.read_only else user
     return Volume(mount.target, partial(_archive, mount, owner), mount.read_only)
 
@@ -136,7 +137,7 @@ def _archive(mount: Mount, owner: tuple[int, int]) -> Iterator[bytes]:
         yield from archive(mount.source, PurePosixPath(mount.target).name, owner)
     except TreeRefusedError as refused:
         raise MaterializationError(
-            f"{mount.source} cannot be copied into a sandbox: {refused}",
+            f"cannot copy {mount.source} into a sandbox: {refused}",
             code="mount-unsafe",
             hint="leave only regular files, directories and links in it",
         ) from None

@@ -1,4 +1,4 @@
-"""What a driver can do and enforce: closed lists of names for records, ``doctor`` and the conformance suite."""
+"""Names of the features of drivers and of the restrictions that they enforce. No driver can add a name."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
         "pids": "process limit",
         "cpu": "CPU limit",
         "tmpfs": "size limit of /tmp",
-        "rlimits": "limits of open files, file sizes and core dumps",
-        "file-owners": "owners of image files",
-        "groups": "dropping your groups",
+        "rlimits": "limits on open files, file sizes and core dumps",
+        "file-owners": "correct owners of image files",
+        "groups": "dropping your supplementary groups",
     }
 )
 """Each restriction and its description, which follows 'not enforced:' in messages."""
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Describe restrictions, names from :data:`ENFORCEABLE`, as a list for people."""
+    """Return the descriptions of restrictions, separated by commas. ``names`` are keys of :data:`ENFORCEABLE`."""
     return ", ".join(ENFORCEABLE[name] for name in names)
 
 
 class DriverFeature(StrEnum):
-    """What a driver may lack, such as one whose sandboxes run on another machine (``DriverInfo.lacks``)."""
+    """A feature that a driver may lack (``DriverInfo.lacks``), for example if its sandboxes run on another machine."""
 
     HOST_MOUNTS = "host-mounts"
-    """Sandboxes share directories with this host. A driver without it has volumes, which are filled and read back."""
+    """Sandboxes share directories with this host. Drivers without this feature copy files into and out of volumes."""
     FORWARDED_PORTS = "forwarded-ports"
-    """A listening socket inside a sandbox is passed to this process. Agents without it have no egress."""
+    """A listening socket inside a sandbox is passed to this process. Without this feature, agents have no egress."""
     IMAGE_TREE = "image-tree"
     """The files of an image are in a directory of this host, and changes to them can be collected."""
 
@@ -50,10 +50,10 @@ class DriverFeature(StrEnum):
 class DriverInfo:
     """A driver in records: its name, its runtime, their versions, and what they enforce.
 
-    ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`. With ``foreign_files``, files that root of a sandbox
+    ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`. With ``foreign_files``, files that root in a sandbox
     creates in a mounted directory may belong to a host user whose files this process can neither read nor remove. Their
-    ownership must be taken back first (``harnesses/ownership.py``). ``lacks`` are the features that it does not have:
-    SecureBench works around them where it can, and otherwise refuses the run before its first task.
+    ownership must be taken back first (``harnesses/ownership.py``). ``lacks`` are the features that the driver does not
+    have. SecureBench replaces missing features where it can, and otherwise refuses the run before its first task.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Stage files on the host below a single root directory.
 
-Every path is walked from the root's descriptor, one component at a time. No link is followed, neither at the end of a
-path nor before it. No staged file is executed.
+Every path is opened from the root's descriptor, one component at a time. No component of a path may be a link. No
+staged file is executed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class HostSandbox:
 
     @contextmanager
     def _new_file(self, path: str, mode: int) -> Iterator[BinaryIO]:
-        """Yield a file that is private until it is complete. Then it gets its mode."""
+        """Yield a new file that only its owner can read. Set its mode when it is complete."""
         with self._parent(path, create=True) as (parent, name):
             descriptor = os.open(name, _CREATE, 0o600, dir_fd=parent)
             with os.fdopen(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""Sandboxes that the tasks of a run use one after the other."""
+"""Sandboxes that several tasks of a run use, one after the other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Closable(Protocol):
     """Something that can be closed."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close this object."""
 
 
 KeptT = TypeVar("KeptT", bound=Closable)
 
 _WAIT_SECONDS: Final = 1.0
-"""Seconds to wait for a sandbox in use, if every core has one. More would delay tasks whose tests mostly wait."""
+"""Seconds to wait for a sandbox if as many are in use as there are cores. A longer wait would delay idle tests."""
 
 
 class KeptSandboxes(Generic[KeptT]):
@@ -39,10 +39,10 @@ class KeptSandboxes(Generic[KeptT]):
         self._most = 0
 
     def take(self, spec: SandboxSpec) -> KeptT | None:
-        """Return an idle sandbox of ``spec``, or ``None`` if there is none. Each call requires one of :meth:`put`.
+        """Return an idle sandbox of ``spec``, or ``None`` if the caller has to start one. Call :meth:`put` afterwards.
 
-        If each core has one in use, this waits a little. Starting one takes more of a core than a usual task does, so
-        with many workers, one for each of them would only make a short run slower.
+        If as many sandboxes are in use as there are cores, wait up to a second for an idle one. Starting a sandbox
+        takes more CPU time than a usual task, so one for each of many workers would make a short run slower.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._in_use < self._cores or self._find(spec) is not None, _WAIT_SECONDS)
@@ -55,7 +55,7 @@ class KeptSandboxes(Generic[KeptT]):
             return found[1]
 
     def put(self, spec: SandboxSpec, sandbox: KeptT | None) -> None:
-        """Keep ``sandbox`` for later, or nothing. If there are too many, the oldest is closed."""
+        """Return ``sandbox`` after use, or ``None`` if it was closed. If too many are idle, the oldest is closed."""
         with self._changed:
             self._in_use -= 1
             if sandbox is not None:

@@ -1,17 +1,18 @@
 """The life cycle of sandboxes and processes on a real driver, and the limits that it enforces from outside.
 
-A sandbox is created, runs commands and is closed, or the run is stopped. A process has limits on its output and on the
-time until it must be gone.
+A sandbox is created, runs commands and is closed, unless the run is stopped before. A process has a limit on its output
+and a time by which it must have exited.
 
-Several threads are involved: the task's thread, which starts commands and closes the sandbox; the thread that stops the
-run; and with Docker, threads that remove containers in the background. Starting and killing a container is slow and
-calls back into this code, so no lock is held meanwhile. In each race, at least one side sees the other:
+The task's thread starts commands and closes the sandbox. Another thread may stop the run, and with Docker, further
+threads remove containers in the background. Starting and killing a container is slow and calls back into this code, so
+no lock is held meanwhile. In each race, at least one of the two threads sees what the other did:
 
-* *Creating while the run stops.* The creator adds its sandbox to the open ones, then checks the stop flag. Stopping
-  sets the flag, then lists the open ones. So either the list includes the sandbox, or its creator closes it.
-* *Starting a command while closing.* The starter adds the command to the running ones, then checks the closed flag.
-  Closing sets the flag, then lists the running ones. If both see each other, the command is killed twice, which is
-  harmless.
+* *Creating while the run stops.* The creator adds its sandbox to the open sandboxes, then checks the stop flag. The
+  stopping thread sets the flag, then lists the open sandboxes. So either the list includes the new sandbox, or its
+  creator closes it.
+* *Starting a command while closing.* The starting thread adds the command to the running commands, then checks the
+  closed flag. The closing thread sets the flag, then lists the running commands. If each thread sees the other, the
+  command is killed twice, which is harmless.
 * *Two threads end the same thing.* Anything that must be ended only once is claimed first (:func:`claim`). A persistent
   container has a descriptor to close, and a second close could hit an unrelated descriptor with the same number.
 """
@@ -37,11 +38,11 @@ SandboxT = TypeVar("SandboxT", bound=Sandbox)
 ProcessT = TypeVar("ProcessT", bound=SandboxProcess)
 
 KILL_GRACE = 30.0
-"""Seconds after its time limit in which a killed sandbox must exit. Then its supervisor or engine counts as hung."""
+"""Seconds after the time limit by which a sandbox must have exited. After that, its supervisor or engine is hung."""
 
 
 def claim(items: set[T], item: T) -> bool:
-    """Remove ``item`` from ``items``. Return whether it was present: of several threads, exactly one gets ``True``."""
+    """Remove ``item`` from ``items``. Return whether it was present, which is true for only one of several threads."""
     try:
         items.remove(item)  # atomic: the interpreter does not switch threads within it
     except KeyError:
@@ -67,15 +68,15 @@ class OpenSandboxes(Generic[SandboxT]):
             raise EngineError("the run is stopping: no more sandboxes are started", code="run-stopped")
 
     def add(self, sandbox: SandboxT) -> None:
-        """Add ``sandbox`` to the open ones."""
+        """Add ``sandbox`` to the open sandboxes."""
         self._open.add(sandbox)
 
     def claim(self, sandbox: SandboxT) -> bool:
-        """Remove ``sandbox`` from the open ones. Returns ``True`` to exactly one caller."""
+        """Remove ``sandbox`` from the open sandboxes. Return ``True`` to exactly one caller."""
         return claim(self._open, sandbox)
 
     def stop(self) -> set[SandboxT]:
-        """Allow no more sandboxes, and return the open ones for the caller to close."""
+        """Allow no more sandboxes. Return the open ones, which the caller closes."""
         self._stopped.set()
         return self._open.copy()
 
@@ -87,7 +88,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
     """
 
     def __init__(self, siblings: OpenSandboxes[Any], spec: SandboxSpec) -> None:
-        """Prepare the sandbox. Raises :class:`InfrastructureError`, after cleaning up."""
+        """Prepare the sandbox. If this fails, clean up and raise :class:`InfrastructureError`."""
         self._siblings = siblings
         self._spec = spec
         self._running: set[ProcessT] = set()
@@ -117,9 +118,9 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         return process
 
     def close(self) -> None:
-        """Stop all its processes.
+        """Stop all processes of this sandbox.
 
-        When this returns, no process of this sandbox can change files of the host any more.
+        When this method returns, none of them can still change files of the host.
         """
         self._closed = True
         reached(FaultPoint.SANDBOX_CLOSE)
@@ -133,11 +134,11 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
             raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
 
     def _prepare(self) -> None:
-        """Start the container of a persistent sandbox. Ephemeral ones have no container before their first command."""
+        """Start the container of a persistent sandbox. An ephemeral sandbox has none before its first command."""
 
     @abstractmethod
     def _start_command(self, command: Command) -> ProcessT:
-        """Start ``command``."""
+        """Start ``command`` and return its process."""
 
     @abstractmethod
     def _end_commands(self) -> None:
@@ -160,7 +161,7 @@ class ProcessStreams(ABC):
         self._writing = threading.RLock()
         self._close_after_pending = False
         self._broken = False
-        """Whether nothing can be sent any more."""
+        """Whether no more data can be sent."""
 
     def receive(self, timeout: float | None) -> Chunk | None:
         """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds."""
@@ -171,7 +172,7 @@ class ProcessStreams(ABC):
             return self._ready.popleft() if self._ready else None
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed, even while it is blocked."""
+        """Write all of ``data``. Raises ``BrokenPipeError`` if the other end is closed before or during the call."""
         with self._writing:
             self._flush()
             self._pending = memoryview(data)
@@ -185,7 +186,7 @@ class ProcessStreams(ABC):
                 self._close_stdin()
 
     def break_pipe(self) -> None:
-        """Make :meth:`send` raise ``BrokenPipeError``; a blocked call raises it when it notices."""
+        """Make :meth:`send` raise ``BrokenPipeError``. A call that is already blocked raises it soon after."""
         self._broken = True
 
     @property
@@ -199,7 +200,7 @@ class ProcessStreams(ABC):
 
     @abstractmethod
     def _await_room(self) -> None:
-        """Wait until data can be sent, or the process is gone. Raises ``BrokenPipeError``."""
+        """Wait until data can be sent. Raises ``BrokenPipeError`` if the process is gone."""
 
     @abstractmethod
     def _write_some(self, data: memoryview) -> int:
@@ -250,12 +251,12 @@ StreamsT = TypeVar("StreamsT", bound=ProcessStreams)
 
 
 class BoundedProcess(SandboxProcess, Generic[StreamsT]):
-    """A started command with limits on its output, ``output_limit`` bytes, and on its exit after a kill."""
+    """A started command whose output is limited to ``output_limit`` bytes, and which must exit soon after a kill."""
 
     hanging: ClassVar[tuple[str, str]]
-    """The error message for a sandbox that did not stop in time, which takes the grace in seconds, and its hint."""
+    """Message and hint of the error for a sandbox that did not stop in time. ``{:g}`` is ``KILL_GRACE`` in seconds."""
     start_seconds: ClassVar[float] = 0.0
-    """How long its start may take, which does not count for its time limit."""
+    """Seconds that the start of the command may take. They do not count towards its time limit."""
 
     def __init__(self, streams: StreamsT, command: Command, output_limit: int) -> None:
         self._streams = streams
@@ -263,15 +264,15 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
         self._give_up = time.monotonic() + self.start_seconds + command.timeout_seconds + KILL_GRACE
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data``."""
+        """Write all of ``data`` to the command's stdin."""
         self._streams.send(data)
 
     def close_stdin(self) -> None:
-        """Close its stdin."""
+        """Close the command's stdin."""
         self._streams.close_stdin()
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output. Output beyond the limit is dropped, and the sandbox is killed."""
+        """Return the next output. If it exceeds the output limit, drop the rest and kill the sandbox."""
         while True:
             chunk = self._receive_bounded(timeout)
             if chunk is None:
@@ -286,7 +287,7 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
 
     @abstractmethod
     def _end_for_output(self) -> None:
-        """Kill its sandbox for exceeding the output limit. May be called repeatedly until it exits."""
+        """Kill the sandbox for exceeding the output limit. May be called repeatedly until the command exits."""
 
     def _receive_bounded(self, timeout: float | None) -> Chunk | None:
         reached(FaultPoint.SANDBOX_READ)

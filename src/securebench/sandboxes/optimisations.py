@@ -1,6 +1,6 @@
-"""Optimisations that make tasks faster and change nothing else.
+"""Optimisations, which make tasks faster and change nothing else.
 
-Each one can be switched off, for example to find out whether it causes a problem::
+Each of them can be switched off, for example to find out whether it causes a problem::
 
     SECUREBENCH_DISABLE=warm-pool,cgroup-pool securebench run tester.yaml
     SECUREBENCH_DISABLE=all securebench run tester.yaml
@@ -23,15 +23,15 @@ VARIABLE: Final = "SECUREBENCH_DISABLE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimisations:
-    """Which optimisations are on.
+    """Which optimisations are switched on.
 
     * ``warm_pool``: containers are started before they are needed (:mod:`~securebench.sandboxes.oci.warm_pool`).
     * ``cgroup_pool``: processes wait in cgroups until they become a runtime
       (:mod:`~securebench.sandboxes.oci.supervisor.cgroup_pool`).
     * ``compiled_filters``: compiled seccomp filters are kept on disk (:mod:`~securebench.sandboxes.oci.seccomp`).
     * ``sealed_runtime``: crun runs from an immutable copy in memory, so that it does not copy itself for each sandbox.
-    * ``kept_tests``: the sandbox of a code task's tests is used for further tasks if nothing of a task is left in it
-      (``verifiers/code_completion/guest/forks.py``). The others concern the ``oci`` driver, this one every driver.
+    * ``kept_tests``: the sandbox for the tests of code tasks is reused if a task left nothing behind in it
+      (``verifiers/code_completion/guest/forks.py``). This applies to every driver, the others only to ``oci``.
     """
 
     warm_pool: bool = True
@@ -42,12 +42,15 @@ class Optimisations:
 
     @classmethod
     def none(cls) -> Optimisations:
-        """Return a value with all of them off."""
+        """Return a value with all optimisations switched off."""
         return cls(**dict.fromkeys(_names(), False))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Optimisations:
-        """Return what :data:`VARIABLE` leaves on. Raises :class:`ConfigError` (``optimisation-unknown``)."""
+        """Return the optimisations that :data:`VARIABLE` does not switch off.
+
+        Raises :class:`ConfigError` (``optimisation-unknown``).
+        """
         listed = {name.strip().replace("-", "_") for name in environ.get(VARIABLE, "").split(",")} - {""}
         if listed == {"all"}:
             return cls.none()

@@ -1,4 +1,4 @@
-"""The process that owns a resource of a run: stored in a label, so that a later run can tell if it is still running."""
+"""The owner of a resource: the process that created it. A label on the resource stores it for later runs to check."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _START_TIME_FIELD = 19
-"""The index in ``/proc/PID/stat``, counted from the state, which follows the program's name in brackets (proc(5))."""
+"""The index of the start time in ``/proc/PID/stat``, counted from the state, which follows the program's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process. As pids are reused, it also has the process's start time, its pid namespace and the boot id."""
+    """A process. Because pids are reused, it is identified by its start time, pid namespace and boot id as well."""
 
     boot: str
     namespace: str
@@ -23,13 +23,13 @@ class Owner:
 
     @classmethod
     def current(cls) -> Owner:
-        """Return this process."""
+        """Return this process as an owner."""
         pid = os.getpid()
         return cls(_boot_id(), _pid_namespace(), pid, _start_time(pid) or "")
 
     @classmethod
     def parse(cls, label: str) -> Owner | None:
-        """Parse a value of :meth:`label`. Returns ``None`` for anything else."""
+        """Return the owner in ``label``, or ``None`` if :meth:`label` did not create it."""
         parts = label.split("/")
         if len(parts) != len(cls.__slots__) or not parts[2].isascii() or not parts[2].isdigit():
             return None
@@ -40,15 +40,15 @@ class Owner:
         return f"{self.boot}/{self.namespace}/{self.pid}/{self.start}"
 
     def is_of_this_boot(self) -> bool:
-        """Whether it started since this machine booted. No process of an earlier boot is running."""
+        """Whether the owner started since this machine booted. No process of an earlier boot is still running."""
         return self.boot == _boot_id()
 
     def can_be_judged(self) -> bool:
-        """Whether this process can tell if it is running: both have the same boot and pid namespace."""
+        """Whether this process can tell if the owner is running: both need the same boot and pid namespace."""
         return (self.boot, self.namespace) == (_boot_id(), _pid_namespace())
 
     def is_alive(self) -> bool:
-        """Whether it is still running. Call it only if :meth:`can_be_judged`. Returns ``True`` when in doubt."""
+        """Whether the owner is still running. ``True`` in doubt. Only call this if :meth:`can_be_judged` is true."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:

@@ -1,8 +1,8 @@
 """A sandbox that applies a policy to commands, by the names of their executables.
 
-It audits commands: it records each one and rejects forbidden ones. It does not confine them, because a name reveals
-little about a program (it may be a copy, a link or an interpreter). The driver confines: with capabilities, a system
-call filter and no new privileges.
+The sandbox records each command and rejects forbidden ones. It does not confine commands, because a name says little
+about a program, which may be a copy, a link or an interpreter. The driver confines all programs, with capabilities, a
+system call filter and no new privileges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EVERYTHING = "*"
 
 SHELLS = frozenset({"ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
-"""Programs that accept a script as one string, whose commands the policy cannot check."""
+"""Programs that accept a script as one string. The policy cannot check the commands in such a script."""
 
 
 class CommandDeniedError(CandidateError):
@@ -37,8 +37,8 @@ class CommandDeniedError(CandidateError):
 class CommandPolicy:
     """Which executables may run, by base name.
 
-    Deny takes precedence over allow. A non-empty ``allow`` permits only its names; ``*`` in ``deny`` denies all. Unless
-    the policy is empty, a shell with a script string is rejected if ``allow`` does not name the shell.
+    Deny takes precedence over allow. A non-empty ``allow`` permits only its names, and ``*`` in ``deny`` denies all.
+    Unless both are empty, a shell with a script string is rejected if ``allow`` does not contain the shell.
     """
 
     allow: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class CommandPolicy:
         if not (self.allow or self.deny):
             return None
         if not argv or not (name := executable_name(argv[0])):
-            return "it names no executable"
+            return "it does not name an executable"
         if EVERYTHING in self.deny or name in self.deny:
             return f"{name!r} is denied"
         if self.allow and name not in self.allow:
@@ -61,7 +61,7 @@ class CommandPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CommandAttempt:
-    """A requested command. ``refusal`` is ``None`` if it ran."""
+    """A requested command. ``refusal`` is why the policy rejected it, or ``None`` if it was allowed."""
 
     argv: tuple[str, ...]
     executable: str

@@ -2,12 +2,14 @@
 
 Calls that are not listed fail with ``EPERM``. Calls newer than all listed ones fail with ``ENOSYS``, so that programs
 fall back to older calls. The default profile of Docker 20.10 without capabilities allows the same calls and a few more:
-``io_uring``, whose operations no filter sees; sockets to other machines of the same host (vsock), which belong to no
-namespace; limits of the first process; and ``socketcall``, with which a 32-bit program could create such a socket
-without the filter noticing.
 
-Deliberately not listed: mounts and namespaces, modules and kernel images, keyrings, kernel tracing (``bpf``,
-``perf_event_open``, ``userfaultfd``), file handles, clocks, swap, accounting, quotas, I/O ports.
+* ``io_uring``, whose operations a filter cannot see,
+* sockets to other virtual machines of the same host (vsock), which no namespace separates,
+* setting the limits of the first process,
+* ``socketcall``, with which a 32-bit program could create a vsock socket that the filter cannot see.
+
+Calls for the following are deliberately not listed: mounts and namespaces, modules and kernel images, keyrings, kernel
+tracing (``bpf``, ``perf_event_open``, ``userfaultfd``), file handles, clocks, swap, accounting, quotas, I/O ports.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ truncate64
 # Query files and file systems.
 access faccessat faccessat2 fstat fstat64 fstatat64 fstatfs fstatfs64 lstat lstat64 newfstatat stat stat64 statfs
 statfs64 statx
-# Change owners, modes and times: only of the user's own files.
+# Change owners, modes and times: the kernel allows this only for the user's own files.
 chmod chown chown32 fchmod fchmodat fchown fchown32 fchownat futimesat lchown lchown32 umask utime utimensat
 utimensat_time64 utimes
 # Directories, links and names. Creating a device requires a capability; creating a FIFO or socket does not.
@@ -71,15 +73,15 @@ futex futex_time64 futex_waitv get_robust_list get_thread_area rseq set_robust_l
 getcpu getpriority ioprio_get ioprio_set sched_get_priority_max sched_get_priority_min sched_getaffinity
 sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_rr_get_interval_time64 sched_setaffinity
 sched_setattr sched_setparam sched_setscheduler sched_yield setpriority
-# Users and groups: who one is, and becoming less. More needs a capability.
+# Users and groups: query them, and give up privileges. Gaining privileges requires a capability.
 capget capset getegid getegid32 geteuid geteuid32 getgid getgid32 getgroups getgroups32 getresgid getresgid32
 getresuid getresuid32 getuid getuid32 setfsgid setfsgid32 setfsuid setfsuid32 setgid setgid32 setgroups setgroups32
 setregid setregid32 setresgid setresgid32 setresuid setresuid32 setreuid setreuid32 setuid setuid32
 # Limits, which can only be lowered, and resource usage. For limits of other processes (prlimit64), see profile().
 getrlimit getrusage setrlimit times ugetrlimit
-# Restrict oneself further, and settings of one's own process.
+# Restrict the calling process further, and change its settings.
 landlock_add_rule landlock_create_ruleset landlock_restrict_self prctl seccomp
-# Read clocks and wait. Setting one needs a capability.
+# Read clocks and wait. Setting a clock requires a capability.
 adjtimex clock_adjtime clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64
 clock_nanosleep clock_nanosleep_time64 gettimeofday nanosleep time
 # Timers.
@@ -91,13 +93,13 @@ mq_unlink msgctl msgget msgrcv msgsnd semctl semget semop semtimedop semtimedop_
 # System information and random numbers.
 getrandom sysinfo uname
 """
-"""Groups of calls. The line above each group says why they are allowed."""
+"""Groups of calls. The line above each group describes the calls or says why they are allowed."""
 
 _OF_MACHINE: Final = {
     "x86_64": ("arch_prctl", "modify_ldt"),
     "aarch64": ("arm_fadvise64_64", "arm_sync_file_range", "sync_file_range2", "breakpoint", "cacheflush", "set_tls"),
 }
-"""Calls of one architecture, needed to start threads and to flush compiled code."""
+"""Calls that exist on one architecture only, such as those to start threads and to flush compiled code."""
 
 _ARCHITECTURES: Final = {
     "x86_64": ("SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"),
@@ -110,29 +112,30 @@ _WITH_CAPABILITY: Final = {
     "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy"),
     "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev"),
 }
-"""Calls that a capability adds if a sandbox was given it by name. No other capability adds a call."""
+"""Calls that are also allowed if a sandbox is granted the capability. Other capabilities add no calls."""
 
 NAMES_OF_GVISOR: Final = ("pselect",)
-"""gVisor's own names for calls, here for ``pselect6``. Without them it would refuse ``select`` in every program. Other
-runtimes do not know these names and ignore them."""
+"""gVisor's own names for calls, here for ``pselect6``. Other runtimes do not know them and ignore them.
+
+Without this name, gVisor would refuse ``select`` in every program."""
 
 _BITS_OF_PID: Final = 22
 """No kernel assigns a pid above 2 ** 22 (PID_MAX_LIMIT)."""
 _LOW_HALF: Final = 0xFFFF_FFFF
-"""The bits of a pid argument that the kernel reads. A filter sees all 64 bits."""
+"""A mask of the bits of a pid argument that the kernel reads. A filter sees all 64 bits."""
 _AF_VSOCK: Final = 40
 _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 """All flags of ``clone`` that create a namespace."""
 _PERSONALITIES: Final = (0x0, 0x0008, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
-"""Linux and its 32-bit variant, each with the current and the old version number, and the query for the current value.
+"""Allowed arguments of ``personality``. None of them weakens memory protection.
 
-None of them weakens memory protection."""
+They are Linux and its 32-bit variant, each with the current or the old version number, and the query."""
 
 
 def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
     """Return the profile of a sandbox with ``capabilities``, as the ``seccomp`` of an OCI configuration.
 
-    ``machine`` is the machine name from ``os.uname``. Raises :class:`KeyError` for an unknown one.
+    ``machine`` is a machine type, as in ``os.uname().machine``. Raises ``KeyError`` for an unknown type.
     """
     names = {*_OF_MACHINE[machine], *_names(_ALLOWED), *NAMES_OF_GVISOR}
     for capability in capabilities:
@@ -142,7 +145,7 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
         "defaultErrnoRet": errno.EPERM,
         "architectures": list(_ARCHITECTURES[machine]),
         "syscalls": [
-            # First, because libseccomp also adds a socketcall rule for every socket call that is allowed after this.
+            # This rule precedes the socketcall rules that libseccomp adds for every socket call that is allowed.
             {"names": ["socketcall"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
             _allow(*sorted(names)),
             _allow("clone", index=0, op="SCMP_CMP_MASKED_EQ", value=_NAMESPACES_OF_CLONE),
@@ -170,8 +173,9 @@ def _limits_but_of_init() -> Iterator[dict[str, Any]]:
     """Return rules that allow ``prlimit64`` for every process except the sandbox's first process, process 1.
 
     With a CPU time limit on process 1, a sandbox could make the kernel kill it with SIGKILL, which would look like a
-    kill from outside. Conditions of a call can only be added, not subtracted. So the call is allowed for pid 0, the
-    caller, and for every pid with a bit other than the lowest. This also blocks reading the limits of process 1.
+    kill from outside. Rules can allow a call under conditions, but not exclude one pid. So the call is allowed for pid
+    0, which is the caller, and for every pid in which a bit other than the lowest is set. This also blocks reading the
+    limits of process 1.
     """
     yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF)
     for bit in range(1, _BITS_OF_PID + 1):

@@ -32,14 +32,14 @@ def open_driver(
     notify: Callable[[str], None],
     settings: WireModel | None = None,
 ) -> SandboxDriver:
-    """Return an open driver: the named one, or with ``auto`` the oci driver if it enforces everything, else Docker.
+    """Open the driver with the name ``driver``. ``auto`` is the oci driver if it enforces everything, else Docker.
 
-    ``runtime`` is the runtime to use, or ``None`` for the driver's own choice. ``settings`` are those of an installed
-    driver. ``notify`` receives messages for the user: why ``auto`` uses Docker, and what a named driver does not
-    enforce.
+    ``runtime`` is the runtime to use, or ``None`` for the driver's own choice. ``settings`` are the settings of a
+    driver from an installed package. ``notify`` receives messages for the user: why ``auto`` uses Docker, and what a
+    named driver does not enforce.
 
-    Raises the driver's :class:`InfrastructureError`; for ``auto``, if neither works, :class:`EngineError`
-    (``driver-unavailable``) with both reasons.
+    Raises the driver's :class:`InfrastructureError`. For ``auto``, raises :class:`EngineError`
+    (``driver-unavailable``), with both reasons, if neither driver can be used.
     """
     if driver == AUTO_DRIVER:
         return _best(runtime, run_id, notify)

@@ -1,14 +1,15 @@
 """The self-test of a driver: check from inside a sandbox that it is isolated, before anything hostile runs in one.
 
 A specification is only a request. An engine of another version, or with a lenient configuration, could ignore parts of
-it without an error. So the first sandbox of a run reads the kernel's files about itself. The test fails closed.
+it without an error. So the first sandbox of a run reads what the kernel reports about it. The test fails closed: what
+is not visible counts as not enforced.
 
-The image needs only ``/bin/cat``. It prints the files of :data:`FILES` one after the other, without those that do not
-exist. If a sandbox cannot see its cgroups, the limits are exceeded on purpose instead: a sandbox with a limit of one
-process, or with almost no memory, must fail to run.
+The image needs only ``/bin/cat``, which prints those of :data:`FILES` that exist, one after the other. If a sandbox
+cannot see its cgroups, the limits are exceeded on purpose instead: a sandbox with a limit of one process, or with
+almost no memory, must fail to run.
 
-A forwarded port is identified by the inode of its socket, which is the same inside and outside. The network namespace
-of its sandbox must have no other socket or route.
+A forwarded port is identified by the inode of its socket, which is the same inside and outside the sandbox. The
+sandbox's network namespace must not have any other socket or route.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FILES: Final = (
 SOCKET_FILES: Final = tuple(
     f"/proc/net/{name}" for name in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "packet", "unix", "route")
 )
-"""Files that list the sockets and routes of a network namespace. Without IPv6, the files of IPv6 do not exist."""
+"""Files that list the sockets and routes of a network namespace. Without IPv6, the IPv6 files do not exist."""
 
 _NUMBER: Final = re.compile(r"\d+|max")
 _INTERFACE: Final = re.compile(r"\s*(\S+):(?:\s*\d+){8,}\s*")
@@ -55,7 +56,7 @@ _FIELD: Final = re.compile(r"([A-Za-z_]+):\s*(.*?)\s*")
 _T = TypeVar("_T")
 
 _USER: Final = (65533, 65533)
-"""Next to the ids of ``nobody``: the kernel shows unmapped groups as nobody's group, which would hide them."""
+"""The uid and gid in test sandboxes: not those of ``nobody``, because the kernel shows unmapped groups as nobody's."""
 
 _INSPECT: Final = ("/bin/cat", *FILES)
 _DO_NOTHING: Final = ("/bin/cat", "/dev/null")
@@ -64,14 +65,18 @@ _FORWARDED_PORT: Final = 3128
 _ALL_IDS: Final = 65536
 _IDENTITY: Final = (0, 0, 2**32 - 1)
 _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
-"""Limits under which no sandbox can run: its init alone is one process, and no process fits into 16 pages."""
+"""Limits under which no sandbox can run: the init already is one process, and no process fits into 16 pages."""
 
 _HIDDEN_BY_GVISOR: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
-"""Checks that gVisor's own kernel cannot answer. It shows its own users, not those of the host, and the process limit
-counts the threads of the sentry. The memory limit shows that the sentry is in the cgroups of its sandbox."""
+"""Checks that are skipped in gVisor.
+
+gVisor's kernel shows its own users, not those of the host, and the process limit counts the threads of the sentry. The
+memory limit shows that the sentry is in the cgroups of its sandbox."""
 
 _OPTIONAL_ON_GVISOR: Final = frozenset({"no-new-privileges", "rlimits"})
-"""Checks whose files may be missing: no program in gVisor can gain privileges, and not all versions show limits."""
+"""Checks that pass in gVisor if their files are missing.
+
+No program in gVisor can gain privileges, and not all versions show limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,8 @@ class View:
     """A sandbox as one of its processes sees it.
 
     ``cgroup`` has the values of the memory and process limits, if cgroups are visible. ``uid_map`` has (inside,
-    outside, count) for each range. ``mounts`` are by target; if several are stacked, the topmost counts. ``limits`` are
-    the hard limits by the kernel's name. ``status`` is from the process's own status file.
+    outside, count) for each range. ``mounts`` has the topmost mount at each target. ``limits`` has the hard limits by
+    the kernel's names. ``status`` has the fields of the process's own ``/proc/self/status``.
     """
 
     cgroup: tuple[str, ...]
@@ -100,7 +105,7 @@ class View:
 
     @classmethod
     def parse(cls, text: str) -> View:
-        """Parse the concatenated files. Unknown lines are ignored."""
+        """Parse ``text``, the concatenated :data:`FILES`. Unknown lines are ignored."""
         before, _, status = text.partition("Name:")
         lines = before.splitlines()
         return cls(
@@ -117,8 +122,8 @@ class View:
 class Sockets:
     """The sockets and routes of a network namespace.
 
-    ``listening`` has address, port and inode of each listening TCP socket on IPv4. ``others`` are all other sockets, of
-    any type, and ``routes`` all routes: the kernel's lines.
+    ``listening`` has ((address, port), inode) for each listening TCP socket on IPv4. ``others`` has the kernel's lines
+    for all other sockets of any type, and ``routes`` those for all routes.
     """
 
     listening: tuple[tuple[tuple[str, int], int], ...]
@@ -127,7 +132,7 @@ class Sockets:
 
     @classmethod
     def parse(cls, text: str) -> Sockets:
-        """Parse the concatenated :data:`SOCKET_FILES`."""
+        """Parse ``text``, the concatenated :data:`SOCKET_FILES`."""
         lines = text.splitlines()
         listening = {line: match for line in lines if (match := _LISTENING.fullmatch(line))}
         sockets = [line for line in lines if _SOCKET.fullmatch(line) or _ADDRESSLESS.fullmatch(line)]
@@ -157,11 +162,11 @@ def require_isolation(
 ) -> None:
     """Check a sandbox with the strictest settings. Raises :class:`EngineError` (``sandbox-not-isolated``).
 
-    With ``forwarded_ports``, also check one with a forwarded port, which can raise :class:`EgressError`
+    With ``forwarded_ports``, also check a sandbox with a forwarded port. This can raise :class:`EgressError`
     (``egress-unavailable``).
 
     Restrictions that the driver reports as not enforced (``DriverInfo.weaker``) are not checked. Without
-    ``hit_limits``, limits that are not visible are not checked either: they have been, with another image.
+    ``hit_limits``, limits that are not visible are not checked either, because a check with another image has done so.
     """
     info = driver.info()
     found = inspect_sandbox(driver.create, image, info.runtime, hit_limits=hit_limits)
@@ -185,19 +190,20 @@ def _require_port(driver: SandboxDriver, image: ResolvedImage) -> None:
         for listener in served:
             listener.close()
     if problems:
-        raise _failed(f"in a sandbox with a forwarded port, {'; '.join(problems)}")
+        raise _failed(f"with a forwarded port, {'; '.join(problems)}")
 
 
 def port_problems(text: str, inodes: Sequence[int]) -> list[str]:
     """Return the problems of a sandbox with one forwarded port, from the text of its :data:`SOCKET_FILES`.
 
-    ``inodes`` are those of the listening sockets that the driver opened: the sandbox must have that one and no other.
+    ``inodes`` are those of the listening sockets that the driver opened. There must be exactly one, and the sandbox
+    must have this socket and no other.
     """
     seen = Sockets.parse(text)
     expected = [(("127.0.0.1", _FORWARDED_PORT), inode) for inode in inodes[:1]]
     problems = [] if seen.listening == tuple(expected) else [f"it has these listening sockets: {seen.listening}"]
     problems += [] if len(inodes) == 1 else [f"{len(inodes)} sockets were opened for one forwarded port"]
-    return problems + [f"it has {what}" for what in (*seen.others, *seen.routes)]
+    return problems + [f"it has another socket or a route: {line}" for line in (*seen.others, *seen.routes)]
 
 
 def inspect_sandbox(
@@ -206,7 +212,8 @@ def inspect_sandbox(
     """Check a sandbox of ``image`` from inside. Return a description of each problem by the restriction's name.
 
     The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`, without ``cpu``, which is not
-    visible, and with ``kernel-settings``. ``runtime`` is the name of the runtime.
+    visible, and with ``kernel-settings`` added. ``runtime`` is the name of the runtime.
+
     Raises :class:`EngineError` (``sandbox-not-isolated``) if the sandbox cannot be inspected.
     """
     spec = SandboxSpec(image=image, user=_USER)
@@ -214,7 +221,7 @@ def inspect_sandbox(
     view = View.parse(result.stdout.decode("utf-8", "replace"))
     if not view.status:
         code = result.exit_code
-        raise _failed(f"it could not be inspected: {_INSPECT[0]} exited with {code} in {image.reference}")
+        raise _failed(f"it could not be inspected: {_INSPECT[0]} exited with code {code} in {image.reference}")
     found = weaknesses(view, spec.limits, runtime)
     hit = _TOO_LITTLE if hit_limits and not view.cgroup else {}
     for name, change in hit.items():
@@ -247,7 +254,7 @@ def _runs(create: Callable[[SandboxSpec], Sandbox], spec: SandboxSpec) -> bool:
     try:
         return _run(create, spec, _DO_NOTHING).exit_code == 0
     except InfrastructureError:
-        return False  # the runtime itself hit the limit: a sandbox without it has just worked
+        return False  # the runtime itself hit the limit, because a sandbox without this limit has just worked
 
 
 def _network(view: View, _limits: Limits) -> str:
@@ -272,7 +279,7 @@ def _seccomp(view: View, _limits: Limits) -> str:
 
 
 def _user_namespace(view: View, _limits: Limits) -> str:
-    return "its users are the same as those of the host" if _IDENTITY in _users(view) else ""
+    return "it has no user namespace: its users are the same as those of the host" if _IDENTITY in _users(view) else ""
 
 
 def _users(view: View) -> tuple[tuple[int, int, int], ...]:
@@ -283,12 +290,12 @@ def _users(view: View) -> tuple[tuple[int, int, int], ...]:
 
 def _file_owners(view: View, _limits: Limits) -> str:
     mapped = sum(count for _, _, count in _users(view))
-    return "" if mapped >= _ALL_IDS else f"it has only {mapped} users, so files of images cannot keep their owners"
+    return "" if mapped >= _ALL_IDS else f"it has only {mapped} users, too few for the owners of image files"
 
 
 def _groups(view: View, _limits: Limits) -> str:
     others = set(_shown(view.status, "Groups").split()) - {str(_USER[1])}
-    return f"it is in groups of the host: {' '.join(sorted(others))}" if others else ""
+    return f"its processes are in groups of the host: {' '.join(sorted(others))}" if others else ""
 
 
 def _read_only_root(view: View, _limits: Limits) -> str:
@@ -348,7 +355,7 @@ def _shown(values: Mapping[str, _T], name: str) -> _T:
 
 def _failed(why: str) -> EngineError:
     return EngineError(
-        f"sandboxes on this machine are not isolated as required: {why}",
+        f"a test sandbox on this machine was not isolated as required: {why}",
         code="sandbox-not-isolated",
         hint="use an engine with its default seccomp profile, and images that have /bin/cat",
     )

@@ -1,4 +1,4 @@
-"""What every driver derives from a :class:`SandboxSpec` in the same way, and the specs that all of them reject.
+"""What all drivers derive from a :class:`SandboxSpec` in the same way, and checks for specs that all drivers reject.
 
 Constants come first, then the rules for each part of a spec: arguments and variables, capabilities, mounts, forwarded
 ports, and collected changes.
@@ -25,31 +25,32 @@ HOSTNAME: Final = "sandbox"
 """The host name of every sandbox."""
 
 OOM_SCORE: Final = 500
-"""The ``oom_score_adj`` of a sandbox: without free memory, the kernel kills a sandbox before this process.
+"""The ``oom_score_adj`` of a sandbox: if memory runs out, the kernel kills a sandbox before this process.
 
-Raising it needs no privilege. A process in a sandbox can lower it to the value of this process, but not further.
+Raising the value needs no privilege. A process in a sandbox can lower its value to that of this process, not further.
 """
 
 IDLE_COMMAND: Final = ("/bin/cat",)
-"""The main process of a persistent sandbox. It waits for stdin to close, even when the host process is killed."""
+"""The main process of a persistent sandbox. It exits when its stdin is closed, as when the host process is killed."""
 
 SHM_SIZE = 64 * MIB
 """The size of ``/dev/shm`` in bytes, which counts as memory."""
 
 NAME_FILES = tuple(Path(__file__).resolve().parent / "etc" / name for name in ("hosts", "resolv.conf"))
-"""The files that a sandbox without a network has in ``/etc``."""
+"""The files on the host that are mounted in ``/etc`` of a sandbox without a network."""
 
 KERNEL_TREES = ("/proc", "/sys", "/dev")
 
 MAX_FORWARDED_PORTS: Final = 4
-"""The most forwarded ports of one sandbox."""
+"""The maximum number of forwarded ports of one sandbox."""
 
 RUNSC: Final = "runsc"
-"""The name of its runtime. Processes run on the sentry, gVisor's kernel in user space, which is sandboxed itself."""
+"""The name of gVisor's runtime. Processes run on the sentry, gVisor's kernel in user space, itself sandboxed."""
 
 SENTRY_THREADS: Final = 96
-"""More threads than the sentry was observed to use on machines with a few cores. They count against the sandbox's
-process limit, so the limit is raised by this number."""
+"""The number by which a sandbox's process limit is raised, because the sentry's threads count towards it.
+
+On machines with a few cores, the sentry was observed to use fewer threads than this."""
 
 _PORTS: Final = range(1, 1 << 16)
 
@@ -64,20 +65,20 @@ _DOCKER_DEFAULTS: Final = frozenset(
 
 
 def exact_argv(argv: Iterable[str]) -> list[str]:
-    """Return ``argv`` as a list. Raises :class:`ConfigError` (``command-not-text``) if it cannot be passed on."""
+    """Return ``argv`` as a list. Raises :class:`ConfigError` (``command-not-text``) for NUL or invalid Unicode."""
     return [_exact_text(argument) for argument in argv]
 
 
 def exact_environment(environment: Mapping[str, str]) -> list[str]:
-    """Return sorted ``NAME=value`` entries. Raises :class:`ConfigError` (``command-not-text``)."""
+    """Return sorted ``NAME=value`` entries. Raises :class:`ConfigError` (``command-not-text``) for invalid ones."""
     for name in environment:
         if not name or "=" in name:
-            raise ConfigError(f"{name!r} cannot be the name of a variable", code="command-not-text")
+            raise ConfigError(f"{name!r} cannot be the name of an environment variable", code="command-not-text")
     return [_exact_text(f"{name}={environment[name]}") for name in sorted(environment)]
 
 
 def process_environment(spec: SandboxSpec, of_command: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables of a process of ``spec``.
+    """Return the complete environment of a process of ``spec``. ``of_command`` are the variables of its command.
 
     ``HOME`` is always included, because container runtimes add it from the image's user list if it is missing.
     """
@@ -89,9 +90,9 @@ def _exact_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{text!r} is not valid text, so it cannot be passed on", code="command-not-text") from None
+        raise ConfigError(f"{text!r} is not valid Unicode, so it cannot be used", code="command-not-text") from None
     if "\0" in text:
-        raise ConfigError(f"{text!r} contains a NUL byte, so it cannot be passed on", code="command-not-text")
+        raise ConfigError(f"{text!r} contains a NUL byte, so it cannot be used", code="command-not-text")
     return text
 
 
@@ -103,9 +104,9 @@ def granted_capabilities(spec: SandboxSpec) -> list[str]:
     added = {_full_name(name) for name in spec.cap_add}
     if "CAP_ALL" in added:
         raise ConfigError(
-            "a sandbox was asked to have all capabilities",
+            "cap_add of a sandbox contains ALL",
             code="sandbox-unsupported",
-            hint="list the needed ones in cap_add",
+            hint="list the capabilities that the sandbox needs in cap_add",
         )
     dropped = {_full_name(name) for name in spec.cap_drop}
     kept = frozenset[str]() if "CAP_ALL" in dropped else _DOCKER_DEFAULTS - dropped
@@ -117,7 +118,10 @@ def _full_name(name: str) -> str:
 
 
 def checked_binds(spec: SandboxSpec) -> list[Mount]:
-    """Return :func:`binds`, right before the sandbox is created. Raises the errors of :func:`check_mount`."""
+    """Check all mounts of ``spec`` and return :func:`binds`. Raises the errors of :func:`check_mount`.
+
+    Call this right before the sandbox is created.
+    """
     for mount in spec.mounts:
         check_mount(mount)
     return binds(spec)
@@ -134,13 +138,13 @@ def binds(spec: SandboxSpec) -> list[Mount]:
 
 
 def memory_limit(spec: SandboxSpec) -> int:
-    """Return the memory of a sandbox of ``spec`` in bytes. Files in bounded directories count as memory."""
+    """Return the memory limit of a sandbox of ``spec`` in bytes. Files in bounded directories count as memory."""
     has_workspace = any(mount.bounded and not mount.read_only for mount in spec.mounts)
     return spec.limits.memory + (spec.limits.workspace if has_workspace else 0)
 
 
 def empty_volumes(spec: SandboxSpec) -> list[str]:
-    """Return the image's volumes that get an empty tmpfs: under a read-only root, without another mount there."""
+    """Return the image's volumes that get an empty tmpfs: those without another mount, if the root is read-only."""
     taken = {mount.target for mount in binds(spec)} | set(spec.tmpfs)
     return [path for path in spec.image.volumes if spec.read_only and path not in taken]
 
@@ -149,7 +153,7 @@ def check_mount(mount: Mount) -> None:
     """Raise :class:`MaterializationError` (``mount-unsafe``) unless ``mount`` exposes exactly its source.
 
     The source must be a regular file or directory without a symbolic link in its path, because engines follow links on
-    the host. Call this right before creating the sandbox, for directories that no other user can write.
+    the host. Call this right before creating the sandbox, and only for paths that no other user can change.
     """
     if not mount.bounded:
         check_source(mount)
@@ -160,7 +164,10 @@ def check_mount(mount: Mount) -> None:
 
 
 def check_source(mount: Mount) -> None:
-    """Raise :class:`MaterializationError` (``mount-unsafe``) unless its source is a plain file or directory here."""
+    """Raise :class:`MaterializationError` (``mount-unsafe``) unless the source is a file or directory of this host.
+
+    No component of its path may be a symbolic link.
+    """
     source = mount.source
     if not source.is_absolute() or ".." in source.parts:
         raise _unsafe(mount, "is not an absolute path without '..'")
@@ -211,7 +218,7 @@ def no_forwarded_ports(why: str) -> EgressError:
 
 
 def serve_forwarded_ports(forwarded_ports: Sequence[ForwardedPort], listeners: Sequence[socket.socket]) -> None:
-    """Pass each listener to its forwarded port. If one raises an error, close all listeners and raise it again."""
+    """Pass each listener to ``serve`` of its forwarded port. On an error, close all listeners and raise it again."""
     try:
         for forwarded_port, listener in zip(forwarded_ports, listeners, strict=True):
             forwarded_port.serve(listener)
@@ -225,16 +232,15 @@ def _ports_unsupported(what: str) -> ConfigError:
     return ConfigError(
         f"{what} are not supported",
         code="sandbox-unsupported",
-        hint=f"a sandbox without a network can have up to {MAX_FORWARDED_PORTS} forwarded ports, each with a different "
-        "number from 1 to 65535",
+        hint=f"use network 'none' and at most {MAX_FORWARDED_PORTS} different port numbers from 1 to 65535",
     )
 
 
 def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
-    """Raise :class:`ConfigError` (``collect-unsupported``) unless the directory to collect belongs to the image alone.
+    """Raise :class:`ConfigError` (``collect-unsupported``) unless changes in ``spec.collect`` can be collected.
 
-    Nothing may be mounted at, above or below it, because files on a mount are not in the container's layer. Collecting
-    ``/``, as image builds do, is allowed and leaves mounts out.
+    Nothing may be mounted at, above or below this directory, because files on a mount are not in the container's layer.
+    An exception is ``/``, which image builds collect: the result leaves mounts out.
     """
     if spec.collect is None:
         return
@@ -247,7 +253,7 @@ def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
         return
     mounted = (*KERNEL_TREES, *spec.tmpfs, *(mount.target for mount in binds(spec)))
     if near := [at for at in mounted if path.is_relative_to(at) or PurePosixPath(at).is_relative_to(path)]:
-        raise _cannot_collect(spec.collect, f"{near[0]} is mounted there")
+        raise _cannot_collect(spec.collect, f"there is a mount at {near[0]}")
 
 
 def require_directory(tree: Path, path: str) -> None:
@@ -268,13 +274,13 @@ def require_directory(tree: Path, path: str) -> None:
 
 
 def nothing_to_collect() -> InfrastructureError:
-    """Return the error for a caller that collects too early, or from a sandbox that collects nothing."""
-    return InfrastructureError("nothing to collect: no command of a sandbox that collects changes has exited")
+    """Return the error for collecting before the command has exited, or from a sandbox without ``collect``."""
+    return InfrastructureError("nothing to collect: no command has exited, or this sandbox does not collect changes")
 
 
 def one_command_only() -> InfrastructureError:
-    """Return the error for a second command: its changes could not be distinguished from those of the first."""
-    return InfrastructureError("a sandbox that collects changes runs only one command")
+    """Return the error for a second command, whose changes could not be distinguished from those of the first."""
+    return InfrastructureError("a sandbox that collects changes can run only one command")
 
 
 def _cannot_collect(path: str, why: str) -> ConfigError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WrappedDriver(SandboxDriver):
-    """Forwards every operation to ``driver``."""
+    """A driver that forwards every operation to ``driver``."""
 
     def __init__(self, driver: SandboxDriver) -> None:
         self._driver = driver
@@ -36,7 +36,7 @@ class WrappedDriver(SandboxDriver):
         return self._driver.image_tree(image)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Pass on. The tested sandboxes are the driver's own, without this wrapper."""
+        """Forward the call. The tested sandboxes are the driver's own, without this wrapper."""
         self._driver.self_test(image, forwarded_ports=forwarded_ports)
 
     @property
@@ -66,7 +66,7 @@ class WrappedDriver(SandboxDriver):
 
 
 class WrappedSandbox(Sandbox):
-    """Forwards every operation to ``sandbox``. ``run`` uses its own ``open``."""
+    """A sandbox that forwards every operation to ``sandbox``, except ``run``, which calls ``open`` of this class."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -80,15 +80,15 @@ class WrappedSandbox(Sandbox):
         return self._sandbox.collected()
 
     def copy_in(self, volume: Volume) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._sandbox.copy_in(volume)
 
     def copy_out(self, volume: Volume) -> Iterator[bytes]:
-        """Pass on."""
+        """Forward the call."""
         return self._sandbox.copy_out(volume)
 
     def refresh(self, mount: Mount) -> None:
-        """Pass on."""
+        """Forward the call."""
         self._sandbox.refresh(mount)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class WrappedSandbox(Sandbox):
 
 
 class WrappedProcess(SandboxProcess):
-    """Forwards every operation to ``process``."""
+    """A process that forwards every operation to ``process``."""
 
     def __init__(self, process: SandboxProcess) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""A container, or an exec in one, as requests to the engine: each method sends one request."""
+"""Containers of the Docker driver, and commands in them (execs)."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _POLL_SECONDS = 0.005
 _LOST = 128
 """The exit code of gVisor's runtime if it lost its command because the sandbox's kernel died, such as out of memory."""
 _EXIT_NOTICE_SECONDS = 1.0
-"""How long the engine may take to notice the same. A command that itself exits with that code waits this long too."""
+"""Seconds in which the engine must report the container's exit if a command's exit code is ``_LOST``."""
 _STAT_HEADER = "X-Docker-Container-Path-Stat"
 _PIECE = 1024 * 1024
 _OOM_NOTICE_SECONDS = 1.0
 
 
 class DockerTarget(ABC):
-    """What a :class:`~securebench.sandboxes.docker.process.DockerProcess` runs as: a container or an exec."""
+    """The container or exec behind a :class:`~securebench.sandboxes.docker.process.DockerProcess`."""
 
     @abstractmethod
     def exit_code(self, timeout: float) -> int:
-        """Wait up to ``timeout`` seconds for its exit code. Raises :class:`InfrastructureError`."""
+        """Wait up to ``timeout`` seconds for the exit code, and return it. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed one of its processes because it was out of memory.
+        """Whether the kernel killed a process of the container because it was out of memory.
 
         Raises :class:`InfrastructureError` if another client of the engine killed the container.
         """
@@ -61,7 +61,7 @@ class DockerTarget(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill all processes in its container. Raises :class:`InfrastructureError`."""
+        """Kill all processes in the container. Raises :class:`InfrastructureError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +74,29 @@ class DockerContainer(DockerTarget):
 
     @classmethod
     def create(cls, engine: Engine, document: Mapping[str, Any]) -> DockerContainer:
-        """Create a container. Raises :class:`ImageError` if its image is gone, else :class:`InfrastructureError`."""
+        """Create a container. Raises :class:`InfrastructureError`, or :class:`ImageError` if the image is missing."""
         hint = "the image was removed during the run: build or pull it again, then continue with --resume"
         with engine.doing("create a sandbox", missing=ImageError, hint=hint):
             answer = engine.client.create_container_from_config(dict(document))  # type: ignore[no-untyped-call]  # so the stubs
             return cls(engine, answer["Id"])
 
     def attach(self, *, output: bool, stdin: bytes = b"") -> EngineStream:
-        """Attach to its stdin and, if ``output``, to its stdout and stderr. Call this before it starts."""
+        """Attach to the container's stdin and, with ``output``, stdout and stderr. Call this before :meth:`start`."""
         streams = "stdin=1&stdout=1&stderr=1" if output else "stdin=1"
         return EngineStream(self.engine.hijack(f"/containers/{self.id}/attach?stream=1&{streams}"), stdin)
 
     def start(self) -> None:
-        """Start it."""
+        """Start the container."""
         with self.engine.doing("start a sandbox"):
             self.engine.client.start(self.id)
 
     def exit_code(self, timeout: float) -> int:
-        """Wait for its exit code."""
+        """Wait for the container's exit code, and return it."""
         with self.engine.doing("wait for a sandbox"):
             return int(self.engine.client.wait(self.id, timeout=math.ceil(timeout))["StatusCode"])
 
     def has_ended(self) -> bool:
-        """Whether it has exited."""
+        """Whether the container has exited or was removed."""
         with self.engine.doing("inspect a sandbox"):
             try:
                 return not self.engine.client.inspect_container(self.id)["State"]["Running"]
@@ -104,39 +104,39 @@ class DockerContainer(DockerTarget):
                 return True
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether it has exited, or does so within ``seconds``."""
+        """Whether the container has exited, or exits within ``seconds``."""
         deadline = time.monotonic() + seconds
         while not (ended := self.has_ended()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return ended
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed one of its processes for lack of memory. Call this after it has exited."""
+        """Whether the kernel killed a process of the container for lack of memory. Call this after it has exited."""
         with self.engine.doing("inspect a sandbox"):
             found = bool(self.engine.client.inspect_container(self.id)["State"]["OOMKilled"])
         return self.ran_out_of_memory_since(0) or found
 
     def ran_out_of_memory_since(self, started: float) -> bool:
-        """Whether the kernel killed one of its processes after ``started``, in seconds since the epoch.
+        """Whether the kernel killed a process for lack of memory since ``started``, in seconds since the epoch.
 
-        The engine learns of this separately from the exit of the process, often slightly later, so this waits a moment.
-        Raises the error of :meth:`require_own_end_since`.
+        The engine often learns of this slightly later than of the exit, so this method waits a moment. Raises the error
+        of :meth:`require_own_end_since`.
         """
         return "oom" in self._events(started, time.time() + _OOM_NOTICE_SECONDS)
 
     def require_own_end(self) -> None:
-        """Raise :class:`InfrastructureError` if another client sent it a signal, as by ``docker stop``."""
+        """Raise :class:`InfrastructureError` if another client sent the container a signal, as ``docker stop`` does."""
         self.require_own_end_since(0)
 
     def require_own_end_since(self, started: float) -> None:
-        """Raise :class:`InfrastructureError` if another client of the engine sent it a signal since ``started``.
+        """Raise :class:`InfrastructureError` if another client sent the container a signal since ``started``.
 
         Nothing in a sandbox can reach the engine, so a sandbox cannot cause this.
         """
         self._events(started, time.time())
 
     def _events(self, since: float, until: float) -> set[str]:
-        """Return the kinds of its events in this time: ``oom`` and ``kill``. Raises if another client killed it."""
+        """Return which of the events ``oom`` and ``kill`` occurred. Raises if another client killed the container."""
         with self.engine.doing("read its events"):
             events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
                 since=since, until=until, filters={"container": self.id, "event": ["oom", "kill"]}, decode=True
@@ -146,7 +146,7 @@ class DockerContainer(DockerTarget):
         if "kill" in found and not self.killed.is_set():
             raise InfrastructureError(
                 "another client of the engine killed a sandbox",
-                hint="check what else uses the engine, then continue with --resume",
+                hint="check which other programs use the engine, then continue with --resume",
             )
         return found
 
@@ -160,7 +160,7 @@ class DockerContainer(DockerTarget):
             return int(json.loads(base64.b64decode(answer.headers[_STAT_HEADER]))["mode"])
 
     def archive(self, path: str) -> Iterator[bytes]:
-        """Yield the directory ``path`` as pieces of a tar archive. Call this after it has exited."""
+        """Yield the directory ``path`` as pieces of a tar archive. Call this after the container has exited."""
         with self.engine.doing("read a sandbox's files"):
             answer = self.engine.client.get(
                 self._archive_url(), params={"path": path}, stream=True, timeout=CALL_TIMEOUT
@@ -173,19 +173,19 @@ class DockerContainer(DockerTarget):
         return f"{self.engine.client.base_url}/v{self.engine.api}/containers/{self.id}/archive"
 
     def kill(self) -> None:
-        """Kill it, if it is still running."""
+        """Kill the container if it is still running."""
         self.killed.set()
         with self.engine.doing("kill a sandbox"):
             self._unless_over(lambda: self.engine.client.kill(self.id))
 
     def remove(self) -> None:
-        """Kill it and remove it with its volumes, if it still exists. Afterwards none of its processes is running."""
+        """Kill the container if it still exists, and remove it with its volumes. Then none of its processes runs."""
         self.killed.set()
         with self.engine.doing("remove a sandbox"):
             self._unless_over(lambda: self.engine.client.remove_container(self.id, v=True, force=True))
 
     def execute(self, command: Command) -> tuple[EngineStream, Exec]:
-        """Start ``command`` in it as an additional process."""
+        """Start ``command`` in the container as an additional process."""
         client = self.engine.client
         with self.engine.doing("run a command in a sandbox"):
             exec_id = client.exec_create(
@@ -204,21 +204,21 @@ class DockerContainer(DockerTarget):
         try:
             call()
         except docker.errors.APIError as error:
-            # It is gone, no longer running, or already being removed by another request: the goal is reached.
+            # The container is gone, not running, or being removed by another request: nothing is left to do.
             if error.status_code not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
 
 
 @dataclass(frozen=True, slots=True)
 class Exec(DockerTarget):
-    """A command in a persistent container, started at ``started``, in seconds since the epoch."""
+    """A command in a persistent container. ``started`` is its start time, in seconds since the epoch."""
 
     container: DockerContainer
     id: str
     started: float
 
     def exit_code(self, timeout: float) -> int:
-        """Wait for its exit code. The engine has no call that waits for an exec, so this polls."""
+        """Poll for the command's exit code, and return it. The engine has no call that waits for an exec."""
         deadline = time.monotonic() + timeout
         while True:
             code = self._exit_code_now()
@@ -231,11 +231,11 @@ class Exec(DockerTarget):
             time.sleep(_POLL_SECONDS)
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed a process in its container for lack of memory since it started."""
+        """Whether the kernel killed a process in the container for lack of memory since this command started."""
         return self.container.ran_out_of_memory_since(self.started)
 
     def require_own_end(self) -> None:
-        """Raise :class:`InfrastructureError` if another client sent its container a signal since it started."""
+        """Raise :class:`InfrastructureError` if another client sent the container a signal since the start."""
         self.container.require_own_end_since(self.started)
 
     def kill(self) -> None:
@@ -253,7 +253,7 @@ class Exec(DockerTarget):
 
 
 def remove_quietly(container: DockerContainer) -> None:
-    """Remove ``container``. Log a failure: the next run's reaper then removes it."""
+    """Remove ``container``. If this fails, log a warning: the next run's reaper will remove it."""
     try:
         container.remove()
     except InfrastructureError as error:

@@ -38,7 +38,7 @@ __all__ = ["DockerDriver", "DockerSandbox"]
 _log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 60.0
-"""How long closing waits for removals. The next run reaps what is left then."""
+"""Seconds for which closing waits for removals. The next run removes what is left then."""
 
 RUN_LABEL = "securebench.run"
 DRIVER_LABEL = "securebench.driver"
@@ -46,16 +46,15 @@ OWNER_LABEL = "securebench.owner"
 """On everything that a driver creates: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
 
 FORGOTTEN_SECONDS = 3600
-"""If this process cannot tell whether the owner is running, a container is kept while it runs, and this long after its
-creation."""
+"""The age in seconds from which a container that is not running is removed if its owner's state is unknown."""
 
 
 class DockerDriver(SandboxDriver):
-    """A driver for the Docker Engine. Connects to the default engine unless one is given, and closes it at the end.
+    """A driver for the Docker Engine. Uses ``engine``, or connects to the default one. Closes it at the end.
 
-    Everything that it creates has labels with ``run_id``, this process and this driver. ``runtime`` is one that the
-    engine lists, such as ``runsc``; the default is the engine's default. Images are unpacked into ``store``. Raises
-    :class:`EngineError`.
+    Labels on everything that it creates name ``run_id``, this process and this driver. ``runtime`` is the name of one
+    of the engine's runtimes, such as ``runsc``, or ``None`` for the engine's default. Images are unpacked into
+    ``store``. Raises :class:`EngineError`.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class DockerDriver(SandboxDriver):
     def open_for_run(
         cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
     ) -> Self:
-        """Return a driver that labels its containers with ``run_id``. It has no settings."""
+        """Return a driver that labels its containers with ``run_id``. ``settings`` is ignored: the driver has none."""
         del settings, notify
         return cls(run_id=run_id, runtime=runtime)
 
@@ -90,7 +89,7 @@ class DockerDriver(SandboxDriver):
         return describe(self.engine, self._context.runtime)
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Resolve ``reference``, once for each driver."""
+        """Resolve ``reference`` as :meth:`SandboxDriver.resolve_image` does."""
         with self._resolving:
             if reference not in self._images:
                 reached(FaultPoint.IMAGE_RESOLVE, reference)
@@ -98,11 +97,11 @@ class DockerDriver(SandboxDriver):
             return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of ``image`` in the store. They are copied from the engine once."""
+        """Return a lease on the files of ``image`` in the store. The first call copies them from the engine."""
         return self._trees.lease(image)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Check a sandbox of ``image`` from inside."""
+        """Check the isolation of a sandbox of ``image`` from inside, as :meth:`SandboxDriver.self_test` does."""
         require_isolation(self, image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
@@ -118,7 +117,7 @@ class DockerDriver(SandboxDriver):
         return kind(self._context, spec)
 
     def reap(self) -> int:
-        """Remove what killed runs left. Never removes anything of a running process."""
+        """Remove what killed runs left, and return the number of removed items. Running processes lose nothing."""
         return self._remove_listed(OWNER_LABEL, is_abandoned) + reaper.reap()
 
     def kill_all(self) -> None:
@@ -132,7 +131,7 @@ class DockerDriver(SandboxDriver):
         atexit.unregister(self.close)
         self.kill_all()
         try:
-            # If an interrupt came right after the engine created a container, its id never reached this process.
+            # After an interrupt, the engine may have created a container whose id this process never received.
             self._remove_listed(f"{DRIVER_LABEL}={self._token}", lambda _entry: True)
         except InfrastructureError as error:
             _log.warning("leftover sandboxes could not be listed; the next run removes them: %s", error.message)
@@ -167,7 +166,7 @@ def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool
 
 
 class EngineTrees:
-    """The trees of an engine's images, by the engine's image ids. Thread-safe."""
+    """The unpacked files of an engine's images in the image store. Thread-safe."""
 
     def __init__(self, engine: Engine, store: ImageStore | None) -> None:
         self._engine = engine
@@ -175,9 +174,12 @@ class EngineTrees:
         self._copying = threading.Lock()
 
     def lease(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of ``image``. Raises as :func:`import_from_engine` and :meth:`ImageStore.lease` do."""
+        """Return a lease on the files of ``image``, copied from the engine if they are not in the store.
+
+        Raises the errors of :func:`import_from_engine` and :meth:`ImageStore.lease`.
+        """
         reached(FaultPoint.IMAGE_LEASE, image.reference)
-        with self._copying:  # once: an image may be large, and many tasks need the same one
+        with self._copying:  # so that an image, which may be large, is copied once for all tasks
             store = self._store = self._store or ImageStore()
             if store.find(image.id) is None:
                 import_from_engine(self._engine, store, image.id, lambda _line: None)

@@ -20,7 +20,7 @@ _LIMITS: Final[Mapping[str, str]] = {"memory": "MemoryLimit", "pids": "PidsLimit
 
 
 def describe(engine: Engine, runtime: str | None) -> DriverInfo:
-    """Describe ``engine`` with ``runtime`` (``None``: its default) for records. Raises :class:`EngineError`."""
+    """Describe ``engine`` and ``runtime`` (``None``: the default one) for records. Raises :class:`EngineError`."""
     with engine.doing("describe itself"):
         facts = engine.client.info()
         components = engine.client.version().get("Components") or ()

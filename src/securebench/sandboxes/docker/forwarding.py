@@ -1,4 +1,4 @@
-"""Forwarded ports of a container: it joins the network namespace of a holder container that has opened them already.
+"""Forwarded ports of a container: it joins the network namespace of a holder container that has opened the ports.
 
 The engine creates a container's network namespace and starts the container in one step, so no socket could listen there
 before its first process starts. The holder runs SecureBench's own image and is hardened like every sandbox. It opens
@@ -60,9 +60,9 @@ def _rendezvous() -> Iterator[tuple[Path, socket.socket]]:
 
 @contextmanager
 def port_holder(forwarded_ports: Sequence[ForwardedPort], context: DockerContext) -> Iterator[str | None]:
-    """Serve ``forwarded_ports`` and yield the id of the container to join, or ``None`` if there are no ports.
+    """Open and serve ``forwarded_ports``. Yield the id of the container to join, or ``None`` if there are no ports.
 
-    Raises :class:`InfrastructureError`, including :class:`EgressError`, and the errors of serving.
+    Raises :class:`InfrastructureError`, including :class:`EgressError`, and the errors of each port's ``serve``.
     """
     if not forwarded_ports:
         yield None
@@ -88,7 +88,7 @@ def port_holder(forwarded_ports: Sequence[ForwardedPort], context: DockerContext
 
 
 def _listeners(stream: EngineStream, rendezvous: socket.socket, ports: list[int]) -> list[socket.socket]:
-    """Return the sockets of a running holder. Raises :class:`EgressError`."""
+    """Return the listening sockets that the holder opened, in the order of ``ports``. Raises :class:`EgressError`."""
     try:
         output = stream.receive(_SECONDS)
     except TimeoutError as error:
@@ -115,7 +115,7 @@ def _receive_sockets(rendezvous: socket.socket) -> list[socket.socket]:
 
 
 def _bind(listener: socket.socket, directory: Path) -> None:
-    """Bind ``listener`` in ``directory``. Paths of Unix sockets are short, so this goes through a descriptor."""
+    """Bind ``listener`` in ``directory``, through a descriptor because the path of a Unix socket must be short."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
         listener.bind(f"/proc/self/fd/{descriptor}/{_SOCKET}")

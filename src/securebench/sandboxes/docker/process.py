@@ -29,7 +29,7 @@ class _Cause(Enum):
 
 
 class DockerProcess(BoundedProcess["EngineStream"]):
-    """A started command. ``on_end`` is called once, by the waiting thread, after it has exited."""
+    """A started command. After it has exited, the waiting thread calls ``on_end`` once."""
 
     hanging = (
         "the engine did not stop a sandbox within {:g} s of its time limit",
@@ -56,7 +56,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         self._timer.start()
 
     def wait(self) -> ExitState:
-        """Discard unread output and wait until it exits."""
+        """Discard unread output and wait until the command exits. Return how it ended."""
         if self._state is None:
             while self.receive() is not None:
                 pass
@@ -75,11 +75,11 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         return self._state is not None
 
     def kill(self) -> None:
-        """Kill its sandbox. If the engine cannot do that, :meth:`wait` raises an error."""
+        """Kill the command's sandbox. If the engine cannot do that, :meth:`wait` raises an error."""
         self._end_soon(_Cause.CALLER)
 
     def abandon(self) -> None:
-        """Stop its timer and close its stream. Its sandbox has exited, or the caller removes it now."""
+        """Stop the timer and close the stream. The sandbox has exited, or the caller is about to remove it."""
         self._timer.cancel()
         self._streams.close()
         self._on_end(self)
@@ -107,7 +107,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
 
     def _final_state(self, code: int) -> ExitState:
         killed = code == SIGKILLED
-        # If the time limit fires while the process is exiting anyway, it has killed nothing.
+        # If the time limit fires while the process is exiting anyway, it is not the reason for the exit.
         timed_out = killed and self._cause is _Cause.TIME
         if code and not killed and self._cause is None:
             self._target.require_own_end()

@@ -35,7 +35,7 @@ _REMOVERS = 8
 
 
 _DIRECTORY: Final = 1 << 31
-"""The directory bit in the file modes that the engine returns, which are Go's. A link does not have it."""
+"""The directory bit in the file modes that the engine returns, which are Go's. It is not set for a link."""
 
 
 class Background:
@@ -56,7 +56,7 @@ class Background:
         future.add_done_callback(self._pending.discard)
 
     def drain(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for all pending calls, including those that they add."""
+        """Wait up to ``timeout`` seconds for all pending calls and for calls that they add."""
         deadline = time.monotonic() + timeout
         while (pending := self._pending.copy()) and (left := deadline - time.monotonic()) > 0:
             wait(pending, timeout=left)
@@ -68,7 +68,7 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class DockerContext:
-    """What all sandboxes of a driver share."""
+    """The state that all sandboxes of a driver share."""
 
     engine: Engine
     labels: Mapping[str, str]
@@ -76,7 +76,7 @@ class DockerContext:
     runtime: str | None = None
     background: Background = field(default_factory=Background)
     starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(len(os.sched_getaffinity(0))))
-    """Bounds how many containers start at once: more than one per core would only make each of them slow."""
+    """Limits how many containers start at once to one per core: more would only slow each other down."""
     sandboxes: OpenSandboxes[DockerSandbox] = field(default_factory=OpenSandboxes)
 
 
@@ -89,7 +89,7 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
         super().__init__(context.sandboxes, spec)
 
     def collected(self) -> CollectedArchive:
-        """Return the directory of the exited container. The container is removed when the sandbox is closed."""
+        """Return the ``collect`` directory of the exited container, which is kept until the sandbox is closed."""
         self._raise_if_closed()
         reached(FaultPoint.SANDBOX_COLLECT)
         if self._spec.collect is None or self._kept is None or not (self._collecting and self._collecting.has_ended):
@@ -161,10 +161,10 @@ class PersistentDockerSandbox(DockerSandbox):
 
 
 def left_directory(container: DockerContainer, path: str) -> CollectedArchive:
-    """Return the directory ``path``. Raises the errors of :meth:`Sandbox.collected`.
+    """Return the directory ``path`` of an exited container. Raises the errors of :meth:`Sandbox.collected`.
 
-    The engine follows links in the path, within the container, so each component is checked first. No process of the
-    container is running any more, so nothing can change a component meanwhile.
+    The engine follows links in the path, within the container, so each component is checked first. Because no process
+    of the container is running, no component can change in between.
     """
     target = PurePosixPath(path)
     for directory in (*reversed(target.parents[:-1]), target):

@@ -7,8 +7,8 @@ A golden test compares the whole document. Notes on the less obvious parts:
 * ``NetworkDisabled`` gives the container a new network namespace with loopback only, like network ``none``, but without
   the engine's network setup, which would take 40 % of the time to start and remove a container. The engine then writes
   no hosts file either, so SecureBench's files are mounted: ``localhost`` resolves, and no name is looked up outside.
-* A container with forwarded ports joins the network namespace of its holder, a container without a network. It has that
-  container's host name and no name resolution of its own, so the same files are mounted.
+* A container with forwarded ports joins the network namespace of its holder, a container without a network. It has the
+  holder's host name and no name resolution of its own, so the same files are mounted.
 * ``/tmp`` is mounted exec because agents build and run programs there, and so is the workspace. It counts as memory.
 * The seccomp profile is SecureBench's, the same for every driver: the defaults of older engines allow ``io_uring`` and
   sockets to other machines of the same host. On a machine type without a profile, the engine's default is used.
@@ -59,8 +59,9 @@ def compile_container(
 ) -> dict[str, Any]:
     """Return the body of a container's create request. ``command`` is ``None`` for a persistent sandbox.
 
-    ``runtime`` is one that the engine lists, or ``None`` for its default. ``joined`` is the id of a container whose
-    network namespace it joins.
+    ``runtime`` is the name of a runtime of the engine, or ``None`` for its default. ``joined`` is the id of a container
+    whose network namespace the new one joins.
+
     Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly, and
     :class:`MaterializationError` (``mount-unsafe``) for a mount whose source is a link, or is not a file or directory.
     """
@@ -124,7 +125,7 @@ def _security_options(spec: SandboxSpec, *, of_gvisor: bool) -> list[str]:
 
 @cache
 def _seccomp(capabilities: tuple[str, ...], *, of_gvisor: bool) -> tuple[str, ...]:
-    """Return the option with SecureBench's profile, or nothing on a machine type without one."""
+    """Return the security option with SecureBench's seccomp profile, or ``()`` on a machine type without one."""
     try:
         document = profile(os.uname().machine, capabilities)
     except KeyError:

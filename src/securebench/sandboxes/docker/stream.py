@@ -25,14 +25,14 @@ _READ = 64 * 1024
 _HEADER = 8
 _STREAMS = {1: Stream.STDOUT, 2: Stream.STDERR}
 _WRITE_SLICE_MS = 100
-"""How long a blocked writer sleeps before it checks whether the process was killed: shutting down the local end of a
-Unix socket does not wake a thread that waits to write."""
+"""Milliseconds after which a blocked writer checks whether the process was killed, because shutting down the local end
+of a Unix socket does not wake a thread that waits to write."""
 _CHECK_SECONDS = 1.0
-"""How long a process may be silent before the engine is asked whether it is still running."""
+"""Seconds without output after which the driver asks the engine whether the process is still running."""
 
 
 class Demultiplexer:
-    """Splits the stream into output chunks, independent of how it is divided into reads."""
+    """Splits an engine's stream into output chunks. The stream may be passed in pieces of any size."""
 
     def __init__(self) -> None:
         self._header = bytearray()
@@ -66,7 +66,7 @@ class Demultiplexer:
 
 
 class EngineStream(ProcessStreams):
-    """A hijacked connection.
+    """The standard streams of a process over a hijacked connection to the engine.
 
     ``is_over`` returns whether the process is gone. The engine does not end the stream of an exec whose container
     died, as happens when gVisor runs out of memory.

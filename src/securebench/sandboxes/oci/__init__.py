@@ -1,6 +1,6 @@
-"""The driver without a daemon: crun, runc or runsc straight on an unpacked image.
+"""The oci driver: it runs crun, runc or runsc on unpacked images, without a daemon.
 
-``OciDriver`` is loaded on first use: the supervisor is part of this package, and must start fast.
+``OciDriver`` is imported on first use, because the supervisor imports this package and must start fast.
 """
 
 from typing import TYPE_CHECKING

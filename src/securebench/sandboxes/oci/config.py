@@ -1,29 +1,31 @@
 """Compile a :class:`SandboxSpec` to the OCI configuration from which a runtime creates a sandbox.
 
-It requests the same as the Docker driver's ``spec`` module, plus what Docker adds automatically. A golden test compares
-the whole document, and another test checks that both drivers request the same. Notes on the less obvious parts:
+It requests the same restrictions as the Docker driver's ``spec`` module, and those that Docker adds automatically. A
+golden test compares the whole document, and another test compares the restrictions of both drivers. Notes on the less
+obvious parts:
 
-* All namespaces are new, including the user namespace, which Docker's default does not have. Kernel settings are
+* All namespaces are new, including a user namespace, which Docker does not use by default. Kernel settings are
   therefore protected twice: by their owner, and by Docker's lists of read-only and masked paths.
 * A new network namespace has only loopback, and no hook or helper sets up anything in it. With forwarded ports, the
   supervisor has created and owns the network namespace, so nothing in the sandbox has any privilege over it. A process
   that does not own its network namespace cannot mount ``sysfs``, and runtimes would bind the host's instead. So the
-  supervisor mounts ``sysfs`` too, and it is bound here. If the runtime should not enter a network namespace itself, it
-  is started in that one and stays in it.
+  supervisor mounts ``sysfs`` too, and the configuration binds that mount. A runtime that should not enter a network
+  namespace itself is started in the right one and stays in it.
 * Users other than root have capabilities only in the bounding set, as ``execve`` would leave them.
-* Bind mounts are staged: their sources are mounts that already forbid set-id programs, devices and, unless requested,
-  writing. The options repeat this, because mount flags that a user namespace inherits are locked.
+* Bind mounts are staged: their sources are mounts that already forbid set-id programs, devices and (for read-only
+  mounts) writing. The options repeat these flags, because a user namespace cannot clear mount flags that it inherits.
 * No cgroup file system is mounted, because nothing in a sandbox needs it. The driver sets limits in cgroups around the
-  runtime. Without usable cgroups, resource limits are used instead: of the number of processes, which the kernel counts
-  for each user namespace, and of the data size of each process. The address space is not limited, because interpreters
-  reserve far more of it than they use.
+  runtime. Without usable cgroups, resource limits are used instead. They limit the number of processes, which the
+  kernel counts for each user namespace, and the data size of each process. The address space is not limited, because
+  interpreters reserve far more of it than they use.
 * ``/tmp`` is mounted exec because agents build and run programs there, and so is the workspace. It counts as memory.
 * Terminals belong to no group, because a sandbox shares none with another user.
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
-* For root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and nothing else. One
-  id is the same inside and outside: the sandbox's own user, unless that is root. So files that it writes to a directory
-  of the host have the expected owner. An ordinary user can map only their own id and their subordinate ids. The user's
-  own id is that of the sandbox's own user, whatever its id inside. Without subordinate ids, it is the only user inside.
+* If SecureBench runs as root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and
+  nothing else. Only ``spec.user``, unless it is root, has the same id inside and outside, so files that it writes to a
+  directory of the host have the expected owner.
+* An ordinary user can map only their own id and their subordinate ids. ``spec.user``, whatever its id in the sandbox,
+  has the user's own id on the host. Without subordinate ids, it is the only user in the sandbox.
 """
 
 from __future__ import annotations
@@ -61,20 +63,20 @@ if TYPE_CHECKING:
 OCI_VERSION: Final = "1.0.2"
 
 INIT_TARGET: Final = "/dev/init"
-"""Where a sandbox's init is mounted: a directory that every image has, and that the image cannot write to."""
+"""The path at which a sandbox's init is mounted. ``/dev`` exists in every sandbox, and hides that of the image."""
 
 DEVICES_TARGET: Final = "/sys"
-"""The kernel's view of its devices, including the interfaces of a network namespace."""
+"""The mount point of ``sysfs``, which shows devices and the interfaces of a network namespace."""
 
 MASKED_PATHS: Final = (
     *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
     *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
     *("/sys/devices/virtual/powercap", "/sys/firmware"),
 )
-"""Kernel paths that are hidden: Docker's list."""
+"""Kernel paths that are hidden, as in Docker."""
 
 READ_ONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
-"""Kernel paths that are read-only: Docker's list."""
+"""Kernel paths that are read-only, as in Docker."""
 
 _DEV_SIZE: Final = 64 * 1024 * 1024
 
@@ -85,7 +87,7 @@ _COMPILED_SECCOMP: Final = "run.oci.seccomp_bpf_data"
 """The annotation from which crun reads a compiled filter, in base64."""
 
 IdMap: TypeAlias = list[dict[str, int]]
-"""An ``uidMappings`` or ``gidMappings`` of an OCI configuration, sorted by the id inside."""
+"""The value of ``uidMappings`` or ``gidMappings`` in an OCI configuration, sorted by the id in the sandbox."""
 
 
 def _own_oom_score() -> int:
@@ -96,10 +98,11 @@ def _own_oom_score() -> int:
 class HostLayout:
     """The paths and ids on the host that one sandbox uses.
 
-    ``root`` is the path of its root file system. ``sources`` are the staged paths by target: of each of
-    :func:`~securebench.sandboxes.spec_rules.binds`, and of the init at :data:`INIT_TARGET`. ``cgroup`` is the path of
-    its cgroup from the root of each hierarchy, or ``None`` if cgroups cannot set limits. ``network`` is the path of an
-    existing network namespace, for which ``sources`` also has :data:`DEVICES_TARGET`; ``None`` for a new one.
+    ``root`` is the path of the sandbox's root file system. ``sources`` maps the target of each mount of
+    :func:`~securebench.sandboxes.spec_rules.binds`, and :data:`INIT_TARGET`, to the staged path. ``cgroup`` is the path
+    of the sandbox's cgroup from the root of each hierarchy, or ``None`` if cgroups cannot set limits. ``network`` is
+    the path of an existing network namespace, or ``None`` for a new one. If it is set, ``sources`` also has
+    :data:`DEVICES_TARGET`.
     """
 
     root: str
@@ -131,7 +134,7 @@ class OciRlimit(TypedDict):
 
 
 class OciProcessConfig(TypedDict):
-    """The process of a configuration, or a further one in the same sandbox."""
+    """The first process of a sandbox, or a further process in it."""
 
     terminal: bool
     user: dict[str, int]
@@ -145,7 +148,7 @@ class OciProcessConfig(TypedDict):
 
 
 class OciLinux(TypedDict):
-    """What a configuration says about the kernel's namespaces, paths and filters."""
+    """The Linux-specific part of a configuration: namespaces, id maps, kernel paths and the seccomp filter."""
 
     namespaces: list[dict[str, str]]
     uidMappings: IdMap
@@ -157,7 +160,7 @@ class OciLinux(TypedDict):
 
 
 class OciConfig(TypedDict):
-    """The configuration of a sandbox, as OCI's runtime specification 1.0.2 has it."""
+    """The configuration of a sandbox, according to OCI's runtime specification 1.0.2."""
 
     ociVersion: str
     hostname: str
@@ -171,9 +174,9 @@ class OciConfig(TypedDict):
 def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> OciConfig:
     """Return the configuration of a sandbox. ``command`` is ``None`` for a persistent one.
 
-    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly, and
-    (``sandbox-unsupported``) for a setting that this driver does not support; :class:`MaterializationError`
-    (``mount-unsafe``); and :class:`EngineError` (``runtime-unavailable``) if the runtime needs subordinate ids that the
+    Raises :class:`ConfigError` for an argument or variable that cannot be passed on exactly (``command-not-text``) or a
+    setting that this driver does not support (``sandbox-unsupported``). Raises :class:`MaterializationError`
+    (``mount-unsafe``), and :class:`EngineError` (``runtime-unavailable``) if the runtime needs subordinate ids that the
     user does not have.
     """
     if spec.network != "none":
@@ -194,7 +197,7 @@ def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayou
 
 
 def compile_process(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> OciProcessConfig:
-    """Return the OCI process of ``command``, such as for a persistent sandbox. Raises as :func:`compile_config`."""
+    """Return the OCI process of ``command``. Raises the errors of :func:`compile_config`."""
     of_command = {} if command is None else command.environment
     return {
         "terminal": False,
@@ -232,7 +235,7 @@ def _check_open_files(limit: int) -> None:
         raise EngineError(
             f"sandboxes need a limit of {limit} open files, but the hard limit of this process is {hard}",
             code="sandbox-unavailable",
-            hint=f"raise the hard limit (ulimit -Hn {limit}, LimitNOFILE= of a systemd service), "
+            hint=f"raise the hard limit (ulimit -Hn {limit}, or LimitNOFILE= in a systemd service), "
             "or lower sandbox.limits.open_files",
         )
 
@@ -249,7 +252,7 @@ def _mounts(spec: SandboxSpec, layout: HostLayout) -> list[OciMount]:
     volumes = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "noexec") for path in empty_volumes(spec)]
     staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in checked_binds(spec)]
     everything = [*tmpfs, *volumes, *staged]
-    # A mount below another one must come after it.
+    # A mount must come after the mounts that contain its target.
     return [*_kernel_mounts(layout), _bind(INIT_TARGET, layout, read_only=True), *sorted(everything, key=_depth)]
 
 
@@ -325,9 +328,9 @@ def _has_root(ids: IdMap) -> bool:
 
 def _needs_subordinate_ids(runtime: OciRuntime) -> EngineError:
     return EngineError(
-        f"{runtime.name} needs subordinate ids if it is not run as root, and this user has none",
+        f"{runtime.name} needs subordinate ids unless it runs as root, and this user has none",
         code="runtime-unavailable",
-        hint="install crun, which needs none; or run 'apt-get install uidmap', then "
+        hint="install crun, which works without them; or run 'apt-get install uidmap', then "
         "'usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER'",
     )
 
@@ -342,10 +345,10 @@ def _unsupported(what: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class HostIds:
-    """The ids that sandboxes can be mapped to, as seen by the process that starts them.
+    """The host ids to which ids in a sandbox can be mapped, as seen by the process that starts the sandbox.
 
-    ``uids`` and ``gids`` are the numbers of consecutive ids that start at ``first``. ``own`` is the uid and gid of a
-    sandbox's own user; ``None`` if they are the same outside as inside.
+    ``uids`` and ``gids`` are the numbers of consecutive ids that start at ``first``. ``own`` is the host uid and gid of
+    the sandbox's ``user``, or ``None`` if they are the same as in the sandbox.
     """
 
     first: int
@@ -355,32 +358,32 @@ class HostIds:
 
     @classmethod
     def of_root(cls) -> HostIds:
-        """Return the ids for root."""
+        """Return the ids that are available if SecureBench runs as root."""
         return cls(SHIFT, COUNT, COUNT, None)
 
     @classmethod
     def of_namespace(cls, uid_map: str, gid_map: str) -> HostIds:
-        """Return the ids for an ordinary user, from ``/proc/PID/uid_map`` and ``gid_map`` of their user namespace.
+        """Return the ids of an ordinary user, from ``/proc/PID/uid_map`` and ``gid_map`` of the user's namespace.
 
-        In that namespace, id 0 is the user's own id, and ids from 1 on are the subordinate ids.
+        In that namespace, id 0 is the user's own id, and the ids from 1 are the subordinate ids.
         """
         return cls(1, _count_from_one(uid_map), _count_from_one(gid_map), 0)
 
 
 def identity_map(user: tuple[int, int], available: HostIds) -> tuple[IdMap, IdMap]:
-    """Return the maps of users and of groups for a sandbox whose own user is ``user`` (uid, gid)."""
+    """Return the maps of user ids and group ids for a sandbox that runs as ``user`` (uid, gid)."""
     uid, gid = user
     return _id_map(uid, available.uids, available), _id_map(gid, available.gids, available)
 
 
 def outside(id_map: IdMap, inside: int) -> int:
-    """Return the id on the host of the id ``inside``, which must be in ``id_map``."""
+    """Return the host id to which ``id_map`` maps the id ``inside`` of a sandbox, which must be in the map."""
     entry = next(e for e in id_map if e["containerID"] <= inside < e["containerID"] + e["size"])
     return entry["hostID"] + inside - entry["containerID"]
 
 
 def _id_map(own: int, count: int, available: HostIds) -> IdMap:
-    """Map ``own``, and as many ids below and above it as are available, in order."""
+    """Return a map of the id ``own`` and of as many ids below and above it as are available, in order."""
     hole = available.own is None  # the id in root's range that is not used, because the same id is mapped to itself
     outside = (own or available.first) if available.own is None else available.own
     below = min(own, count, COUNT)

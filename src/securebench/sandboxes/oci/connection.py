@@ -1,4 +1,4 @@
-"""The driver's side of its supervisor: the connection, which starts processes, and a handle of each of them.
+"""The driver's side of the protocol with its supervisor: the connection, and a handle of each started process.
 
 :mod:`securebench.sandboxes.oci.wire` describes the protocol.
 """
@@ -50,9 +50,9 @@ _NAMESPACES: Final = ("--mount", "--propagation", "slave", "--net", "--pid", "--
 class Hello:
     """What a supervisor reports when it is ready.
 
-    ``uid_map`` and ``gid_map`` are those of its user namespace, as in ``/proc``. ``drops_groups``: sandboxes can drop
-    the user's supplementary groups. ``controllers`` are the cgroup controllers that it can use; ``unified``: they are
-    in a single hierarchy (version 2).
+    ``uid_map`` and ``gid_map`` are those of its user namespace, as in ``/proc``. ``drops_groups`` is true if sandboxes
+    can drop the user's supplementary groups. ``controllers`` are the cgroup controllers that the supervisor can use.
+    ``unified`` is true if they are in a single hierarchy (cgroup version 2).
     """
 
     uid_map: str
@@ -65,13 +65,13 @@ class Hello:
 class SupervisorConnection:
     """A supervisor process, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
 
-    Copies of ``files`` (name: path) are available below ``run``. Thread-safe.
+    The supervisor copies ``files`` (paths by name) to ``run``. Thread-safe.
     """
 
     def __init__(
         self, run: Path, group: str, files: Mapping[str, str], runtime: OciRuntime, optimisations: Optimisations
     ) -> None:
-        """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) if the process cannot be started."""
+        """Start the supervisor. Raises :class:`EngineError` (``sandbox-unavailable``) if this fails."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
         settings = SupervisorSettings(
@@ -91,7 +91,7 @@ class SupervisorConnection:
                 {"context": asdict(settings), "files": dict(files)},
                 (owner,),
                 launcher=_unshare(),
-                environment={"PATH": os.defpath},  # where unshare finds newuidmap
+                environment={"PATH": os.defpath},  # so that unshare finds newuidmap
             )
         except ChildError as error:
             raise _unavailable(str(error)) from error
@@ -101,8 +101,8 @@ class SupervisorConnection:
     def hello(self) -> Hello:
         """Wait until the supervisor is ready, and return its report.
 
-        Raises :class:`EngineError`: ``sandbox-unavailable`` if it did not become ready, ``sandbox-supervisor-gone`` if
-        it has exited since.
+        Raises :class:`EngineError`: ``sandbox-unavailable`` if the supervisor did not become ready,
+        ``sandbox-supervisor-gone`` if it has exited since then.
         """
         with self._sending:
             if self._hello is None:
@@ -118,10 +118,10 @@ class SupervisorConnection:
     def start(
         self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: ProcessHandle | None = None
     ) -> ProcessHandle:
-        """Start a process with three standard streams, for a command ``within`` the container of another process.
+        """Start the process of ``request``, with three standard streams, and return its handle.
 
-        Raises :class:`EngineError` if the supervisor is gone, and :class:`InfrastructureError` if this process has too
-        many open files.
+        For a command in an existing container, ``within`` is the handle of that container. Raises :class:`EngineError`
+        if the supervisor is gone, and :class:`InfrastructureError` if this process has too many open files.
         """
         with descriptor_errors():
             reached(FaultPoint.SUPERVISOR_REQUEST)
@@ -138,7 +138,7 @@ class SupervisorConnection:
 
     @contextmanager
     def bounded(self, directory: Path, size: int) -> Iterator[int]:
-        """Mount a file system in memory of ``size`` bytes over ``directory``, for sandboxes. Yield its descriptor.
+        """Mount a file system of ``size`` bytes in memory at ``directory``, for sandboxes. Yield its root's descriptor.
 
         Raises :class:`EngineError` if the supervisor is gone, and :class:`InfrastructureError`.
         """
@@ -159,7 +159,7 @@ class SupervisorConnection:
             finally:
                 with suppress(OSError):
                     channel.shutdown(socket.SHUT_WR)
-                    channel.recv(1)  # its end: only now is nothing mounted there
+                    channel.recv(1)  # its end means that the file system is unmounted
                 os.close(descriptor)  # this frees the memory
 
     def close(self) -> None:
@@ -178,10 +178,10 @@ class SupervisorConnection:
 
 
 class ProcessHandle:
-    """The driver's handle of a container, or of a command in one. Thread-safe. ``fileno`` is only for polling.
+    """The driver's handle of a container, or of a command in a container. Thread-safe. Use ``fileno`` only to poll.
 
-    For a command, ``within`` is the container in which it runs. ``descriptor``, from its report, is the directory of
-    the container's changes, or -1.
+    For a command, ``within`` is the handle of its container. ``descriptor`` is the open directory with the container's
+    changes, or -1 before the report, or if the report has none.
     """
 
     def __init__(self, channel: socket.socket, within: ProcessHandle | None = None) -> None:
@@ -195,20 +195,20 @@ class ProcessHandle:
         self.descriptor = -1
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when there is a report, and hangs up at the end."""
+        """Return the channel's descriptor. It becomes readable when a report arrives, and hangs up at the end."""
         return self._channel.fileno()
 
     def is_over(self) -> bool:
-        """Whether its exit was reported, or never will be."""
+        """Whether the exit of the process was reported, or will never be reported because the supervisor is gone."""
         with self._reading:
             if self._report is None and not self._lost:
                 self._read()
             return self._report is not None or self._lost
 
     def report(self, timeout: float) -> ProcessReport:
-        """Wait until it exits.
+        """Wait until the process exits, and return the supervisor's report.
 
-        Raises :class:`EngineError` if the supervisor is gone, or reports nothing for ``timeout`` seconds.
+        Raises :class:`EngineError` if the supervisor is gone, or reports nothing within ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         while not self.is_over():
@@ -218,9 +218,10 @@ class ProcessHandle:
         return self._report
 
     def listeners(self, timeout: float) -> list[socket.socket]:
-        """Wait for the listening sockets of its forwarded ports. Empty if it exited first: see :meth:`report`.
+        """Wait for the listening sockets of the forwarded ports. Return ``[]`` if the process exited first.
 
-        Raises the errors of :meth:`report`, and :class:`InfrastructureError` if this process has too many open files.
+        Raises :class:`EngineError` if the supervisor reports nothing within ``timeout`` seconds, and
+        :class:`InfrastructureError` if this process has too many open files.
         """
         deadline = time.monotonic() + timeout
         with self._reading:
@@ -231,19 +232,19 @@ class ProcessHandle:
         return listeners
 
     def await_end(self, timeout: float) -> None:
-        """Wait until it is no longer running. If the supervisor is gone, nothing is."""
+        """Wait up to ``timeout`` seconds for the process to exit. If the supervisor is gone, the process is too."""
         with suppress(EngineError):
             self.report(timeout)
 
     @property
     def is_command(self) -> bool:
-        """Whether it is a command in an existing container."""
+        """Whether the process is a command in an existing container."""
         return self._within is not None
 
     def container_exited(self, timeout: float) -> bool:
-        """Whether the container in which it ran has exited as well, or does so within ``timeout`` seconds.
+        """Whether the container of this command has exited too, or exits within ``timeout`` seconds.
 
-        ``False`` if that container was lost: then nothing that ran in it is the cause.
+        ``False`` for a container that was lost, because then no process in it was the cause.
         """
         if self._within is None:
             return False
@@ -253,12 +254,12 @@ class ProcessHandle:
             return False
 
     def kill(self) -> None:
-        """Request the kill of its whole sandbox, without waiting."""
+        """Ask the supervisor to kill the whole sandbox. Do not wait for it."""
         with suppress(OSError):
             send(self._channel, pack({KILL: True}))
 
     def limit(self, seconds: float) -> None:
-        """Set its time limit to ``seconds`` from now."""
+        """Set the time limit of the process to ``seconds`` from now."""
         with suppress(OSError):
             send(self._channel, pack({LIMIT: seconds}))
 
@@ -268,9 +269,10 @@ class ProcessHandle:
             self._channel.shutdown(socket.SHUT_RDWR)
 
     def release_changes(self) -> None:
-        """Release the directory of ``descriptor``.
+        """Close the directory of ``descriptor``.
 
-        The number stays in use, for the channel, so that a thread that still reads it cannot hit another file.
+        The descriptor then refers to the channel. Its number is not reused, so a thread that still reads from it cannot
+        read another file.
         """
         with self._reading:
             if self._report is None and not self._lost:
@@ -282,11 +284,14 @@ class ProcessHandle:
         poll = select.poll()
         poll.register(self, select.POLLIN)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise EngineError("the supervisor did not report on a sandbox in time", hint="check what keeps it busy")
+            raise EngineError(
+                "the supervisor did not report on a sandbox in time",
+                hint="check whether this machine is overloaded, then continue with --resume",
+            )
 
     def _read(self) -> None:
         try:
-            # A report without its descriptors is still useful, and their users notice that they are missing.
+            # A report without its descriptors is still useful, and code that needs one notices that it is missing.
             received = receive(self._channel, REPORT_DESCRIPTORS, may_lose_descriptors=True)
         except BlockingIOError:
             return
@@ -307,22 +312,22 @@ class ProcessHandle:
 
 @contextmanager
 def descriptor_errors() -> Iterator[None]:
-    """Turn ``OSError``, such as for too many open files, into :class:`InfrastructureError` with a hint."""
+    """Turn each ``OSError``, such as too many open files, into :class:`InfrastructureError` with a hint."""
     try:
         yield
     except OSError as error:
         raise InfrastructureError(
             f"this process cannot start another sandbox: {error}",
-            hint="raise its limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
+            hint="raise the limit on open files (ulimit -n), or run fewer tasks at once (--workers)",
         ) from error
 
 
 def gone() -> EngineError:
-    """Return the error for a supervisor that is gone."""
+    """Return the error to raise if the supervisor is gone."""
     return EngineError(
         "the supervisor of the sandboxes exited unexpectedly, and all sandboxes ended with it",
         code="sandbox-supervisor-gone",
-        hint="check whether something killed it, such as the kernel for lack of memory; then continue with --resume",
+        hint="check what killed it (perhaps the kernel, for lack of memory), then continue with --resume",
     )
 
 
@@ -334,7 +339,7 @@ def _unshare() -> list[str]:
 
 
 def _user_namespace() -> list[str]:
-    """Return the options for an ordinary user: a user namespace, with the user's subordinate ids if they have any."""
+    """Return the options of ``unshare`` for a user namespace with the user's subordinate ids. Empty for root."""
     if os.geteuid() == 0:
         return []
     mapped = shutil.which("newuidmap") and shutil.which("newgidmap") and _has_subordinate_ids()
@@ -361,14 +366,14 @@ def _names_in(path: Path) -> set[str]:
 
 def _unavailable(why: str) -> EngineError:
     return EngineError(
-        f"cannot start daemonless sandboxes here: {why}",
+        f"cannot start daemonless sandboxes on this machine: {why}",
         code="sandbox-unavailable",
         hint="run 'securebench doctor' to see what is missing, such as user namespaces for ordinary users",
     )
 
 
 def _descriptor(channel: socket.socket, directory: Path) -> int:
-    """Receive the descriptor of a mounted file system."""
+    """Receive the descriptor of the file system mounted at ``directory``. Raises :class:`InfrastructureError`."""
     try:
         frame = receive(channel, 1)
     except (OSError, FrameError):

@@ -36,8 +36,9 @@ __all__ = ["OciDriver"]
 class OciDriver(SandboxDriver):
     """A driver that uses crun, runc or runsc on this machine, with the images of ``store``.
 
-    ``runtime`` selects one; the default is the best installed one. The supervisor starts in the background; if that
-    fails, the first call that needs it raises the error. ``optimisations`` default to those of the environment.
+    ``runtime`` is the name of the runtime; by default, the best installed one is used. The supervisor starts in the
+    background. If that fails, the first call that needs the supervisor raises the error. ``optimisations`` default to
+    those of the environment.
 
     Raises :class:`EngineError`, and :class:`ConfigError` (``optimisation-unknown``).
     """
@@ -67,9 +68,10 @@ class OciDriver(SandboxDriver):
 
     @classmethod
     def open_proven(cls, runtime: str | None) -> tuple[Self, tuple[str, ...]]:
-        """Return a driver whose test sandboxes were isolated, and the names of what this machine does not enforce.
+        """Return a driver whose test sandboxes were isolated, and the restrictions that it does not enforce here.
 
-        Raises :class:`EngineError`.
+        The restrictions are names from :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`. Raises
+        :class:`EngineError`.
         """
         driver = cls(runtime=runtime)
         try:
@@ -82,7 +84,7 @@ class OciDriver(SandboxDriver):
     def open_for_run(
         cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
     ) -> Self:
-        """Open a driver with :meth:`open_proven`, and report what is not enforced. It has no settings."""
+        """Open a driver with :meth:`open_proven`, and notify the user of restrictions that are not enforced."""
         del run_id, settings
         driver, weaker = cls.open_proven(runtime)
         if weaker:
@@ -91,7 +93,7 @@ class OciDriver(SandboxDriver):
 
     @property
     def store(self) -> ImageStore:
-        """The store that images come from."""
+        """The image store of this driver."""
         if self._store is None:
             from securebench.images.store.image_store import ImageStore
 
@@ -105,7 +107,7 @@ class OciDriver(SandboxDriver):
         return describe(self._context)
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Resolve ``reference``, once for each driver."""
+        """Resolve ``reference`` as :meth:`SandboxDriver.resolve_image` does."""
         from securebench.images.ensure import ensure_image
 
         with self._resolving:
@@ -115,12 +117,12 @@ class OciDriver(SandboxDriver):
             return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of ``image`` in the store."""
+        """Return a lease on the files of ``image`` in the store."""
         reached(FaultPoint.IMAGE_LEASE, image.reference)
         return self.store.lease(image.id)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Check a sandbox of ``image`` from inside. The supervisor enforces limits, so they are tested only once."""
+        """Check a sandbox of ``image`` from inside. Limits do not depend on the image, so they are tested only once."""
         require_isolation(self, image, hit_limits=not self._proved, forwarded_ports=forwarded_ports)
 
     def prove(self) -> Isolation:
@@ -144,17 +146,17 @@ class OciDriver(SandboxDriver):
 
     @property
     def bounds_directories(self) -> bool:
-        """Yes."""
+        """``True``: this driver supports :meth:`bounded`."""
         return True
 
     @contextmanager
     def bounded(self, directory: Path, size: int) -> Iterator[Path]:
-        """Let the supervisor mount a file system, which no other process of this host sees at ``directory``."""
+        """Let the supervisor mount the file system. Outside its mount namespace, ``directory`` looks unchanged."""
         with self._context.connection.bounded(directory, size) as descriptor:
             yield Path(f"/proc/self/fd/{descriptor}")
 
     def reap(self) -> int:
-        """Remove what killed runs left. Never removes anything of a running process."""
+        """Remove what killed runs left, and return the number of removed items. Running processes lose nothing."""
         return reaper.reap()
 
     def kill_all(self) -> None:
@@ -179,7 +181,7 @@ class OciDriver(SandboxDriver):
                     lease.close()
 
     def _tree(self, image: ResolvedImage) -> Path:
-        """Return the files of ``image``, and lease them until the driver is closed."""
+        """Return the directory of the files of ``image``, which is leased until the driver is closed."""
         with self._resolving:
             if image.id not in self._leases:
                 self._leases[image.id] = self.image_tree(image)

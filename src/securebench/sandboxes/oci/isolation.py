@@ -1,7 +1,7 @@
-"""What the driver enforces on this machine: expected from what its supervisor found, and proved with test sandboxes.
+"""Which restrictions the driver enforces on this machine: what its supervisor expects, and a proof by test sandboxes.
 
-The root file system of a test sandbox has the host's own programs, read-only, and none of its other files, so no image
-is needed. The test fails closed: a restriction that cannot be seen counts as missing.
+The root file system of a test sandbox has the host's own programs, read-only, and no other files of the host, so no
+image is needed. The test fails closed: a restriction counts as missing unless its effect is observed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FILES: Final = ("dev/init", "etc/hosts", "etc/resolv.conf")
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Names from :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`: what is enforced, and what is weaker."""
+    """Which restrictions of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE` are enforced, and which are not."""
 
     enforced: tuple[str, ...]
     weaker: tuple[str, ...]
 
 
 def expected_isolation(context: OciContext) -> Isolation:
-    """Return what should be enforced, given what the supervisor found. Raises :class:`EngineError`."""
+    """Return what should be enforced according to the supervisor's report. Raises :class:`EngineError`."""
     hello = context.hello
     weaker = {name for name in ("memory", "pids", "cpu") if name not in hello.controllers}
     if os.geteuid() != 0:
@@ -76,7 +76,7 @@ def describe(context: OciContext) -> DriverInfo:
 def prove(context: OciContext) -> Isolation:
     """Create sandboxes with the host's programs and check that the expected restrictions are enforced.
 
-    Raises :class:`EngineError`, with the code ``sandbox-not-isolated`` if one is not.
+    Raises :class:`EngineError`, with the code ``sandbox-not-isolated`` if a restriction is not enforced.
     """
     expected = expected_isolation(context)
     image = ResolvedImage(reference="the host's programs", id="")
@@ -88,7 +88,7 @@ def prove(context: OciContext) -> Isolation:
         found = inspect_sandbox(create, image, context.runtime.name)
     if problems := [problem for name, problem in found.items() if name not in expected.weaker]:
         raise EngineError(
-            f"sandboxes of {context.runtime.name} are not isolated as required: {'; '.join(problems)}",
+            f"a test sandbox of {context.runtime.name} was not isolated as required: {'; '.join(problems)}",
             code="sandbox-not-isolated",
             hint="run 'securebench doctor', or use the docker driver (sandbox.driver: docker)",
         )
@@ -97,10 +97,9 @@ def prove(context: OciContext) -> Isolation:
 
 @contextmanager
 def host_root(host: Path = Path("/")) -> Iterator[tuple[Path, tuple[Mount, ...]]]:
-    """Yield a directory for use as a sandbox's root, and the mounts that it needs. It is removed afterwards.
+    """Yield a directory for use as a sandbox's root, and the mounts that it needs. Remove the directory afterwards.
 
-    The host's root itself cannot be used: in a user namespace, the kernel does not allow separating it from the mounts
-    below it.
+    The host's root itself cannot be used, because a user namespace cannot bind it without the mounts below it.
     """
     with tempfile.TemporaryDirectory(prefix="securebench-root-") as name:
         root = Path(name)
@@ -124,6 +123,6 @@ def _programs(host: Path, root: Path) -> Iterator[Mount]:
 
 
 def _make_directory(path: Path) -> None:
-    """Create a directory that a sandbox's users can enter, whatever the umask."""
+    """Create a directory that all users in a sandbox can enter, whatever this process's umask is."""
     path.mkdir()
     path.chmod(0o755)

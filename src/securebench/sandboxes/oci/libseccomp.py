@@ -1,7 +1,7 @@
 """Compile a seccomp profile of an OCI configuration to a BPF program, with libseccomp through ctypes.
 
-A few instructions of our own precede libseccomp's program. On each architecture of the machine, they return ``ENOSYS``
-for calls newer than all calls that the profile names. runc does the same automatically.
+This module adds a few instructions before libseccomp's program. On each architecture of the machine, they return
+``ENOSYS`` for calls newer than all calls that the profile names. runc does the same automatically.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 RECIPE: Final = 2
-"""The version of this compilation. Increase it after a change, so that cached programs are compiled again."""
+"""The version of this module's output. Increase it after a change, so that cached programs are compiled again."""
 
 _OPTIMIZE, _AS_TREE = 8, 2
-"""The attribute SCMP_FLTATR_CTL_OPTIMIZE: arrange the program as a binary tree instead of a list. The kernel runs a new
-filter for every call number when it is installed, so a sandbox starts in a third less time."""
+"""The attribute SCMP_FLTATR_CTL_OPTIMIZE, which makes the program a binary tree instead of a list.
+
+The kernel runs a new filter once for every call number. With a tree, a sandbox therefore starts in a third less time.
+"""
 
 _NAME: Final = "libseccomp.so.2"
 
@@ -37,7 +39,7 @@ _ARCHITECTURES: Final = {
     "SCMP_ARCH_AARCH64": 0xC000_00B7,
     "SCMP_ARCH_ARM": 0x4000_0028,
 }
-"""The kernel's numbers (linux/audit.h). For x32 the kernel uses that of x86-64, and a bit in the call number."""
+"""The architecture numbers of linux/audit.h. For x32 calls, the kernel reports x86-64 and sets a bit in the number."""
 _X86_64: Final = _ARCHITECTURES["SCMP_ARCH_X86_64"]
 _X32_BIT: Final = 0x4000_0000
 
@@ -59,7 +61,7 @@ class _Comparison(ctypes.Structure):
 
 
 class Library:
-    """The installed library. Raises :class:`EngineError` (``seccomp-unavailable``) if it is missing."""
+    """The installed libseccomp. Raises :class:`EngineError` (``seccomp-unavailable``) if it is missing."""
 
     def __init__(self) -> None:
         try:
@@ -72,14 +74,14 @@ class Library:
 
     @property
     def version(self) -> str:
-        """Its version, such as ``2.5.4``."""
+        """The version of the library, such as ``2.5.4``."""
         found = self._library.seccomp_version().contents
         return f"{found.major}.{found.minor}.{found.micro}"
 
     def compile(self, document: Mapping[str, Any]) -> bytes:
-        """Return the program of ``document``, the ``seccomp`` of an OCI configuration.
+        """Return the BPF program for ``document``, the ``seccomp`` part of an OCI configuration.
 
-        Raises :class:`EngineError` (``seccomp-unavailable``) if the library refuses it.
+        Raises :class:`EngineError` (``seccomp-unavailable``) if the library rejects the profile.
         """
         with self._filter(document) as built:
             for rule in document["syscalls"]:
@@ -121,7 +123,7 @@ class Library:
             return file.read()
 
     def _prelude(self, document: Mapping[str, Any]) -> bytes:
-        """Return instructions that return ``ENOSYS`` for a number above all named ones, and else continue."""
+        """Return instructions that return ``ENOSYS`` for calls with numbers above all those that ``document`` names."""
         names = [name for rule in document["syscalls"] for name in rule["names"]]
         newest = {_ARCHITECTURES[name]: self._newest(_ARCHITECTURES[name], names) for name in document["architectures"]}
         x32 = newest.pop(_X32, None)
@@ -138,7 +140,7 @@ class Library:
 
 
 def unavailable(why: str) -> EngineError:
-    """Return the error for a filter that cannot be created."""
+    """Return the error for a filter that cannot be created because of ``why``."""
     return EngineError(
         f"cannot create a system call filter: {why}",
         code="seccomp-unavailable",
@@ -147,9 +149,9 @@ def unavailable(why: str) -> EngineError:
 
 
 def _unless_newer(architecture: int, newest: int, newest_x32: int | None) -> list[tuple[int, int, int, int]]:
-    """Return instructions that return ``ENOSYS`` on ``architecture`` for numbers above ``newest``.
+    """Return instructions that return ``ENOSYS`` on ``architecture`` for call numbers above ``newest``.
 
-    The two numbers of a jump are how many instructions are skipped if it is true, and if it is false.
+    In a jump, the second and third number are the numbers of instructions to skip if the condition is true or false.
     """
     x32_checks = []
     if newest_x32 is not None:

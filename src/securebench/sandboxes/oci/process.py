@@ -37,12 +37,13 @@ _NOT_EXECUTABLE = 126
 _SIGKILLED = 137
 
 _EXIT_NOTICE_SECONDS = 10.0
-"""Seconds for the runtime of a sandbox to notice its exit, after another runtime lost a command in it."""
+"""Seconds to wait for a sandbox's exit to be reported after the runtime of a command in it has lost the command."""
 
 _HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
 """Messages of crun and runc for a command in a container whose first process has just exited.
 
-crun also reads the container's state after the command started, and unless detached, it removes the state itself.
+crun reads the container's state even after the command has started, and the crun that runs the container may have
+removed that state.
 """
 
 _NOT_RUN_SIGNS = (
@@ -53,10 +54,10 @@ _NOT_RUN_SIGNS = (
 
 
 class Pipes:
-    """Three new pipes. ``remote`` are the process's ends, to be closed here; the others are the driver's ends."""
+    """Three new pipes. ``remote`` are the ends for the process; the other attributes are the driver's ends."""
 
     def __init__(self) -> None:
-        """Create them. Raises :class:`InfrastructureError` if this process has too many open files."""
+        """Create the pipes. Raises :class:`InfrastructureError` if this process has too many open files."""
         pairs: list[tuple[int, int]] = []
         with descriptor_errors():
             try:
@@ -70,17 +71,17 @@ class Pipes:
             os.set_blocking(descriptor, False)
 
     def close_remote(self) -> None:
-        """Close the process's ends, which have been passed on."""
+        """Close the process's ends. The process has its own copies."""
         close_all(self.remote)
 
     def close_local(self) -> None:
-        """Close the driver's ends, if they are not used by an :class:`OciStreams`."""
+        """Close the driver's ends. Do not call this if an :class:`OciStreams` uses them."""
         close_all((self.stdin, self.stdout, self.stderr))
 
 
 @contextmanager
 def pipes_to_pass_on() -> Iterator[Pipes]:
-    """Provide new pipes, whose remote ends are closed afterwards. On an error, the local ends are closed as well."""
+    """Yield new pipes. Close their remote ends afterwards and, if there was an error, the local ends too."""
     pipes = Pipes()
     try:
         yield pipes
@@ -94,7 +95,7 @@ def pipes_to_pass_on() -> Iterator[Pipes]:
 class OciStreams(ProcessStreams):
     """Stdin, stdout and stderr of a process, as pipes.
 
-    The output ends when both streams are closed or the process has exited: processes that it left are not waited for.
+    The output ends when both streams are closed or the process has exited, even if it left other processes running.
     """
 
     def __init__(self, pipes: Pipes, handle: ProcessHandle, stdin: bytes = b"") -> None:
@@ -126,7 +127,7 @@ class OciStreams(ProcessStreams):
             raise TimeoutError
 
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
-        """Return the descriptors that are ready: outputs, stdin if data is pending, the process until it exits."""
+        """Wait, and return the descriptors that are ready: of outputs, of stdin if data is pending, of the handle."""
         poll = select.poll()
         for descriptor in self._outputs:
             poll.register(descriptor, select.POLLIN)
@@ -159,7 +160,7 @@ class OciStreams(ProcessStreams):
         poll = select.poll()
         if self._stdin is not None:
             poll.register(self._stdin, select.POLLOUT)
-        poll.register(self._handle, 0)  # a hang-up means that the process is gone, even if others have its stdin open
+        poll.register(self._handle, 0)  # a hang-up means that the process is gone, even if its stdin is open elsewhere
         if any(descriptor == self._handle.fileno() for descriptor, _ in poll.poll()):
             self._broken = True
 
@@ -179,7 +180,7 @@ class OciStreams(ProcessStreams):
         self._outputs.clear()
 
     def _is_broken(self) -> bool:
-        # The runtime, or the init, keeps the streams open while it runs. When both outputs end, it is exiting.
+        # The runtime or the init keeps the streams open while it runs. If both outputs have ended, it is exiting.
         return self._broken or not self._outputs or self._handle.is_over()
 
 
@@ -188,7 +189,7 @@ def _left(deadline: float | None) -> float | None:
 
 
 class OciProcess(BoundedProcess["OciStreams"]):
-    """A started command. ``on_end`` is called, by the waiting thread, after it has exited."""
+    """A started command. After it has exited, the waiting thread calls ``on_end``."""
 
     hanging = (
         "a sandbox was not stopped within {:g} s of its time limit",
@@ -213,7 +214,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         self._waiting = threading.Lock()
 
     def wait(self) -> ExitState:
-        """Discard unread output and wait until it exits."""
+        """Discard unread output and wait until the command exits. Return how it ended."""
         while self.receive() is not None:
             pass
         with self._waiting:
@@ -230,26 +231,26 @@ class OciProcess(BoundedProcess["OciStreams"]):
             return self._state
 
     def kill(self) -> None:
-        """Kill its sandbox. The supervisor does it, so this does not wait."""
+        """Ask the supervisor to kill the command's sandbox. Do not wait for it."""
         self._streams.break_pipe()
         self._handle.kill()
 
     def changes(self, path: str) -> CollectedLayer:
-        """Return its changes in ``path``, after it has exited. Raises the errors of :meth:`Sandbox.collected`."""
+        """Return the exited command's changes in ``path``. Raises the errors of :meth:`Sandbox.collected`."""
         if self._state is None:
             raise nothing_to_collect()
         return changed_layer(self._handle, path)
 
     def release_changes(self) -> None:
-        """Release its changes, after it was abandoned."""
+        """Release the command's changes. Call this after :meth:`abandon`."""
         self._handle.release_changes()
 
     def await_end(self) -> None:
-        """Wait until nothing in its killed sandbox is running any more."""
+        """Wait until no process of the killed sandbox is running, for at most ``KILL_GRACE`` seconds."""
         self._handle.await_end(KILL_GRACE)
 
     def abandon(self) -> None:
-        """Close its streams and its channel. This kills its sandbox if it is still running."""
+        """Close the command's streams and channel. This kills the sandbox if it is still running."""
         self._abandoned = True
         self._streams.close()
         self._on_end(self)
@@ -268,11 +269,11 @@ class OciProcess(BoundedProcess["OciStreams"]):
         )
 
     def _exit_code(self, report: ProcessReport) -> int:
-        """Return its exit code. Raises :class:`InfrastructureError` for failures of the machine or the runtime.
+        """Return the exit code. Raises :class:`InfrastructureError` for failures of the machine or the runtime.
 
-        Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The runtime of a command then does not
-        know how the command ended: it was killed with everything else in the sandbox. That is not a failure of the
-        machine, unless the container itself was lost.
+        Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The command is then killed with the
+        sandbox, and its runtime cannot report an exit code. This counts as a SIGKILL, and as a failure of the machine
+        only if the container itself was lost.
         """
         try:
             return _exit_code(report, command=self._handle.is_command)
@@ -284,7 +285,10 @@ class OciProcess(BoundedProcess["OciStreams"]):
 
 
 def raise_failure(report: ProcessReport) -> NoReturn:
-    """Raise the error of a container that exited too early: :class:`InfrastructureError` or unsafe mounts."""
+    """Raise the error of a container that exited too early.
+
+    Raises :class:`MaterializationError` for an unsafe mount, and :class:`InfrastructureError` otherwise.
+    """
     code = _exit_code(report, command=False)
     raise InfrastructureError(f"a sandbox exited with {code} before it could run anything")
 
@@ -305,23 +309,23 @@ def _exit_code(report: ProcessReport, *, command: bool) -> int:
 
 
 def _require_start(report: ProcessReport) -> None:
-    """Raise :class:`InfrastructureError` for a runtime that exited, or timed out, before it started anything.
+    """Raise :class:`InfrastructureError` if the runtime exited or timed out before it started anything.
 
-    Not if the driver killed it, or if its sandbox has too little memory for it.
+    Do nothing if the driver killed the runtime, or if the sandbox's memory limit is too low for the runtime.
     """
     cancelled = report.killed and not report.timed_out
     if not report.started and not cancelled and not report.out_of_memory:
         how = "reached the time limit" if report.timed_out else f"exited with {report.exit}"
         raise InfrastructureError(
             f"the runtime {how} before it started anything, and its log does not say why",
-            hint="run the runtime by hand to check that it works, then continue with --resume",
+            hint="run the runtime manually to check that it works, then continue with --resume",
         )
 
 
 def _hint(lost: str) -> str:
     if lost == MACHINE_MEMORY:
         return "run fewer tasks at once (--workers), or lower sandbox.limits.memory"
-    return "check what kills processes on this machine, then continue with --resume"
+    return "find out what killed it on this machine, then continue with --resume"
 
 
 def _refused(report: ProcessReport) -> InfrastructureError | MaterializationError:
@@ -329,13 +333,13 @@ def _refused(report: ProcessReport) -> InfrastructureError | MaterializationErro
         return MaterializationError(
             report.failed,
             code="mount-unsafe",
-            hint="mount a regular file or directory by its real path (Path.resolve()), which no other user can change",
+            hint="mount a regular file or directory by its real path (Path.resolve()) that no other user can change",
         )
     return InfrastructureError(f"cannot create a sandbox: {report.failed}")
 
 
 def _runtime_error(log: str) -> str:
-    """Return the reason in a runtime's log why the command never ran, or an empty text."""
+    """Return the errors in a runtime's log, which explain why the command never ran, or an empty string."""
     messages = []
     for line in log.splitlines():
         try:
@@ -349,10 +353,10 @@ def _runtime_error(log: str) -> str:
 
 
 def _start_failure_code(problem: str) -> int | None:
-    """Return the exit code that a shell would use if a program is missing or cannot be executed.
+    """Return a shell's exit code for a program that is missing or cannot be executed, or ``None`` for other problems.
 
-    ``None`` for every other problem. The first program of a container is started by its init, which returns such a code
-    itself.
+    This is only for commands in a running container. The first program of a container is started by the init, which
+    returns such a code itself.
     """
     words = problem.lower()
     if not any(sign in words for sign in _NOT_RUN_SIGNS):
@@ -361,7 +365,7 @@ def _start_failure_code(problem: str) -> int | None:
 
 
 def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
-    """Return the changes of the exited ``handle`` in ``path``. Raises the errors of :meth:`Sandbox.collected`."""
+    """Return the changes in ``path`` of an exited container. Raises the errors of :meth:`Sandbox.collected`."""
     report = handle.report(0.0)
     outcome = report.collected
     if outcome == UNCHANGED:

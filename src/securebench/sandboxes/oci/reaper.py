@@ -1,8 +1,8 @@
-"""Run directories and cgroups: labelled with their owner, and removed when that process is gone.
+"""Run directories and cgroups: they are labelled with the owning process, and removed when it is gone.
 
-If a driver is killed, its supervisor removes everything automatically. If the supervisor was killed too, the next run
-reaps what is left: processes in the cgroups (none, because the kernel kills a supervisor's pid namespace with it), the
-cgroups, and the empty directory on which the supervisor's file system was mounted.
+If a driver is killed, its supervisor removes everything automatically. If the supervisor was killed too, the kernel
+kills all processes in its pid namespace. The next run then removes the cgroups and the empty directory on which the
+supervisor's file system was mounted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RETRY_SECONDS: Final = 0.01
 
 
 def runs_directory() -> Path:
-    """Return the directory of all run directories of this user. It may not exist yet."""
+    """Return the directory that contains all run directories of this user. It may not exist yet."""
     if os.geteuid() == 0:
         return Path("/run/securebench")
     given = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -39,9 +39,9 @@ def runs_directory() -> Path:
 
 
 def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, str]:
-    """Create a run directory of this process, and return it with the name of its cgroups.
+    """Create a run directory for this process. Return the directory and the name for its cgroups.
 
-    Raises :class:`EngineError` (``sandbox-unavailable``) if that cannot be done safely.
+    Raises :class:`EngineError` (``sandbox-unavailable``) if the directory cannot be created safely.
     """
     parent = runs_directory() if parent is None else parent
     label = Owner.current().label()
@@ -55,7 +55,7 @@ def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, st
         raise EngineError(
             f"cannot create files for sandboxes in {parent}: {error}",
             code="sandbox-unavailable",
-            hint="set XDG_RUNTIME_DIR to a directory that belongs to you",
+            hint="set XDG_RUNTIME_DIR to a directory that you own",
         ) from error
     return run, f"{token}.{label.replace('/', '.')}"
 
@@ -70,7 +70,7 @@ def reap(parent: Path | None = None) -> int:
 
 
 def remove_run(run: Path, group: str) -> None:
-    """Remove what a driver created, unless its supervisor already has. None of its processes is running any more."""
+    """Remove what a driver created, unless its supervisor did. The driver's processes must have exited."""
     for path in _groups():
         if path.name == group:
             remove_tree_of_groups(path)
@@ -96,7 +96,7 @@ def _make_private(directory: Path) -> None:
         directory.mkdir(mode=0o711, parents=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise PermissionError(f"{directory} is not a directory that only this user can write")
+        raise PermissionError(f"{directory} is not a directory to which only this user can write")
 
 
 def _groups() -> Iterator[Path]:
@@ -123,7 +123,7 @@ def _owner_of(group: Path) -> Owner | None:
 
 
 def _is_gone(owner: Owner | None) -> bool:
-    """Whether ``owner`` is certainly gone. Not if it is unknown, or in another pid namespace."""
+    """Whether ``owner`` is certainly gone. ``False`` if it is unknown, or in another pid namespace."""
     if owner is None:
         return False
     return not owner.is_of_this_boot() or (owner.can_be_judged() and not owner.is_alive())

@@ -1,14 +1,16 @@
-"""The OCI runtime, which creates a sandbox from an OCI configuration: finding it, its differences and its arguments.
+"""OCI runtimes, which create a sandbox from an OCI configuration: how to find them, how they differ, their arguments.
 
-* **crun** uses a compiled seccomp filter and does not manage cgroups here: it is started in its cgroups.
+* **crun** uses a compiled seccomp filter. It does not manage cgroups here, because it is started in the sandbox's
+  cgroups.
 * **runc** reads the seccomp profile as text and compiles it each time. As root it creates its own cgroups.
-* **runsc** (gVisor) is a kernel in user space, without a network. It is started in its cgroups like crun. Its network
-  stack does not see sockets that listen in its network namespace. To use the host's stack instead, it would have to be
-  started by a user who is mapped into the sandbox, but root never is. So it supports no forwarded ports.
+* **runsc** (gVisor) is a kernel in user space, without a network. Like crun, it is started in the sandbox's cgroups.
+  Its network stack does not see sockets that listen in its network namespace, and it could use the host's stack only if
+  a user who is mapped into the sandbox started it, which root never is. So it does not support forwarded ports.
 
-The standard streams belong to the sandbox, so runtimes write their messages to a log: for ``run`` in the bundle, and
-for ``exec`` next to the process document, with ``.log`` after its name. An error in the log means that the command
-never ran, whatever the exit code. The pid of the first process is written next to the log, as ``pid``.
+The standard streams belong to the sandbox, so runtimes write their messages to a log. For ``run``, it is ``log`` in the
+bundle; for ``exec``, it is next to the process document and has the document's name with ``.log``. An error in the log
+means that the command never ran, whatever the exit code is. The pid of the first process is written next to the log, to
+``pid`` or a file that ends in ``.pid``.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ if TYPE_CHECKING:
 LOG: Final = "log"
 """The name of a runtime's log in its bundle."""
 PID: Final = "pid"
-"""The name of the file in a bundle with the pid of the sandbox's first process, in the runtime's pid namespace."""
+"""The name of the file in a bundle that contains the pid of the sandbox's first process, as the runtime sees it."""
 
 _PREFERRED: Final = ("crun", "runc")
 _DIRECTORIES: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-"""Searched after ``PATH``, which for ordinary users often lacks the directories of system programs."""
+"""Directories to search after ``PATH``, because the ``PATH`` of ordinary users often lacks system programs."""
 
 _OPTIONS: Final = {
     "crun": ("--cgroup-manager=disabled", "--log-format=json"),
@@ -43,12 +45,12 @@ _OPTIONS: Final = {
     "runsc": ("--network=none", "--ignore-cgroups", "--oci-seccomp", "--log-format=json"),
 }
 _WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
-"""By default, gVisor puts its own overlay over the root, which cannot be read afterwards."""
+"""Options that make changes to the root readable afterwards. By default, gVisor hides them in its own overlay."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
-"""Older versions have known container escapes (runc: CVE-2024-21626), unless the distribution has patched them."""
+"""Versions below these have known container escapes (runc: CVE-2024-21626), unless the distribution patched them."""
 
 _DATA_OF_RUNC: Final = 128 * 1024 * 1024
-"""Bytes. It was measured to need between 80 and 88 MiB."""
+"""The least data size limit for runc, in bytes. Measurements showed that runc needs between 80 and 88 MiB."""
 
 _INITS: Final = ("tini-static", "docker-init", "catatonit", "tini")
 _INIT_DIRECTORIES: Final = (*_DIRECTORIES, "/usr/libexec/docker", "/usr/libexec/podman", "/usr/libexec/catatonit")
@@ -57,7 +59,7 @@ _VERSION_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class OciRuntime:
-    """An installed runtime. ``rootless``: it is started in the user namespace of an ordinary user."""
+    """An installed runtime. ``rootless`` is true if it is started in the user namespace of an ordinary user."""
 
     name: str
     path: str
@@ -66,45 +68,45 @@ class OciRuntime:
 
     @property
     def uses_compiled_seccomp(self) -> bool:
-        """Whether its configuration contains the compiled filter instead of the profile as text."""
+        """Whether the runtime's configuration contains the compiled filter instead of the profile as text."""
         return self.name == "crun"
 
     @property
     def copies_itself(self) -> bool:
-        """Whether it executes itself again from a copy, unless it already runs from a sealed copy."""
+        """Whether the runtime copies itself and runs from that copy, unless it already runs from a sealed copy."""
         return self.name == "crun"
 
     @property
     def owns_cgroups(self) -> bool:
-        """Whether it creates a cgroup at ``linux.cgroupsPath`` in each hierarchy, and removes only that one."""
+        """Whether the runtime creates a cgroup at ``linux.cgroupsPath`` in each hierarchy, and removes only these."""
         return self.name == "runc" and not self.rootless
 
     @property
     def detaches_commands(self) -> bool:
-        """Whether it starts a command in a sandbox and exits, so that the supervisor waits for the command itself.
+        """Whether the runtime starts a command in a sandbox and exits, so that the supervisor waits for the command.
 
-        Otherwise runc would copy its streams and wait until all processes have closed them, so a daemon would block
-        the command's result.
+        If runc stayed, it would copy the command's streams and wait until all processes have closed them. A daemon
+        that the command left would then delay the result.
         """
         return self.name == "runc"
 
     @property
     def detaches_containers(self) -> bool:
-        """Whether it starts a sandbox and exits, so that the supervisor waits for the sandbox's first process itself.
+        """Whether the runtime starts a sandbox and exits, so that the supervisor waits for the sandbox's first process.
 
-        A runtime that waits returns the same exit code, 137, if the first process was killed and if it exited with 137.
-        gVisor's first process belongs to its own kernel, and gVisor has to wait for it.
+        A runtime that waits returns the exit code 137 both if the first process was killed and if it exited with 137.
+        The first process in gVisor runs on gVisor's own kernel, so only gVisor can wait for it.
         """
         return self.name != RUNSC
 
     @property
     def needs_root_id(self) -> bool:
-        """Whether a sandbox must have a root user, which requires subordinate ids if the host user is not root."""
+        """Whether id 0 must be mapped in each sandbox, which requires subordinate ids if the host user is not root."""
         return self.name != "crun"
 
     @property
     def extra_pids(self) -> int:
-        """The number of the runtime's own processes and threads that count against the sandbox's limit: gVisor's."""
+        """The number of the runtime's own processes and threads that count towards the sandbox's process limit."""
         return SENTRY_THREADS if self.name == RUNSC else 0
 
     @property
@@ -117,31 +119,32 @@ class OciRuntime:
 
     @property
     def locks_root(self) -> bool:
-        """Whether its root file system can be mounted nosuid and nodev, which a user namespace cannot undo.
+        """Whether a sandbox's root can be mounted nosuid and nodev, which a user namespace cannot undo.
 
-        gVisor tries to remount it without them and fails. It does not expose the mounted files directly anyway.
+        gVisor fails because it tries to remount the root without these flags. It does not need them, because it does
+        not expose the mounted files directly.
         """
         return self.name != RUNSC
 
     @property
     def can_run_unreadable(self) -> bool:
-        """Whether it can start a program that is executable but not readable. gVisor has to read programs."""
+        """Whether the runtime can start a program that is executable but not readable. gVisor has to read programs."""
         return self.name != RUNSC
 
     @property
     def refuses_with_eperm(self) -> bool:
-        """Whether its filter returns ``EPERM`` for every refused call, whatever the profile says."""
+        """Whether the runtime's filter returns ``EPERM`` for every refused call, whatever the profile says."""
         return self.name == RUNSC
 
     @property
     def warning(self) -> str:
-        """A warning about its version, or an empty text."""
+        """A warning about the runtime's version, or an empty string."""
         minimum = _MINIMUM.get(self.name, ())
         if _numbers(self.version) >= minimum:
             return ""
         required = ".".join(map(str, minimum))
         return (
-            f"{self.name} {self.version} is older than {required}, and has known container escapes "
+            f"{self.name} {self.version} is older than {required} and has known container escapes "
             "unless your distribution has patched it: keep it up to date"
         )
 
@@ -152,18 +155,19 @@ class OciRuntime:
 
     @property
     def enters_networks(self) -> bool:
-        """Whether it can enter an existing network namespace. Otherwise it has to be started in it.
+        """Whether the runtime can enter an existing network namespace. Otherwise it has to be started in the namespace.
 
-        runc can for ``run``; but for ``exec`` it enters the user namespace first, which has no privilege over the
-        network namespace. The same holds for the user namespace in which an ordinary user's crun is counted.
+        runc can do so for ``run``. For ``exec``, it enters the user namespace first, where it has no privilege over the
+        network namespace. An ordinary user's crun has the same problem if it runs in a user namespace that counts its
+        processes.
         """
         return self.name != "runc" and not (self.rootless and self.limits_itself)
 
     @property
     def limits_itself(self) -> bool:
-        """Whether it applies the limits of the sandbox to itself before it creates the sandbox, as crun does.
+        """Whether the runtime applies the sandbox's resource limits to itself before it creates the sandbox.
 
-        An ordinary user's process limit would then count the processes of all the user's sandboxes together.
+        The process limit of an ordinary user would then count the processes of all the user's sandboxes together.
         """
         return self.name == "crun"
 
@@ -172,8 +176,8 @@ class OciRuntime:
     ) -> list[str]:
         """Return the arguments to run a sandbox from ``bundle``/config.json, and to remove it at its end.
 
-        ``collects``: files that are written to the root file system can be read afterwards. ``detached``: it does not
-        wait, and its record of the sandbox (:func:`record_of`) is kept.
+        With ``collects``, files that are written to the root file system can be read afterwards. With ``detached``, the
+        runtime does not wait, and does not remove the sandbox's state (:func:`record_of`).
         """
         files = ("--bundle", bundle, "--pid-file", f"{bundle}/{PID}")
         options = ("run", *(["--detach"] if detached else []), *files, _unique(state, sandbox_id))
@@ -190,9 +194,10 @@ class OciRuntime:
 
 
 def find_runtime(name: str | None = None) -> OciRuntime:
-    """Return the runtime ``name``, or the best one that is installed: crun, else runc.
+    """Return the runtime ``name``. By default, return crun or, if crun is not installed, runc.
 
-    Raises :class:`EngineError` (``runtime-unavailable``) if it is not installed, or its version cannot be read.
+    Raises :class:`EngineError` (``runtime-unavailable``) if no such runtime is installed, or its version cannot be
+    read.
     """
     names = _PREFERRED if name is None else (name,)
     for candidate in names:
@@ -228,7 +233,7 @@ def record_of(state: str, sandbox_id: str) -> str:
 
 
 def _unique(state: str, sandbox_id: str) -> str:
-    """Return an id that is unique on the host: gVisor uses it as the name of a socket that the whole host shares."""
+    """Return an id that is unique on the host, because gVisor uses it in the name of a socket that the host shares."""
     return f"{Path(state).parent.name}-{sandbox_id}"
 
 
@@ -259,7 +264,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _is_static(path: Path) -> bool:
-    """Whether a program needs no dynamic loader, which an image may lack: none of its segments names one."""
+    """Whether the program at ``path`` needs no dynamic loader, which an image may lack. Reads the file's beginning."""
     with path.open("rb") as file:
         head = file.read(4096)
     return head[:4] == b"\x7fELF" and b"/ld-" not in head and b"/ld." not in head

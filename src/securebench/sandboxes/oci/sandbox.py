@@ -55,27 +55,27 @@ if TYPE_CHECKING:
     from securebench.sandboxes.optimisations import Optimisations
 
 LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
-"""The time limit of a persistent or warm container, which stands for no limit: its commands have their own."""
+"""The time limit of a persistent or warm container in seconds, which is never reached. Commands have their own."""
 
 _START_SECONDS: Final = 60.0
-"""How long a runtime may take to start a process once it is its turn, and a persistent sandbox until it answers."""
+"""Seconds that a runtime may take to start a process, and a persistent sandbox to answer the greeting."""
 
 _PORT_SECONDS: Final = 60.0
-"""How long the supervisor may take to open forwarded ports."""
+"""Seconds that the supervisor may take to open forwarded ports."""
 
 _GREETING: Final = b"\n"
-"""Sent to the idle process, ``cat``, which sends it back when it is running."""
+"""The data that is sent to the idle process, ``cat``. It sends the data back when it is running."""
 
 _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"})
-"""Capabilities that let root trace a process whose program is not readable, or read that program."""
+"""Capabilities with which root can trace a process of an unreadable program, or read such a program."""
 
 
 @dataclass(frozen=True)
 class OciContext:
-    """What all sandboxes of a driver share.
+    """The state that all sandboxes of a driver share.
 
-    ``run`` is the supervisor's directory and ``group`` the name of its cgroups. ``shown`` has the name in ``run`` of
-    each file that the supervisor copies there for all sandboxes, by its source.
+    ``run`` is the supervisor's directory and ``group`` the name of its cgroups. ``shown`` maps the path of each file
+    that the supervisor copies for all sandboxes to the name of the copy.
     """
 
     connection: SupervisorConnection
@@ -101,12 +101,12 @@ class OciContext:
 
     @cached_property
     def ids(self) -> HostIds:
-        """The host's ids that sandboxes can use. Raises :class:`EngineError`."""
+        """The host ids to which ids in sandboxes can be mapped. Raises :class:`EngineError`."""
         return HostIds.of_namespace(self.hello.uid_map, self.hello.gid_map) if os.geteuid() else HostIds.of_root()
 
 
 class OciContainer:
-    """A container of ``spec`` on the unpacked image at ``tree``. Sends no request before it starts."""
+    """A container of ``spec`` on the unpacked image at ``tree``. It is created by :meth:`start`, not before."""
 
     def __init__(self, context: OciContext, spec: SandboxSpec, tree: Path) -> None:
         self._context = context
@@ -118,7 +118,7 @@ class OciContainer:
         self._documents = itertools.count(1)
 
     def start(self, command: Command | None, pipes: Pipes) -> ProcessHandle:
-        """Start it on ``pipes`` with ``command``, or idle, and serve its forwarded ports.
+        """Start the container and serve its forwarded ports. It runs ``command``, or an idle process, on ``pipes``.
 
         Raises the errors of :func:`compile_config` and :func:`open_forwarded_ports`.
         """
@@ -167,7 +167,7 @@ class OciContainer:
         return self._send(request, compile_process(self._spec, command, self._layout({})), pipes, within)
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
-        """Return the mounts for the supervisor to stage (source, read-only), and the staged source of each target."""
+        """Return the mounts that the supervisor stages (source, read-only), and the staged source for each target."""
         shown = {source: f"{self._context.run}/{SHOWN}/{name}" for source, name in self._context.shown.items()}
         staged: list[tuple[str, bool]] = []
         sources = {INIT_TARGET: shown[self._context.init]}
@@ -182,15 +182,15 @@ class OciContainer:
         return staged, sources
 
     def _needs_process_counter(self) -> bool:
-        """Whether its runtime needs its own user namespace, so that its processes are counted separately."""
+        """Whether the runtime must run in a new user namespace, so that this sandbox's processes are counted alone."""
         return self._context.runtime.limits_itself and not self._context.has_cgroups
 
     def _is_detached(self) -> bool:
         """Whether the runtime detaches, so that the supervisor waits for the first process and learns if it was killed.
 
-        This requires cgroups, which show whether a kill was due to the sandbox's own memory limit: without them an
-        agent could use up the machine's memory and so have its first process killed. Cgroups also list the processes
-        that a killed runtime left. Not done if a capability lets root in the sandbox trace the first process.
+        This requires cgroups. They show whether a kill was due to the sandbox's own memory limit. Without them, an
+        agent could use up the machine's memory so that its first process is killed. Cgroups also list the processes
+        that a killed runtime left. ``False`` if root in the sandbox has a capability to trace the first process.
         """
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
         return self._context.runtime.detaches_containers and self._context.has_cgroups and not may_trace
@@ -211,7 +211,7 @@ class OciContainer:
     def _chown(self, pipes: Pipes) -> None:
         """Make the sandbox's user the owner of the streams, so that programs can reopen them as ``/dev/stdout``.
 
-        runc does this for the streams that it copies itself, but not if it detaches.
+        runc does this itself, unless it detaches.
         """
         uids, gids = identity_map(self._spec.user, self._context.ids)
         for descriptor in pipes.remote if os.geteuid() == 0 else ():
@@ -231,10 +231,10 @@ class OciContainer:
 
 
 def open_forwarded_ports(handle: ProcessHandle, forwarded_ports: Sequence[ForwardedPort]) -> None:
-    """Receive the listening sockets of ``handle``, which is starting, and pass each to its server.
+    """Receive the listening sockets of a starting container, and pass each to the ``serve`` of its port.
 
-    If the container could not be created, there are none, and its report says why. Raises
-    :class:`InfrastructureError` and the errors of serving, after killing the container.
+    If the container could not be created, do nothing: its report says why. Otherwise, errors kill the container. Raises
+    :class:`InfrastructureError`, and the errors of ``serve``.
     """
     try:
         if listeners := handle.listeners(_PORT_SECONDS):
@@ -255,7 +255,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
         super().__init__(context.sandboxes, spec)
 
     def collected(self) -> CollectedLayer:
-        """Return the overlay's directory of changes, which stays in memory until the sandbox is closed."""
+        """Return the changes in the overlay's upper directory, which is kept in memory until the sandbox is closed."""
         self._raise_if_closed()
         reached(FaultPoint.SANDBOX_COLLECT)
         if self._collecting is None or self._spec.collect is None:
@@ -263,19 +263,19 @@ class OciSandbox(DriverSandbox[OciProcess]):
         return self._collecting.changes(self._spec.collect)
 
     def kill(self) -> None:
-        """Request the kill of all commands, without waiting, before the sandbox is closed."""
+        """Ask the supervisor to kill all commands. Do not wait for it. Afterwards the sandbox has to be closed."""
         self._closed = True
         for process in list(self._running):
             process.kill()
 
     def _start_command(self, command: Command) -> OciProcess:
-        """Start a container for ``command``. Errors are raised when its output is read or it is waited for."""
+        """Start a container for ``command``. Errors of the start are raised when the process is read or waited for."""
         started = self._take(command) or self._start_container(command)
         streams = OciStreams(started.pipes, started.handle, command.stdin)
         return OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)
 
     def _end_commands(self) -> None:
-        """Kill all commands, and wait for their exit only if they could still write to the host."""
+        """Kill all commands. Wait for their exit only if they could otherwise still write to the host."""
         self.kill()
         for process in list(self._running):
             if not all(mount.read_only for mount in self._spec.mounts):
@@ -288,7 +288,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
                 self._replace(self._in_use.pop())
 
     def _take(self, command: Command) -> Started | None:
-        """Return a warm container for this kind of command, if there is one."""
+        """Return a warm container for this kind of command, or ``None`` if there is none."""
         may_wait = command.waits and self._context.optimisations.warm_pool
         kind = ContainerKind.of(self._spec, command) if may_wait else None
         if kind is None:
@@ -321,10 +321,10 @@ class PersistentOciSandbox(OciSandbox):
     """A persistent sandbox: one container with an idle main process, in which all commands run."""
 
     def _take(self, _command: Command) -> None:
-        """Return nothing: commands run in this sandbox's own container."""
+        """Return ``None``: commands run in this sandbox's own container, never in a warm one."""
 
     def kill(self) -> None:
-        """Request the kill of the container, without waiting."""
+        """Ask the supervisor to kill the container. Do not wait for it."""
         super().kill()
         self._handle.kill()
 
@@ -349,12 +349,12 @@ class PersistentOciSandbox(OciSandbox):
 
     def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
         if self._handle.is_over():
-            raise InfrastructureError("this sandbox has exited: everything in it was killed, possibly at a limit")
+            raise InfrastructureError("this sandbox has exited: all its processes were killed, possibly at a limit")
         return self._container.execute(command, pipes, self._handle)
 
 
 def _greet(handle: ProcessHandle, pipes: Pipes) -> None:
-    """Wait until the idle process runs and echoes its input. Raises :class:`InfrastructureError`."""
+    """Send the greeting to the idle process, and wait for the echo. Raises :class:`InfrastructureError`."""
     with suppress(BrokenPipeError):  # it has exited already: its report says how
         os.write(pipes.stdin, _GREETING)
     poll = select.poll()

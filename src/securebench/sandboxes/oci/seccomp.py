@@ -1,7 +1,8 @@
 """The seccomp filter of a sandbox: the profile, compiled once by libseccomp and cached on disk.
 
-Compilation takes about ten milliseconds. So the program is cached in a directory that no other user can write to, under
-a digest of all its inputs. It is stored with its own digest; a damaged file is compiled again.
+Compilation takes about ten milliseconds, so the program is cached in a directory to which no other user can write. The
+file's name is a digest of all inputs. The file also contains the program's own digest: if it is damaged, the program is
+compiled again.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ if TYPE_CHECKING:
 _OF_ROOT: Final = Path("/var/cache/securebench/seccomp")
 _DIGEST_SIZE: Final = hashlib.sha256().digest_size
 _LARGEST: Final = 64 * 1024
-"""More bytes than any program may have: 4,096 instructions of 8 (BPF_MAXINSNS)."""
+"""A size in bytes that no program exceeds: the kernel allows 4,096 instructions of 8 bytes (BPF_MAXINSNS)."""
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
 class Seccomp:
-    """One profile: ``bpf``, the program that the kernel runs, and ``document``, the same as an OCI ``seccomp``."""
+    """A filter in two forms: ``bpf``, the program for the kernel, and ``document``, OCI's ``seccomp`` profile."""
 
     bpf: bytes
     document: Mapping[str, Any]
 
 
 def seccomp_for(spec: SandboxSpec, directory: Path | None = None, *, keep: bool = True) -> Seccomp:
-    """Return the filter of a sandbox of ``spec``.
+    """Return the seccomp filter for a sandbox of ``spec``.
 
-    With ``keep``, it is cached in ``directory``, by default in the user's cache directory.
+    With ``keep``, the filter is cached in ``directory``, by default :func:`cache_directory`.
 
-    Raises :class:`EngineError` (``seccomp-unavailable``) if it cannot be compiled.
+    Raises :class:`EngineError` (``seccomp-unavailable``) if the filter cannot be compiled.
     """
     return _seccomp(tuple(granted_capabilities(spec)), (directory or cache_directory()) if keep else None)
 
@@ -80,7 +81,7 @@ def _seccomp(capabilities: tuple[str, ...], directory: Path | None) -> Seccomp:
 
 
 def _read(directory: Path, name: str) -> bytes | None:
-    """Return the cached program, or ``None`` if it is missing, damaged or writable by others."""
+    """Return the cached program ``name``, or ``None`` if it is missing, damaged or writable by other users."""
     try:
         _require_private(directory.lstat(), stat.S_ISDIR)
         descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -94,7 +95,7 @@ def _read(directory: Path, name: str) -> bytes | None:
 
 
 def _write(directory: Path, name: str, program: bytes) -> None:
-    """Cache ``program`` atomically. Raises :class:`OSError`, for example if others can write to the directory."""
+    """Cache ``program`` atomically. Raises ``OSError``, for example if other users can write to the directory."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _require_private(directory.lstat(), stat.S_ISDIR)
     descriptor, temporary = tempfile.mkstemp(dir=directory)

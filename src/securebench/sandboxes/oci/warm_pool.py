@@ -1,12 +1,12 @@
 """Warm containers: started early, each with a command that waits for input.
 
-Starting a container and an interpreter takes most of the time of a short task, on one processor, while another is idle.
-So when a sandbox whose command waits for input (:attr:`~securebench.sandboxes.base.Command.waits`) is closed, a
-container of the same kind is started for the next request of exactly this kind. It is a new container in which only
-that command has run and which has received no input. It is used only once, and its time limit starts then.
+Most of the time of a short task is spent on starting a container and an interpreter, on one processor while another is
+idle. So when a sandbox whose command waits for input (:attr:`~securebench.sandboxes.base.Command.waits`) is closed, a
+new container of the same kind is started for the next such command. Only this command has run in it, and it has
+received no input. A warm container is used once, and its time limit begins when it is used.
 
-A warm container has no mounts of the host, because another directory could be at the same path by the time it is used.
-It has no forwarded ports, because they are served for a single task.
+Warm containers have no mounts of the host, because another directory could be at the same path by the time of use. They
+have no forwarded ports, because a forwarded port is served for a single task.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Started:
     pipes: Pipes
 
     def end(self) -> None:
-        """Kill it. It has not been used."""
+        """Kill the container, which has not been used, and close its pipes."""
         self.handle.kill()
         self.handle.hang_up()
         self.pipes.close_local()
@@ -60,7 +60,7 @@ class WarmPool:
         self._most = 0
 
     def take(self, kind: ContainerKind) -> Started | None:
-        """Return a container of ``kind``, or ``None`` if one must be started. It is in use until :meth:`give_back`."""
+        """Return a container of ``kind``, or ``None`` if the caller must start one. Call :meth:`give_back` later."""
         with self._changing:
             self._in_use += 1
             self._most = max(self._most, self._in_use)
@@ -74,7 +74,7 @@ class WarmPool:
         return found[1]
 
     def give_back(self) -> None:
-        """Note that a taken container is no longer in use. It has been killed and is not reused."""
+        """Count one container less in use. It has been killed and is not reused."""
         with self._changing:
             self._in_use -= 1
 

@@ -1,14 +1,16 @@
-"""The protocol between a driver and its supervisor. Both sides import this, so it needs the standard library alone.
+"""The protocol between a driver and its supervisor, which both import. This module uses only the standard library.
 
-All of it is :mod:`~securebench.ipc.frames`, on two kinds of channel:
+The protocol uses :mod:`~securebench.ipc.frames` on two kinds of channel:
 
-* The control channel of the supervisor. Its first frame holds the supervisor's settings, which the supervisor answers
-  with what it found. Each frame after that starts a process: a container, or a command in one. The frame is empty, and
-  its descriptors are the process's own channel, the request (:func:`write_request`) and three standard streams.
+* The control channel of the supervisor. Its first frame contains the supervisor's settings. The supervisor answers with
+  a report about the machine. Each later frame starts a process: a container, or a command in a container. The frame is
+  empty, and its descriptors are the process's own channel, the request (:func:`write_request`) and three standard
+  streams.
 * The channel of a process. The supervisor sends reports, and closes it when the process and its children have ended. A
-  container with forwarded ports reports their listening sockets before its runtime starts (:data:`FORWARDED_PORTS`).
-  The last report brings a descriptor of what the container changed, if that is collected. The driver sends
-  :data:`KILL`, or how many seconds the process may still run (:data:`LIMIT`). Closing the channel kills as well.
+  container with forwarded ports reports their listening sockets before its runtime starts (:data:`FORWARDED_PORTS`). If
+  changes are collected, the last report has a descriptor of the container's changes. The driver sends :data:`KILL`, or
+  how many seconds the process may still run (:data:`LIMIT`). If the driver closes the channel, the process is killed
+  too.
 """
 
 from __future__ import annotations
@@ -34,29 +36,31 @@ REPORT_DESCRIPTORS: Final = 8
 """The most descriptors that come with one report."""
 
 BOUNDED: Final = "bounded"
-"""The key of a request for a file system in memory over a directory, and of its answer, which has its descriptor.
+"""The key of a request to mount a file system in memory over a directory, and of its answer.
 
-It stays mounted until the driver closes its side of the channel; then the supervisor closes its own.
+The answer has a descriptor of the file system, which stays mounted until the driver closes its side of the channel. The
+supervisor then unmounts it and closes its own side.
 """
 
 _BYTES_PER_INODE: Final = 4096
 _LEAST_INODES: Final = 1024
 
 START_DESCRIPTORS: Final = 5
-"""How many descriptors start a process: its channel, the request and three streams."""
+"""The number of descriptors in a frame that starts a process: its channel, the request and three streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorSettings:
     """The settings of a supervisor, which it receives once.
 
-    ``run`` is its directory, ``group`` the name of its cgroups.
+    ``run`` is its directory, ``group`` the name of its cgroups, and ``owner`` the host id of root in sandboxes.
+    ``sealed`` is the path of a runtime to run from a copy in memory, or ``None``. The other settings are true under
+    these conditions:
 
     * ``inner_groups``: the runtime creates its own groups within those of a container, in every hierarchy.
-    * ``owner`` is the host's id of a sandbox's root.
-    * ``unreadable``: the programs mounted in sandboxes belong to ``owner``, and can be executed there but not read.
+    * ``unreadable``: the programs that are mounted in sandboxes belong to ``owner``, and are executable but not
+      readable.
     * ``locks_root``: root file systems are mounted without devices and set-id programs.
-    * ``sealed`` is the path of a runtime that should be run from a copy.
     * ``pooled``: cgroups are created before they are needed.
     """
 
@@ -72,12 +76,15 @@ class SupervisorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
-    """How a process ended. ``failed`` is why it could not be started, ``unsafe`` that a mount's source is to blame.
+    """How a process ended. If it could not be started, ``failed`` is the reason.
 
-    ``exit`` is its exit code or that of its runtime, ``started`` whether the runtime started it, ``log`` what the
-    runtime logged. ``lost`` is why its end says nothing about what ran in it. For a container whose changes are
-    collected, ``collected`` is the outcome, ``opaque`` the extended attribute of a directory that hides the image's
-    entries, and ``whole`` whether the collected directory or one above it has that attribute.
+    ``unsafe`` is true if the reason is the source of a mount. ``exit`` is the exit code of the process or its runtime.
+    ``started`` is true if the runtime started the process, and ``log`` is the runtime's log. ``lost`` is the reason why
+    the exit is due to the machine, or empty.
+
+    For a container whose changes are collected, ``collected`` is the outcome, ``opaque`` is the extended attribute of a
+    directory that hides the image's entries, and ``whole`` is true if the collected directory or one above it has that
+    attribute.
     """
 
     failed: str = ""
@@ -95,10 +102,10 @@ class ProcessReport:
 
 
 def write_request(request: Mapping[str, Any], document: bytes) -> int:
-    """Return the descriptor of a file in memory that holds both. Raises ``OSError``.
+    """Write ``request`` and ``document`` to a file in memory, and return its descriptor. Raises ``OSError``.
 
-    The supervisor writes ``document`` to where ``request`` says, without reading it. They are not sent in the frame
-    because they grow with the command and the mounts of a sandbox, beyond what a packet can hold.
+    The supervisor copies ``document`` to the path in ``request`` without parsing it. The two are not sent in the frame,
+    because a sandbox with long commands or many mounts would exceed the size of a packet.
     """
     descriptor = os.memfd_create("request", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -115,9 +122,9 @@ def read_request(descriptor: int) -> tuple[dict[str, Any], bytes]:
 
 
 def tmpfs_bounds(size: int) -> tuple[str, str]:
-    """Return the options that limit a tmpfs to ``size`` bytes of content, and its number of files.
+    """Return the mount options that limit a tmpfs to ``size`` bytes of content and one file per 4 KiB (at least 1,024).
 
-    The maximum number of empty files needs about a quarter of ``size`` in kernel memory, which nothing else limits
-    without a cgroup.
+    Empty files use kernel memory, which only a cgroup would limit otherwise. The maximum number of them uses about a
+    quarter of ``size``.
     """
     return f"size={size}", f"nr_inodes={max(_LEAST_INODES, size // _BYTES_PER_INODE)}"

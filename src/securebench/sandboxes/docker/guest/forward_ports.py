@@ -1,4 +1,4 @@
-"""Listen in the network namespace of this container and send the sockets to the driver: ``SOCKET PORT...``.
+"""Listen in this container's network namespace and send the sockets to the driver. Arguments: ``SOCKET PORT...``.
 
 Prints ``open`` when done. Then it waits until its stdin is closed, so that another container can join its namespace.
 """

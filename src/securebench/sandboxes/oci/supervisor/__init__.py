@@ -1,5 +1,6 @@
-"""The supervisor: the first process of a pid and mount namespace of its own, in which every sandbox of a driver lives.
+"""The supervisor: the first process of its own pid and mount namespaces, in which all sandboxes of a driver run.
 
-The kernel ends all sandboxes with it, and no other process sees its mounts: whatever happens to the driver, no
-process and no mount is left. It needs nothing but the standard library, runs on one thread, and trusts its driver.
+When the supervisor exits, the kernel ends all sandboxes, and its mounts exist only in its namespace. So whatever
+happens to the driver, no process and no mount is left. The supervisor uses only the standard library, runs on one
+thread, and trusts its driver.
 """

@@ -1,9 +1,9 @@
-"""Processes that wait in cgroups, each in its own, until they become a sandbox's runtime.
+"""A pool of processes that wait, each in its own cgroup, until they become a sandbox's runtime.
 
 Moving a process into a cgroup can take the kernel 10 ms, because it waits for an RCU grace period on all processors.
-The rest of a sandbox does not take longer. So it is done in advance. A waiting process is used once. Its cgroup is
-reused when it is empty and has no memory charged to it that could affect another sandbox, because removing a cgroup
-takes the kernel twice as long as entering one and would block all sandboxes.
+That is as long as the rest of a sandbox's start, so it is done in advance. A waiting process is used once. Its cgroup
+is reused if it is empty and almost no memory is charged to it, because removing a cgroup takes the kernel twice as long
+as entering one and would block all sandboxes.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 _COUNT = 4
 _KEPT_GROUPS = 8
 _SHELL = ("/bin/sh", "-s", "securebench: spare")
-"""It reads commands from its stdin. The last word is only for people who list processes."""
+"""The command of a waiting process. It reads commands from stdin. The last argument only labels it in process lists."""
 
 LEAST_MEMORY = 32 * 1024 * 1024
-"""Bytes. A waiting process has memory charged to its cgroup already, so it is not used for smaller limits."""
+"""The least memory limit in bytes for a pooled cgroup, because memory of the waiting process is charged to it."""
 
 
 class PooledCgroup:
     """A shell in ``group`` that waits to become a runtime. Raises ``OSError``.
 
-    ``posix_spawn`` does not even copy the supervisor's page tables. A fork would, and both processes would then copy
-    the memory that they write to.
+    The shell is started with ``posix_spawn``. Unlike a fork, this does not copy the supervisor's page tables, and does
+    not make either process copy the memory that it writes to.
     """
 
     def __init__(self, group: Group) -> None:
         self.group = group
         commands, self._commands = os.pipe2(os.O_CLOEXEC)
-        actions = [(os.POSIX_SPAWN_DUP2, commands, 0), (os.POSIX_SPAWN_DUP2, 1, 2)]  # its errors are nobody's
+        actions = [(os.POSIX_SPAWN_DUP2, commands, 0), (os.POSIX_SPAWN_DUP2, 1, 2)]  # discard its errors
         try:
             self.pid = os.posix_spawn(
                 _SHELL[0], _SHELL, {"PATH": PATH}, file_actions=actions, setsid=True, setsigdef=DEFAULT_SIGNALS
@@ -53,9 +53,10 @@ class PooledCgroup:
             os.close(commands)
 
     def launch(self, runtime: RuntimeCall, streams: Sequence[int]) -> bool:
-        """Turn it into ``runtime``. Return whether it was still running.
+        """Make the waiting shell execute ``runtime``. Return ``False`` if the shell is gone.
 
-        It opens the streams itself, which are pipes, so they must stay open here until it has started its container.
+        ``streams`` are pipes that the shell opens itself. The caller must keep them open until the container has
+        started.
         """
         own = f"/proc/{os.getpid()}/fd"
         program = runtime.argv[0] if runtime.program is None else f"{own}/{runtime.program}"
@@ -78,7 +79,7 @@ class PooledCgroup:
 
 
 class CgroupPool:
-    """The cgroups that a supervisor keeps ready."""
+    """The waiting processes and empty cgroups that a supervisor keeps ready."""
 
     def __init__(self, context: SupervisorContext) -> None:
         self._context = context
@@ -87,7 +88,7 @@ class CgroupPool:
         self._groups: list[Group] = []
 
     def take(self, limits: dict[str, float]) -> PooledCgroup | None:
-        """Return the oldest one, with ``limits`` applied, or ``None`` if none is suitable. Raises ``OSError``."""
+        """Return a waiting process with ``limits`` applied, or ``None`` if none is suitable. Raises ``OSError``."""
         if not self._ready or limits["memory"] < LEAST_MEMORY:
             return None
         pooled = self._ready.pop(0)
@@ -95,13 +96,13 @@ class CgroupPool:
         return pooled
 
     def refill(self) -> None:
-        """Create cgroups until there are enough. If the runtime creates its own, or none can be created, do nothing."""
+        """Start waiting processes until there are enough. Do nothing if runtimes create cgroups or none can be used."""
         context, settings = self._context, self._context.settings
         while settings.pooled and context.hierarchies and not settings.inner_groups and len(self._ready) < _COUNT:
             self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))
 
     def keep(self, group: Group) -> bool:
-        """Keep the cgroup of an exited process for another one. Return whether it can be reused."""
+        """Keep the cgroup of an exited sandbox for another one, if it can be reused. Return whether it was kept."""
         if len(self._groups) >= _KEPT_GROUPS or not group.is_as_new():
             return False
         group.reset_peak()
@@ -109,7 +110,7 @@ class CgroupPool:
         return True
 
     def remove(self) -> None:
-        """Remove their cgroups, after they were killed."""
+        """Remove all cgroups of the pool. Their processes must have been killed."""
         for group in (*self._groups, *(pooled.group for pooled in self._ready)):
             group.remove()
 

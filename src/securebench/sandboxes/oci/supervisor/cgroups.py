@@ -1,9 +1,8 @@
 """Cgroups: the hierarchies that this user can use, and the group of each sandbox in them.
 
 Version 1 has a hierarchy for each controller, version 2 a single one. A hybrid setup is used as version 1. Users other
-than root can only use delegated groups: the topmost ancestor of their own group that they can write to, and whose
-controllers they can enable for its children. If there is none, limits are not enforced by cgroups, and the supervisor
-reports that.
+than root need a delegated group. This is the topmost ancestor of their own group that they can write to and whose
+controllers they can enable for its children. Without one, cgroups enforce no limits, and the supervisor reports that.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ NAMESPACE = "securebench"
 CONTROLLERS = ("memory", "pids", "cpu")
 
 INNER = "runtime"
-"""The group that the runtime creates in a sandbox's group, if it creates its own."""
+"""The name of the group inside a sandbox's group that is created by runtimes which manage cgroups themselves."""
 
 _MEMORY_LEFT = 8 * 1024 * 1024
-"""Bytes: page cache, which the kernel drops when it needs memory, and kernel structures that it frees gradually."""
+"""Bytes that may be charged to a reused group: page cache, and kernel structures that are freed gradually."""
 
 _CHARGED_AT_ONCE = 1024 * 1024
-"""Bytes: more than the kernel charges to a group at once. A charge can fail when usage is this close to the limit."""
+"""Bytes, more than the kernel charges to a group at once. A charge can fail if usage is this close to the limit."""
 
 CPU_PERIOD = 100_000
 """The period of the CPU quota in microseconds."""
 
 
 class Hierarchy:
-    """A directory where groups can be created, in :data:`NAMESPACE` below ``path``, with these ``controllers``."""
+    """A cgroup hierarchy. Groups with ``controllers`` can be created in the directory :data:`NAMESPACE` of ``path``."""
 
     __slots__ = ("controllers", "path", "unified")
 
@@ -64,9 +63,11 @@ class Hierarchy:
 def find_hierarchies(
     mounts: str | None = None, own: str | None = None, *, other_controllers: bool = False
 ) -> list[Hierarchy]:
-    """Return the hierarchies that this process can use, from the text of its ``mountinfo`` and ``cgroup`` files.
+    """Return the hierarchies that this process can use.
 
-    With ``other_controllers``, include those of controllers that SecureBench does not use, for runtimes that use all.
+    ``mounts`` and ``own`` are the texts of its ``mountinfo`` and ``cgroup`` files in ``/proc``, which are read by
+    default. With ``other_controllers``, include hierarchies of controllers that SecureBench does not use, for runtimes
+    that use all.
     """
     mounts = _read("/proc/self/mountinfo") if mounts is None else mounts
     own = _read("/proc/self/cgroup") if own is None else own
@@ -75,7 +76,7 @@ def find_hierarchies(
 
 
 def find_group_directories() -> list[str]:
-    """Return every directory below which a supervisor of this user may have created groups."""
+    """Return every directory below which supervisors of this user may have created groups."""
     mounts = _read("/proc/self/mountinfo")
     version_1 = [mount_point for mount_point, kind, _ in _mounts(mounts) if kind == "cgroup"]
     return [*version_1, *(hierarchy.path for hierarchy in find_hierarchies(mounts) if hierarchy.unified)]
@@ -109,7 +110,7 @@ def _delegated(directory: str) -> tuple[str, ...]:
     usable = tuple(name for name in CONTROLLERS if name in available)
     try:
         enable_controllers(directory, usable)
-    except OSError:  # it contains processes itself, or was not delegated to this user after all
+    except OSError:  # the group contains processes, or was not delegated to this user after all
         return ()
     return usable
 
@@ -122,20 +123,20 @@ def enable_controllers(directory: str, controllers: tuple[str, ...]) -> None:
 
 
 def hybrid_mounts() -> list[str]:
-    """Return where version 2 is mounted in addition to version 1."""
+    """Return the mount points of version 2 if version 1 is mounted too."""
     mounts = _mounts(_read("/proc/self/mountinfo"))
     has_version_1 = any(kind == "cgroup" for _, kind, _ in mounts)
     return [mount_point for mount_point, kind, _ in mounts if has_version_1 and kind == "cgroup2"]
 
 
 class Group:
-    """The group of one sandbox, in each hierarchy: its limits, its processes, its out-of-memory kills.
+    """The group of one sandbox in each hierarchy: its limits, processes and out-of-memory kills.
 
-    With ``inner``, the runtime creates its own groups below, for the container alone, and removes them itself.
+    With ``inner``, the runtime creates and removes its own group inside this one, for the container alone.
     """
 
     def __init__(self, hierarchies: list[Hierarchy], name: str, *, inner: bool) -> None:
-        """Create it without limits. Raises ``OSError``."""
+        """Create the group, without limits. Raises ``OSError``."""
         self._hierarchies = hierarchies
         self._directories = [hierarchy.directory(name) for hierarchy in hierarchies]
         self._inner = inner
@@ -155,7 +156,7 @@ class Group:
             raise
 
     def limit(self, limits: dict[str, float]) -> None:
-        """Set its limits: ``memory`` in bytes, ``pids``, ``cpu`` in cores. Raises ``OSError``."""
+        """Set the group's limits: ``memory`` in bytes, the number of ``pids``, ``cpu`` in cores. Raises ``OSError``."""
         if limits == self._limits:  # a reused group often has them already
             return
         self._limits = {}
@@ -164,23 +165,23 @@ class Group:
         self._limits = limits
 
     def enter(self) -> None:
-        """Move this process into it, unless the runtime does so for its container."""
+        """Move this process into the group, unless the runtime moves its container into the group itself."""
         for path in self.process_lists():
             _write(path, "0")
 
     def process_lists(self) -> list[str]:
-        """Return the files to which a process writes 0 to enter it. None if the runtime does so for its container."""
+        """Return the files to which a process writes 0 to enter the group. Empty if the runtime uses its own group."""
         return [] if self._inner else [f"{directory}/cgroup.procs" for directory in self._directories]
 
     def out_of_memory_kills(self) -> int:
-        """Return the number of out-of-memory kills, or of out-of-memory events, in it."""
+        """Return the number of out-of-memory kills in the group, or of out-of-memory events with ``inner``."""
         return self._kills()
 
     def kills_at_limit(self) -> int:
-        """Return how many of these kills were due to its own limit, not that of a parent group or the machine's memory.
+        """Return how many kills were due to this group's own limit, not to a parent's limit or the machine's memory.
 
-        Version 2 counts them. Version 1 has only the peak usage. So if a sandbox has ever reached its limit, even with
-        page cache, all its kills are attributed to its own limit.
+        Version 2 counts them. Version 1 reports only peak usage. So if a sandbox has ever reached its limit, even with
+        page cache, all its kills are attributed to that limit.
         """
         return self._kills_at_limit()
 
@@ -190,20 +191,20 @@ class Group:
             _write(path, "0")
 
     def kill(self) -> None:
-        """Kill every process in it."""
+        """Kill every process in the group."""
         for directory in self._all():
             kill_all(directory)
 
     def is_empty(self) -> bool:
-        """Whether no process is in it."""
+        """Whether the group contains no process."""
         return not any(_processes(directory) for directory in self._all())
 
     def is_as_new(self) -> bool:
-        """Whether it is empty and almost no memory is still charged to it."""
+        """Whether the group contains no process and almost no memory is charged to it."""
         return self.is_empty() and self._memory_used() <= _MEMORY_LEFT
 
     def remove(self) -> bool:
-        """Remove it. Return whether it is gone: the kernel keeps it for a moment after its last process exits."""
+        """Remove the group. Return whether it is gone: the kernel keeps it for a moment after the last exit."""
         self._kills = self._kills_at_limit = int
         gone = {directory for directory in self._all() if remove_group(directory)}
         self._directories = [directory for directory in self._directories if directory not in gone]
@@ -214,7 +215,7 @@ class Group:
         return self._kills() if full else 0
 
     def _peaks(self) -> list[tuple[str, str]]:
-        """Return the files of peak usage and limit (version 1), for memory and for memory with swap.
+        """Return pairs of files (version 1): peak usage and limit of memory, and of memory with swap.
 
         The counters of failed charges would be more precise, but newer kernels leave them at zero.
         """
@@ -256,9 +257,10 @@ def remove_group(directory: str) -> bool:
 
 
 def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[], int]:
-    """Return a function that counts the out-of-memory kills in a group and below it.
+    """Return a function that returns the number of out-of-memory kills in a group and the groups inside it.
 
-    Version 1 counts a kill only in the group of the killed process, so kills in groups below are counted by an eventfd.
+    Version 1 counts a kill only in the group of the killed process. With ``inner``, an eventfd counts out-of-memory
+    events instead.
     """
     if inner and not unified:
         return _OomEvents(directory).count
@@ -267,12 +269,12 @@ def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[],
 
 
 def _read_count(path: str, field: str) -> int:
-    """Return the number after ``field`` in a file of a group; 0 if it is missing."""
+    """Return the number after ``field`` in the file at ``path``, or 0 if the field is missing."""
     return next((int(line.split()[1]) for line in _read(path).splitlines() if line.startswith(f"{field} ")), 0)
 
 
 class _OomEvents:
-    """Counts how often a group of version 1, or one below it, ran out of memory."""
+    """Counts how often a version 1 group, or a group inside it, ran out of memory."""
 
     def __init__(self, directory: str) -> None:
         self._seen = 0
@@ -303,7 +305,7 @@ def _limit(hierarchy: Hierarchy, directory: str, limits: dict[str, float]) -> No
     swap = f"{directory}/memory.{'swap.max' if hierarchy.unified else 'memsw.limit_in_bytes'}"
     has_swap = "memory" in hierarchy.controllers and os.access(swap, os.W_OK)  # missing without swap accounting
     if has_swap and not hierarchy.unified:
-        # It must never be below the memory limit, which is about to change and may rise if the group is reused.
+        # The swap limit must never be below the memory limit, which is about to change and may rise in a reused group.
         _write(swap, "-1")
     for controller in hierarchy.controllers:
         settings = (_settings_2 if hierarchy.unified else _settings_1)(controller, limits[controller])

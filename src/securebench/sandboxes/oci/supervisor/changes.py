@@ -1,7 +1,7 @@
 """The changes of an exited container in one directory, from the upper directory of its overlay.
 
-An open descriptor keeps the file system in memory alive, even after it was unmounted. So the container's directory need
-not be kept for the reader, and the changes are freed when the last descriptor is closed.
+The changes are on a file system in memory, which an open descriptor keeps alive even after it was unmounted. So the
+container's directory can be removed at once. The changes are freed when the last descriptor is closed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOE
 
 
 def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> tuple[ProcessReport, int]:
-    """Add the changes of ``path`` below ``upper`` to a report. Return it with that directory's descriptor, or -1.
+    """Add the outcome for ``path`` below ``upper`` to a report. Return it with the directory's descriptor, or -1.
 
-    It is opened component by component without following links. ``opaque`` is the attribute of directories that hide
-    the image's entries; directories below them hide them too.
+    The directory is opened component by component, without following links. ``opaque`` is the attribute of a directory
+    that hides the image's entries. All directories below it hide them too.
     """
     descriptor, whole = -1, False
     for part in (upper, *filter(None, path.split("/"))):
@@ -48,7 +48,7 @@ def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> t
 
 
 def _let_owner_in(descriptor: int) -> None:
-    """Make it readable and searchable for its owner, whatever its mode, so that root and other users get the same."""
+    """Give the owner all permissions on a directory, so that an owner who is not root can read it as root can."""
     mode = os.fstat(descriptor).st_mode
     if ~mode & stat.S_IRWXU:
         os.fchmod(descriptor, stat.S_IMODE(mode) | stat.S_IRWXU)

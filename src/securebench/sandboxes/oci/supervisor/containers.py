@@ -1,6 +1,6 @@
-"""A container with everything that was created for it, in a directory that is a separate tmpfs.
+"""A container and everything that was created for it.
 
-All mounts of a container are below that directory, so a single system call unmounts them.
+Each container has a directory with a tmpfs. All its mounts are below this directory, so one system call unmounts them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.wire import ProcessReport
 
 _EXIT_NOTICE_SECONDS = 2.0
-"""How long a runtime may take to notice that its container was killed, before it is killed itself."""
+"""Seconds after the kill of a container in which its runtime should exit. Then the runtime is killed too."""
 
 _DOCUMENT_BYTES = 1024 * 1024
-"""Space for the runtime's documents, in addition to what the container may write."""
+"""Space in bytes for the runtime's documents, in addition to what the container may write."""
 
 NETWORK = "network"
-"""The file in a container's directory to which its network namespace is bound, if the supervisor created that."""
+"""The file in a container's directory to which its network namespace is bound if the supervisor created one."""
 
 DEVICES = "sys"
-"""The directory that is mounted as ``/sys`` of such a container."""
+"""The directory that is mounted at ``/sys`` of a container whose network namespace the supervisor created."""
 
 
 class SupervisedContainer:
     """The files, mounts, groups and processes of one container. When the process ``main`` exits, the container does.
 
-    ``delayed`` are exited processes with their wait status, which are reported only after ``main``. ``lost`` is the
-    reason why the exit of ``main`` says nothing about what ran in it, or empty.
+    ``delayed`` are exited processes, each with its wait status, that are reported only after ``main``. ``lost`` is the
+    reason why the exit of ``main`` is not the candidate's doing, or empty.
     """
 
     def __init__(self, name: str, context: SupervisorContext) -> None:
@@ -64,7 +64,7 @@ class SupervisedContainer:
         self._main_was_reaped = False
 
     def prepare(self, request: dict[str, Any], cgroup_pool: CgroupPool) -> None:
-        """Create what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
+        """Create the mounts and groups for ``request``. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         reached(FaultPoint.CONTAINER_PREPARE)
         self._collect = request.get("collect")
         self._enters = request["enter"]
@@ -76,8 +76,8 @@ class SupervisedContainer:
         for number, (source, read_only) in enumerate(request["mounts"]):
             mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
         if self._context.hierarchies:
-            # A runtime that does not detach would leave the streams open here until its container exits. Shells can
-            # neither enter a network namespace nor create a user namespace.
+            # A pooled process is a shell. It could neither enter a network namespace nor create a user namespace, and
+            # with a runtime that does not detach, the streams would stay open here until the container exits.
             may_pool = request["detached"] and not self._enters and request["processes"] is None
             self._pooled = cgroup_pool.take(request["limits"]) if may_pool else None
             self._cgroup_pool = cgroup_pool if self._pooled else None
@@ -93,27 +93,27 @@ class SupervisedContainer:
             file.write(document)
 
     def discard(self, path: str) -> None:
-        """Remove the directory of a document, below the container's own, with all files that the runtime put there."""
+        """Remove the directory of the document ``path``, with all files that the runtime created there."""
         _remove_directory(os.path.dirname(path))
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is being killed."""
+        """Whether the container is being killed."""
         return self._first_kill is not None
 
     def is_exiting(self) -> bool:
-        """Whether its first process, of a detached container, is exiting: the kernel kills all others with it.
+        """Whether the first process of a detached container is exiting. The kernel then kills all other processes.
 
-        The kernel marks it as exiting before it kills the others, and it exits after the last of them was waited for.
-        So their exits are seen before its own, and a process that was killed while it is not marked was killed by
-        something else.
+        The kernel first marks the first process as exiting, then kills the others, and waits for them before the first
+        one exits. So the other exits are seen first. If a process was killed and the first one is not marked, the cause
+        was something else.
         """
         return self.main is not None and self.main.is_adopted and is_exiting(self.main.pid)
 
     def launch(self, process: RuntimeProcess, argv: list[str], processes: int | None) -> None:
         """Start the runtime of ``process`` in the container's groups. Raises ``OSError``.
 
-        ``processes`` is its process limit, if neither a group nor the runtime limits them.
+        ``processes`` is the process limit, if neither a group nor the runtime limits processes.
         """
         reached(FaultPoint.RUNTIME_START, "exec" if self.main else "run")
         process.oom_before = self.oom_kills()
@@ -127,18 +127,18 @@ class SupervisedContainer:
         self.processes.add(process)
 
     def oom_kills(self) -> OomKills:
-        """Return the out-of-memory kills that its group counted, or none if it has no group."""
+        """Return the out-of-memory kills that the container's group counted, which are 0 without a group."""
         group = self._group
         return OomKills() if group is None else OomKills(group.out_of_memory_kills(), group.kills_at_limit())
 
     def open_forwarded_ports(self, ports: list[int]) -> list[int]:
-        """Create its network namespace, and return a listening socket in it for each port. Raises ``OSError``."""
+        """Create the network namespace. Return a listening socket in it for each port. Raises ``OSError``."""
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
     def with_changes(self, report: ProcessReport) -> tuple[ProcessReport, list[int]]:
-        """Add its changes to the report of its end, if they are collected. Return it with their descriptor, if any.
+        """Add the container's changes to its report, if they are collected. Return it with their descriptor, if any.
 
-        No process in it runs any more.
+        The processes of the container must have exited.
         """
         if self._collect is None:
             return report, []
@@ -147,13 +147,13 @@ class SupervisedContainer:
         return report, [descriptor] if descriptor >= 0 else []
 
     def kill(self) -> bool:
-        """Kill the container. Return whether its runtime is still running, so that this should be repeated.
+        """Kill the container. Return whether its runtime is still running, so that this call has to be repeated.
 
         When the first process of a pid namespace dies, the kernel kills all others in it, and the runtime then exits.
-        The first process is a child of its runtime if that waits for it; a detached runtime writes its pid to a file.
+        The first process is a child of the runtime, unless the runtime detaches and writes the pid to a file.
         """
         if self._main_was_reaped:
-            return False  # its number may be that of another process by now; :meth:`kill_rest` kills the others
+            return False  # its pid may have been reused by now; :meth:`kill_rest` kills the other processes
         now = time.monotonic()
         self._first_kill = self._first_kill or now
         for process in self.processes:
@@ -172,13 +172,13 @@ class SupervisedContainer:
         return True
 
     def kill_rest(self, orphans: Callable[[], list[int]]) -> bool:
-        """Kill what is still running in it after its runtime was killed. Return whether nothing was.
+        """Kill the container's remaining processes after its runtime was killed. Return whether there were none.
 
-        Without groups, these are the processes that ``orphans`` returns: orphans become children of the first process
-        of their pid namespace, the supervisor.
+        Without groups, these are the processes that ``orphans`` returns, because orphans become children of the
+        supervisor, the first process of their pid namespace.
 
-        The container is ending from now on. Its commands are killed by this, and the runtime of one may exit with 137
-        as if the command had been killed by something in the container.
+        From now on, the container is ending. This kills its commands too, and the runtime of a command may then exit
+        with 137, as if a process in the container had killed the command.
         """
         self._first_kill = self._first_kill or time.monotonic()
         self._main_was_reaped = True
@@ -190,7 +190,7 @@ class SupervisedContainer:
         return not remaining
 
     def remove(self) -> bool:
-        """Remove it. Return whether it is gone: the kernel keeps groups for a moment after their last process exits."""
+        """Remove the container. Return whether it is gone: the kernel keeps a group briefly after the last exit."""
         with suppress(OSError):
             reached(FaultPoint.CONTAINER_REMOVE)
             mounts.detach(self.directory)
@@ -215,7 +215,7 @@ class SupervisedContainer:
         return group
 
     def _enter(self) -> None:
-        """Join its group. Runs in the new process of a runtime, which may block."""
+        """Join the container's group. This runs in the new process of a runtime, which may wait."""
         if self._group is not None:
             self._group.enter()
         if self.main is not None:  # this process is going to run a command

@@ -1,4 +1,4 @@
-"""What a supervisor sets up once: its directory, the files for all sandboxes, and the parent of their cgroups."""
+"""The one-time setup of a supervisor: its directory, the files for all sandboxes, and the parent of their cgroups."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _RETRY_SECONDS = 0.01
 
 
 class SupervisorContext:
-    """What all containers of a supervisor share.
+    """The state that all containers of a supervisor share.
 
-    ``program`` is a descriptor of a copy of the runtime, if it should be run from a copy.
+    ``program`` is a descriptor of a copy of the runtime, or ``None`` if the runtime is not run from a copy.
     """
 
     def __init__(self, settings: SupervisorSettings) -> None:
-        """Inspect the machine; nothing is created yet."""
+        """Inspect the machine without creating anything."""
         self.settings = settings
         self.run = settings.run
         self.group = settings.group
@@ -33,7 +33,7 @@ class SupervisorContext:
         self.hierarchies = cgroups.find_hierarchies(other_controllers=settings.inner_groups)
 
     def prepare(self, files: dict[str, str]) -> dict[str, Any]:
-        """Set up everything, with copies of ``files`` (name: source) in :data:`SHOWN`.
+        """Set up everything, and copy ``files`` (source paths by name) to :data:`SHOWN`.
 
         Returns the report for the driver. Raises ``OSError``.
         """
@@ -61,11 +61,11 @@ class SupervisorContext:
             os.rmdir(self.run)
 
     def _show(self, files: dict[str, str]) -> None:
-        """Copy ``files``. Copies are mounted because a sandbox can see the source paths of its mounts on the host.
+        """Copy ``files``. Sandboxes mount the copies, because they can see the host path of the source of a mount.
 
-        If a process's program is not readable for its user, other processes of that user cannot trace it or open its
-        memory and files in ``/proc``. So a sandbox cannot manipulate its first process. A runtime that enters the
-        sandbox can, because it has all capabilities over a user namespace in which the program's owner is mapped.
+        Where the runtime supports it, the copy of a program is executable but not readable. Other processes in a
+        sandbox then cannot trace a process of this program, such as the first one, or open its memory and files in
+        ``/proc``. A runtime that enters the sandbox can, because it has all capabilities in the user namespace.
         """
         directory = f"{self.run}/{SHOWN}"
         os.mkdir(directory)
@@ -102,17 +102,17 @@ class SupervisorContext:
 
 
 SHOWN = "shown"
-"""The directory of the files that are mounted in every sandbox."""
+"""The directory, in a run directory, of the files that are mounted in every sandbox."""
 
 OWNER_FILE = "owner"
-"""The file of a run directory with the label of its owner."""
+"""The name of the file in a run directory that contains the label of the owner."""
 
 
 def _sealed_copy(path: str) -> int | None:
     try:
         with open(path, "rb") as file:
             is_script = file.read(2) == b"#!"
-        # A script's interpreter would open it through a descriptor that is closed by then.
+        # The interpreter of a script would open the script through a descriptor that is closed by then.
         return None if is_script else sealed_copy(path)
     except OSError:  # an administrator may forbid programs in memory; the runtime then protects itself
         return None

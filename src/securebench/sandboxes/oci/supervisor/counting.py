@@ -1,8 +1,8 @@
 """A user namespace around a runtime, so that the processes of its sandbox are counted separately from all others.
 
 Without cgroups, the only process limit is the user's (``RLIMIT_NPROC``). The kernel counts processes for each user
-namespace, and limits those in a namespace to the limit that its creator had. A runtime that applies the sandbox's
-limits to itself before it creates the namespace would be limited by the processes of all sandboxes together.
+namespace, and also enforces the limit that the creator of a namespace had. If a runtime applies the sandbox's limit to
+itself before it creates the namespace, the processes of all sandboxes together would count towards that limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Gate:
         resource.setrlimit(resource.RLIMIT_NPROC, (self._processes, self._processes))
 
     def open(self, pid: int) -> None:
-        """Write the id maps of the new process ``pid``. If that fails, :meth:`enter` raises an error there."""
+        """Write the id maps of the new process ``pid``. If this fails, that process's :meth:`enter` raises an error."""
         self._inside.close()
         with self._outside, suppress(OSError):
             if self._outside.recv(1) != _READY:
@@ -47,5 +47,5 @@ class Gate:
 
 
 def _same(id_map: str) -> str:
-    """Return a map of each id that is inside ``id_map`` to itself."""
+    """Return a map that maps each id inside the namespace of ``id_map`` to itself."""
     return "\n".join(f"{first} {first} {size}" for first, _, size in map(str.split, id_map.splitlines()))

@@ -1,9 +1,8 @@
 """The supervisor's event loop: it receives requests, sends reports, enforces time limits and waits for children.
 
-Not all requests are served at once. Starting a sandbox needs a core for some milliseconds, so if many are requested,
-starting them all at the same time only makes every one of them slow. At most one per core is starting; the others wait
-in order. The time limit of a process begins when its runtime has started it, so that its neighbours' start-ups cannot
-use up its time.
+At most one sandbox per core is being started at any time; other requests wait in order. Starting a sandbox needs a core
+for some milliseconds, so starting many at once would only make each of them slow. The time limit of a process begins
+when its runtime has started it, so waiting for other sandboxes does not use up its time.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 
 _RETRY_SECONDS = 0.002
-"""The delay until a kill or a removal is retried. It doubles each time."""
+"""Seconds until a kill or a removal is retried. The delay doubles each time."""
 
 _LONGEST_RETRY_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
 _REMOVAL_SECONDS = 2.0
 
 _NOTICE_SECONDS = 2.0
-"""How long a runtime may take to notice that its process has exited, if that was just before its time limit."""
+"""Seconds that a runtime may take to notice that its process exited just before the time limit."""
 
 
 class _Request(NamedTuple):
@@ -61,7 +60,7 @@ class _Request(NamedTuple):
 
 
 class Supervisor:
-    """The state of the loop: containers by name, processes by pid, and calls that are scheduled."""
+    """The event loop. Its state is containers by name, processes by pid, and scheduled calls."""
 
     def __init__(self, control: socket.socket, context: SupervisorContext) -> None:
         self._control = control
@@ -80,7 +79,7 @@ class Supervisor:
         self._cgroup_pool = CgroupPool(context)
 
     def serve(self, owner: int) -> None:
-        """Serve until the driver closes the channel, or its process, of which ``owner`` is a pidfd, is gone."""
+        """Serve until the driver closes the channel or its process is gone. ``owner`` is a pidfd of that process."""
         children = _child_signals()
         self._watch(self._control.fileno(), self._serve_request)
         self._watch(owner, self._stop)
@@ -94,10 +93,10 @@ class Supervisor:
         self._cgroup_pool.remove()  # last, because removed containers return their groups to it
 
     def _serve_events(self, events: Iterable[tuple[int, int]]) -> None:
-        """Call the handlers of ``events``, as far as they are for the descriptors that are watched.
+        """Call the handlers of ``events``, except for descriptors that are no longer watched or are new.
 
-        Serving one event may close the descriptor of a later one, and open another with the same number. Its own events
-        are reported again the next time.
+        A handler may close the descriptor of a later event and open a new one with the same number. Events of the new
+        descriptor are reported again in the next round.
         """
         self._watched_now.clear()
         for descriptor, _ in events:
@@ -118,8 +117,8 @@ class Supervisor:
         try:
             frame = receive(self._control, START_DESCRIPTORS)
         except FrameError:
-            # Its descriptors are lost because this process has too many open files, including the channel for the
-            # answer. The driver sees that channel close; running sandboxes are unaffected.
+            # The frame's descriptors are lost because this process has too many open files. One of them is the channel
+            # for the answer. The driver sees the channel close. Running sandboxes are unaffected.
             return
         if frame is None:
             self._stop()
@@ -159,7 +158,7 @@ class Supervisor:
         channel.close()
 
     def _serve_waiting(self) -> None:
-        """Start the next processes, as far as there are cores for them."""
+        """Start waiting processes while fewer are starting than there are cores."""
         while self._waiting and len(self._starting) < self._most_starting:
             request = self._waiting.popleft()
             process = request.process
@@ -178,7 +177,7 @@ class Supervisor:
                     process.channel.close()
 
     def _is_wanted(self, process: RuntimeProcess) -> bool:
-        """Read what the driver sent while ``process`` was waiting. Return whether it should still be started."""
+        """Read what the driver sent while ``process`` was waiting. Return whether to start the process."""
         try:
             while (frame := receive(process.channel)) is not None:
                 if LIMIT not in frame.body:
@@ -224,11 +223,11 @@ class Supervisor:
         self._starting.add(process)
         self._processes[process.pid] = (container, process)
         self._watch(process.channel.fileno(), partial(self._on_message, container, process))
-        if not process.detached:  # one that detaches exits when it has started the process
+        if not process.detached:  # a runtime that detaches exits when it has started the process
             self._later(_RETRY_SECONDS, partial(self._check_start, process))
 
     def _check_start(self, process: RuntimeProcess, delay: float = _RETRY_SECONDS) -> None:
-        """Notice that a runtime which does not detach has started its process."""
+        """Check repeatedly whether a runtime that does not detach has started its process."""
         if process not in self._starting:
             return
         if process.has_started():
@@ -237,7 +236,7 @@ class Supervisor:
             self._later(delay, partial(self._check_start, process, delay * 2))
 
     def _has_started(self, process: RuntimeProcess) -> None:
-        """Let the time limit of ``process`` begin, and start the next one."""
+        """Begin the time limit of ``process``, which has started, and start the next waiting process."""
         if process in self._starting:
             self._starting.remove(process)
             process.deadline = time.monotonic() + process.seconds
@@ -273,7 +272,7 @@ class Supervisor:
             self._kill(container)
 
     def _kill(self, container: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
-        """Kill a container. If its runtime is still setting it up, this has to be repeated."""
+        """Kill a container. Repeat this until its runtime is gone, because the runtime may still be setting it up."""
         if container.kill():
             self._later(delay, partial(self._kill, container, delay * 2))
 
@@ -287,7 +286,7 @@ class Supervisor:
             self._orphan_statuses.clear()
 
     def _child_exited(self, pid: int, status: int) -> None:
-        """Settle the process of an exited child, or adopt the process that a detached runtime has started."""
+        """Report the exit of the child ``pid``. If it is a detached runtime, adopt the process that it started."""
         if pid not in self._processes:  # an orphan, possibly of a detached runtime that has not exited yet
             self._orphan_statuses[pid] = status
             return
@@ -338,7 +337,7 @@ class Supervisor:
 
     def _orphans(self) -> list[int]:
         pids = children(os.getpid())
-        # Read after the children: a runtime writes the pid before the process becomes a child of the supervisor.
+        # Read this after the children: a runtime writes the pid before the process becomes a child of the supervisor.
         detached = {process.detached_pid() for _, process in self._processes.values()}
         return [pid for pid in pids if pid not in self._processes and pid not in detached]
 
@@ -367,8 +366,8 @@ class Supervisor:
     def _run_scheduled(self) -> None:
         """Run the scheduled calls that are due, and kill containers at their time limit.
 
-        A process whose runtime is still starting it has not reached its own time limit, but that of the runtime. Nor
-        has one that has exited, while its runtime has not noticed that yet.
+        While a runtime is still starting a process, only the runtime's own time limit applies. If a process has exited
+        in time and its runtime has not noticed that yet, the runtime gets a little more time.
         """
         now = time.monotonic()
         due = [call for moment, call in self._scheduled if moment <= now]
@@ -404,11 +403,11 @@ def _send_forwarded_ports(container: SupervisedContainer, ports: list[int], proc
 
 
 def _exists(pid: int) -> bool:
-    """Whether ``pid`` exists, running or as a zombie.
+    """Whether the process ``pid`` exists, running or as a zombie.
 
-    It may not be a child of this process yet: crun exits after a grandchild of it has started the container and written
-    the pid of the first process. When that grandchild exits, the first process becomes a child of this one, even if it
-    has exited by then.
+    The process may not be a child of the supervisor yet. crun exits after its grandchild has started the container and
+    written the pid of the first process. When the grandchild exits, the supervisor becomes the parent of the first
+    process, even if that has exited by then.
     """
     if pid < 1:  # a number below 1 would mean a process group
         return False

@@ -1,4 +1,4 @@
-"""The entry point of a supervisor process. Its settings and a pidfd of its driver come with the first frame."""
+"""The entry point of a supervisor process. The first frame contains its settings and a pidfd of its driver."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ MS_REMOUNT, MS_BIND = 32, 4096
 MNT_DETACH = 2
 
 _KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
-"""Flags of a source that a bind mount keeps. In a user namespace the kernel does not allow removing them."""
+"""Mount flags of a source that its bind mount keeps. In a user namespace, the kernel does not allow clearing them."""
 
 _OF_THE_PATH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
-"""Errors that say something about a path, unlike too many open files."""
+"""Error numbers whose cause is the path itself, unlike that for too many open files."""
 
 _PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"
 
@@ -30,21 +30,21 @@ class UnsafeSourceError(Exception):
 
 
 def mount_tmpfs(target: str, mode: str, size: int | None = None) -> None:
-    """Mount an empty tmpfs of at most ``size`` bytes."""
+    """Mount an empty tmpfs with the octal ``mode`` and at most ``size`` bytes at ``target``."""
     bounds = () if size is None else tmpfs_bounds(size)
     _mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, ",".join((f"mode={mode}", *bounds)))
 
 
 def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: bool) -> None:
-    """Mount ``lower`` at ``root`` in ``directory``, with changes in ``upper`` next to it.
+    """Mount an overlay over ``lower`` at ``root`` in ``directory``. Changes are written to ``upper`` in ``directory``.
 
-    ``locked``: without devices and set-id programs, which a user namespace cannot undo. The paths are relative and
-    ``lower`` is a descriptor: a sandbox can read them in its list of mounts, and special characters in a path cannot
+    With ``locked``, the mount forbids devices and set-id programs, which a user namespace cannot undo. The options name
+    no path of the host, which a sandbox could read in its list of mounts, and no path whose special characters could
     inject options.
 
     The options override the kernel's defaults so that ``upper`` contains only complete files, directories under their
-    own names, and no references to the image. A reader then needs to know only two markers: a character device 0/0 for
-    a removed entry, and the attribute from :func:`opaque` on a directory that replaced another one.
+    own names, and no references to the image. So ``upper`` has only two kinds of markers: a character device 0/0 for a
+    removed entry, and the attribute from :func:`opaque` on a directory that replaced another one.
     """
     descriptor = os.open(lower, os.O_PATH | os.O_DIRECTORY)
     options = f"lowerdir=/proc/self/fd/{descriptor},upperdir=upper,workdir=work,{_PLAIN}"
@@ -58,10 +58,10 @@ def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: 
 
 
 def opaque(*, user_attributes: bool) -> str:
-    """Return the attribute, of value ``y``, of directories in ``upper`` that hide those of ``lower``.
+    """Return the name of the extended attribute of directories in ``upper`` that hide ``lower``. Its value is ``y``.
 
-    A sandbox cannot write it: ``trusted.*`` requires a privilege over the whole host, and with ``user_attributes`` the
-    overlay reserves names with its own prefix.
+    A sandbox cannot set it: ``trusted.*`` requires a privilege over the whole host, and with ``user_attributes``, the
+    overlay does not let processes set ``user.overlay.*``.
     """
     return "user.overlay.opaque" if user_attributes else "trusted.overlay.opaque"
 
@@ -98,10 +98,10 @@ def stage(source: str, target: str, *, read_only: bool) -> None:
 
 
 def mount_over(directory: str, size: int) -> int:
-    """Mount an empty tmpfs of at most ``size`` bytes over ``directory``, and return its descriptor.
+    """Mount an empty tmpfs of at most ``size`` bytes over ``directory``, and return a descriptor of the tmpfs.
 
-    Raises ``OSError`` and :class:`UnsafeSourceError`. :func:`detach` unmounts it by ``/proc/self/fd``, whatever is at
-    ``directory`` by then.
+    Raises ``OSError`` and :class:`UnsafeSourceError`. To unmount it, pass the descriptor's path in ``/proc/self/fd`` to
+    :func:`detach`, because ``directory`` may have been replaced by then.
     """
     below = _open_plain(directory)
     try:
@@ -116,7 +116,7 @@ def mount_over(directory: str, size: int) -> int:
 
 
 def detach(target: str) -> None:
-    """Unmount ``target`` and everything below it. Processes that use it can continue to do so until they exit."""
+    """Unmount ``target`` and everything below it. Processes that already use these files still can."""
     _check(_libc.umount2(target.encode(), MNT_DETACH), target)
 
 

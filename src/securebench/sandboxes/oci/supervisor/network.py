@@ -30,8 +30,8 @@ _BACKLOG = 128
 def make_network(ports: list[int], path: str, devices: str) -> list[int]:
     """Create a network namespace with loopback only. Return a listening socket on its 127.0.0.1 for each port.
 
-    The namespace is bound to the new file ``path``. Its sysfs is mounted read-only at the new directory ``devices``:
-    only the owner of the namespace can mount it, and the sandbox does not own it. Raises ``OSError``.
+    The namespace is bound to the new file ``path``. Its sysfs is mounted read-only at the new directory ``devices``,
+    because only the owner of a network namespace can mount it, and the sandbox is not the owner. Raises ``OSError``.
     """
     listeners: list[int] = []
     try:

@@ -26,20 +26,21 @@ SIGKILLED = 137
 TIMED_OUT = 124
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-"""Signals that only the host sends to a runtime. A sandbox cannot see its runtime, and could at most crash it."""
+"""Signals that a runtime gets only from the host: a sandbox cannot send signals to its runtime, but may crash it."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
-"""Signals that runtimes handle by default, although the supervisor ignores some."""
+"""Signals whose handlers are reset to the default for runtimes. The supervisor ignores some of them."""
 
 MACHINE_MEMORY = "the machine, or a limit above the sandbox, ran out of memory"
 
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
-"""The variable for the directory in which crun creates a temporary file, to which it binds its own program read-only.
+"""The environment variable for crun's temporary directory, in which it binds its own program to a file, read-only.
 
-The default is the host's /tmp, where the file stays if crun is killed meanwhile. If crun cannot create it, or runs from
-a copy in memory, it does without. The variable is runc's, which sets it itself; gVisor creates no such file.
+The default is the host's /tmp, where the file would stay if crun is killed meanwhile. crun does without this file if it
+cannot create it, or runs from a copy in memory. runc, whose variable this is, sets it itself. gVisor creates no such
+file.
 """
 
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -47,36 +48,37 @@ _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl
 _THREADS = "/proc/{0}/task"
 
 _PF_EXITING = 0x4
-"""The flag of an exiting process."""
+"""The kernel's flag of a process that is exiting."""
 
 _STATE_AFTER_NAME, _PARENT_AFTER_NAME, _FLAGS_AFTER_NAME, _THREADS_AFTER_NAME = 0, 1, 6, 17
 """Indices of fields in ``/proc/PID/stat``, counted from the field after the name."""
 
 _LOG_BYTES = 4096
-"""How much of a runtime's log is reported. It has to fit into a frame, in which one byte can take six."""
+"""Bytes of a runtime's log that are reported. They must fit into a frame, where JSON may need six bytes for one."""
 
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
-"""How long a command waits for its container's record, long enough for a busy machine, and how often it checks."""
+"""The interval at which a command checks whether its container's state exists, for at most ``_RECORD_SECONDS``."""
 
 
 class OomKills(NamedTuple):
-    """The number of out-of-memory kills in a sandbox, and how many of them were due to its own limit."""
+    """The number of out-of-memory kills in a sandbox, and how many were due to the sandbox's own limit."""
 
     total: int = 0
     at_limit: int = 0
 
 
 class RuntimeProcess:
-    """A runtime process, and the socket for reports to its driver.
+    """A runtime and the process that it starts, with the socket for reports to the driver.
 
-    ``seconds`` is its time limit, which begins when it has started, and ``deadline`` the time, of the monotonic clock,
-    at which it is killed.
+    ``seconds`` is the time limit, which begins when the process has started. ``deadline`` is the time of the monotonic
+    clock at which the process is killed. ``streams`` are its standard streams, which are open here only until the
+    runtime has them.
 
-    ``streams`` are its standard streams, which are open here only until it has them.
-    ``log`` is the file of the runtime's error messages, and ``started`` the file to which it writes the pid of the
-    process that it has started. If ``detached``, it then exits, and that process becomes a child of the supervisor,
-    which sets ``is_adopted``. If ``first``, that is the first process of a container, else a command in one.
+    ``log`` is the file for the runtime's error messages. To the file ``started``, the runtime writes the pid of the
+    process that it has started. If ``detached``, the runtime then exits, the process becomes a child of the supervisor,
+    and the supervisor sets ``is_adopted``. ``first`` is true if the process is the first one of a container, and false
+    for a command in a container.
     """
 
     def __init__(
@@ -104,12 +106,12 @@ class RuntimeProcess:
         self.timed_out = False
         self.killed = False
         self.is_overdue = False
-        """Whether what its runtime has started had exited before its time limit, but its runtime had not."""
+        """Whether the started process exited before its time limit, while its runtime was still running."""
         self.lost = ""
-        """Why its exit says nothing about what ran in it, if that is known before."""
+        """The reason, if known before the exit, why the exit is due to the machine and not to the process. Or empty."""
 
     def start(self, runtime: RuntimeCall, prepare: Callable[[], None]) -> None:
-        """Start the runtime. ``prepare`` runs in the new process."""
+        """Start the runtime in a new process, after calling ``prepare`` in that process."""
         gate = None if runtime.processes is None else Gate(runtime.processes)
         self.pid = os.fork()
         if self.pid == 0:
@@ -119,7 +121,7 @@ class RuntimeProcess:
             gate.open(self.pid)
 
     def close_streams(self) -> None:
-        """Close its standard streams here. Idempotent."""
+        """Close the supervisor's copies of the standard streams. Idempotent."""
         streams, self.streams = self.streams, ()
         close_all(streams)
 
@@ -128,26 +130,26 @@ class RuntimeProcess:
         return self._started_pid() if self.detached else 0
 
     def report(self, report: ProcessReport, *descriptors: int) -> None:
-        """Report its end to the driver."""
+        """Send ``report``, the last one, to the driver."""
         self.send(asdict(report), *descriptors)
 
     def send(self, frame: dict[str, Any], *descriptors: int) -> None:
-        """Send a frame to the driver, if it still listens."""
+        """Send a frame to the driver. Do nothing if the driver has closed the channel."""
         with suppress(OSError):
             send(self.channel, pack(frame), descriptors)
 
     def outcome(self, status: int, oom_kills: OomKills, lost: str = "") -> ProcessReport:
-        """Return the report of its exit with a wait ``status``, given the ``oom_kills`` in its sandbox so far.
+        """Return the report of an exit with the wait ``status``, given the ``oom_kills`` in the sandbox so far.
 
-        The report's ``lost`` is the reason why its exit says nothing about what ran in it, or empty. Nothing in a
-        sandbox can cause that. The argument ``lost`` is the same of its container, for a command that ended with it.
+        The report's ``lost`` is the reason why the exit is due to the machine, or empty. No process in a sandbox can
+        cause that. The argument ``lost`` is the reason of the container, for a command that ended with its container.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
         kills = oom_kills.total > self.oom_before.total
-        if log and (self.killed or kills):  # the runtime itself was affected, and its log is about that
+        if log and (self.killed or kills):  # the kill affected the runtime itself, which logged that
             code, log = SIGKILLED, ""
-        # If the time limit fires while the process is exiting anyway, it has killed nothing.
+        # If the time limit fires while the process is exiting anyway, it is not the reason for the exit.
         timed_out = self.timed_out and code == SIGKILLED
         return ProcessReport(
             exit=TIMED_OUT if timed_out else code,
@@ -160,21 +162,21 @@ class RuntimeProcess:
         )
 
     def await_start(self) -> None:
-        """Wait, with a time limit, until its runtime has written the pid of the process that it started.
+        """Wait up to ``_RECORD_SECONDS`` until the runtime has written the pid of the process that it started.
 
-        Only then can another command be started in the container. crun writes its record of a container after the first
-        process has begun to run, which may have produced output long before. ``crun exec`` fails without the record.
+        Only then can another command be started in the container. crun stores the state of a container after the first
+        process has begun to run and perhaps produced output. Without the state, ``crun exec`` fails.
         """
         give_up = time.monotonic() + _RECORD_SECONDS
         while not self.has_started() and time.monotonic() < give_up:
             time.sleep(_RECORD_POLL_SECONDS)
 
     def has_started(self) -> bool:
-        """Whether its runtime has written a valid pid of the process that it started."""
+        """Whether the runtime has written a valid pid of the process that it started."""
         return self._started_pid() > 0
 
     def has_ended(self) -> bool:
-        """Whether the process that its runtime has started, and waits for, has exited with all its threads."""
+        """Whether the runtime waits for a started process, and that process has exited with all its threads."""
         return self.has_started() and not self.is_adopted and _is_dead(self._started_pid())
 
     def _started_pid(self) -> int:
@@ -185,11 +187,11 @@ class RuntimeProcess:
             return 0
 
     def _lost(self, status: int, oom_kills: OomKills) -> str:
-        """Return what the machine did to it, or an empty text.
+        """Return how the machine, and not the sandbox, made the process exit, or an empty string.
 
-        An out-of-memory kill is the sandbox's own fault if it reached its own limit in that time. Otherwise the kernel
-        selected one of its processes because a parent group, or the whole machine, was out of memory. Even if the first
-        process then exits with 0, another one has not done its part.
+        An out-of-memory kill is due to the sandbox if it reached its own limit since the start. Otherwise a parent
+        group or the whole machine was out of memory, and the kernel killed a process of this sandbox. The exit is then
+        due to the machine even if its code is 0, because the killed process may have been needed.
         """
         before = self.oom_before
         if oom_kills.total > before.total:
@@ -215,9 +217,9 @@ class RuntimeProcess:
 class RuntimeCall(NamedTuple):
     """A call of a runtime: its arguments, its working directory and its log.
 
-    ``network`` is the path of a network namespace to start it in, if not the supervisor's. ``processes`` is the process
-    limit, including the runtime, if its processes have to be counted separately. ``program`` is a descriptor of the
-    program, if that is not the one that the first argument names.
+    ``network`` is the path of the network namespace to start the runtime in, or ``None`` for the supervisor's own.
+    ``processes`` is the process limit, including the runtime, or ``None`` if the processes need not be counted
+    separately. ``program`` is a descriptor of the runtime's program, or ``None`` to use the first argument.
     """
 
     argv: list[str]
@@ -229,10 +231,10 @@ class RuntimeCall(NamedTuple):
 
 
 def sealed_copy(path: str) -> int:
-    """Return a descriptor of an immutable copy in memory. Raises ``OSError``.
+    """Return a descriptor of an immutable copy, in memory, of the program at ``path``. Raises ``OSError``.
 
-    A container can open the program of a runtime that enters it, through ``/proc``. To avoid being overwritten that
-    way, a runtime copies itself and executes the copy, each time. If it already runs from a sealed copy, it does not.
+    A process in a container can open the program of a runtime that enters the container, through ``/proc``. So that its
+    program cannot be overwritten, a runtime copies itself at each start, unless it already runs from a sealed copy.
     """
     descriptor = os.memfd_create("runtime", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(path, "rb") as original, os.fdopen(descriptor, "wb", closefd=False) as copy:
@@ -243,12 +245,12 @@ def sealed_copy(path: str) -> int:
 
 
 def children(parent: int) -> list[int]:
-    """Return the children of the process ``parent``. The kernel lists them by the thread that created them."""
+    """Return the pids of the children of the process ``parent``, from the kernel's lists for each of its threads."""
     threads = _THREADS.format(parent)
     try:
         return [pid for thread in os.listdir(threads) for pid in _read_pids(f"{threads}/{thread}/children")]
     except (FileNotFoundError, ProcessLookupError):
-        # It, or one of its threads, has just exited; or this kernel does not have these lists.
+        # The process or one of its threads has just exited, or this kernel does not have these lists.
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
 
 
@@ -270,7 +272,7 @@ def is_exiting(pid: int) -> bool:
 
 
 def _is_dead(pid: int) -> bool:
-    """Whether the process ``pid`` has exited, reaped or not. Its first thread alone may exit before the others."""
+    """Whether the process ``pid`` has exited with all its threads, whether its parent has waited for it or not."""
     fields = _stat(pid)
     return not fields or (fields[_STATE_AFTER_NAME] == b"Z" and int(fields[_THREADS_AFTER_NAME]) <= 1)
 
@@ -281,7 +283,7 @@ def _parent(pid: str) -> int:
 
 
 def _stat(pid: int | str) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` after the name. Empty if there is no such process (any more)."""
+    """Return the fields of ``/proc/PID/stat`` after the name, or ``[]`` if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
@@ -292,9 +294,9 @@ def _stat(pid: int | str) -> list[bytes]:
 def become(
     runtime: RuntimeCall, streams: Sequence[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
 ) -> None:
-    """Turn this process, a child of the supervisor, into a runtime. Errors are written to its log.
+    """Turn this process, a child of the supervisor, into a runtime. Errors are written to the runtime's log.
 
-    The runtime creates its temporary files in its directory. So they are removed with it, whenever it is killed.
+    The runtime creates temporary files in its working directory, so they are removed with it even after a kill.
     """
     argv = runtime.argv
     try:
