@@ -87,7 +87,7 @@ def test_a_file_is_an_archive_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["top/../../out", "top/x/../../../out", "../out", "top/./x", "top//x"])
 def test_a_path_that_leads_elsewhere_is_refused(directory: Path, path: str) -> None:
     """No member is written outside of the directory."""
-    with pytest.raises(ImageError, match="leads elsewhere"):
+    with pytest.raises(ImageError, match="outside the archived directory"):
         replace_content(directory, tar(("top/fine", b"", {}), (path, b"x", {})))
     assert not (directory.parent / "out").exists()
 

@@ -1,1 +1,1 @@
-"""Files and directories that may be hostile, shared or full: the tools every package above uses."""
+"""Tools for files and directories that may be hostile, shared, or on a full disk. All other packages use them."""

@@ -3,8 +3,8 @@
 A killed process, a full disk or a power failure can leave a partial line at the end. Opening the log moves that part
 into a file next to it, ``NAME.torn-N``, so that the next line is not joined to it and nothing is lost.
 
-Lines contain no NUL. After a power failure, a part of the last line that did not reach the disk may read as NULs, even
-if its newline did.
+Lines never contain a NUL. After a power failure, the last line may end in a newline and still contain NULs, because
+parts of it did not reach the disk. Such a line counts as partial.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class AppendLog:
         return self._descriptor < 0
 
     def append(self, line: bytes) -> bool:
-        """Write ``line``, with its newline. Return ``False`` and write nothing if it exceeds the limit.
+        """Write ``line``, which ends in a newline. Return ``False`` and write nothing if the log would be too large.
 
-        Raises :class:`StorageError`; then the file is as it was before.
+        Raises :class:`StorageError` and then leaves the file as it was before.
         """
         if self._limit is not None and self.size + len(line) > self._limit:
             return False
@@ -120,7 +120,7 @@ class AppendLog:
             sync_directory(self.path.parent)
 
     def _repair(self, is_whole: Callable[[bytes], bool]) -> None:
-        """Complete a last line without a newline if it is whole. Otherwise keep it aside and cut it off."""
+        """Repair a partial last line: add its newline if only that is missing, otherwise move it to ``NAME.torn-N``."""
         end = os.fstat(self._descriptor).st_size
         start = _start_of_last_line(self._descriptor, end)
         tail = os.pread(self._descriptor, end - start, start)
@@ -144,18 +144,18 @@ class AppendLog:
 
 
 def _write_at_once(descriptor: int, line: bytes) -> None:
-    """Write a line by one call. A short write means a full disk or a file size limit: the rest would fail, too."""
+    """Write a line with one call. Raise ``OSError`` for a short write: the disk is full or a size limit is reached."""
     if os.write(descriptor, line) != len(line):
         raise OSError(errno.ENOSPC, "the disk accepted only a part of a line")
 
 
 def is_torn(line: bytes) -> bool:
-    """Return whether the last line of a log was not written as a whole. An empty one was."""
+    """Return whether ``line``, the last of a log, is only partly written. An empty line is not."""
     return bool(line) and (not line.endswith(b"\n") or b"\0" in line)
 
 
 def _start_of_last_line(descriptor: int, end: int) -> int:
-    """Return the offset of the last line before ``end``, which may have a newline, searching backwards."""
+    """Search backwards from ``end`` and return the offset of the last line, with or without a newline."""
     end -= 1
     while end > 0:
         start = max(0, end - MIB)

@@ -1,4 +1,4 @@
-"""Shared by all readers of archives: the limits of an archive, and the errors for unusable ones.
+"""The limits of archives and the errors for unusable archives, which all readers of archives share.
 
 Most archives are image layers, so the errors have the codes of images. Callers that read other archives, such as
 agent packages or sealed candidates, catch :class:`ImageError` and raise their own.
@@ -20,7 +20,7 @@ class ArchiveLimits:
     """
 
     bytes: int = 64 * GIB
-    """For all layers together, counted as archives and again as files."""
+    """For all layers together: both of their uncompressed archives and of the files in them."""
     members: int = 2_000_000
     """For all layers together."""
     depth: int = 256
@@ -28,7 +28,7 @@ class ArchiveLimits:
     header: int = MIB
     """Bytes of the extended headers of one member: names, attributes."""
     ratio: int = 200
-    """Bytes for each compressed byte, once there are more than ``ratio_floor``."""
+    """Bytes after decompression per compressed byte. Applies above ``ratio_floor`` bytes."""
     ratio_floor: int = GIB
 
 

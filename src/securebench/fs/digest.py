@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 _LIMITS: Final = TreeLimits(total_bytes=2**40, entries=10_000_000, depth=256)
-"""An agent's directory may hold an interpreter with all its packages."""
+"""Large enough for an agent's directory that contains an interpreter with all its packages."""
 _PYTHON_CACHE: Final = b"__pycache__"
 
 
@@ -34,10 +34,10 @@ def tree_digest(root: Path) -> str:
 
 
 def source_digest(root: Path) -> str:
-    """Return the same digest of a Python package, without the bytecode that Python writes.
+    """Return the digest of a Python package like :func:`tree_digest`, but leave out the bytecode that Python writes.
 
     A link to a file counts as the file that is imported: some installers link the files of a package to their cache.
-    Raises like :func:`tree_digest`.
+    Raises the errors of :func:`tree_digest`.
     """
     root = root.resolve()
 

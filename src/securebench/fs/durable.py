@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HINTS = {
-    errno.EROFS: "it is on a file system that is mounted read-only",
+    errno.EROFS: "remount its file system with write access",
     errno.EACCES: "give this user write permission",
     errno.EPERM: "give this user write permission",
     errno.ENOSPC: "free some space",
@@ -29,7 +29,7 @@ _HINTS = {
 }
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-"""Links are followed: a directory that a user named may be one."""
+"""Without ``O_NOFOLLOW``: a directory that a user names may be a link."""
 _MAKING: Final = threading.Lock()
 
 
@@ -99,7 +99,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def make_directories(path: Path, mode: int = 0o777) -> None:
-    """Create the directory ``path`` and its missing parents. Their names are then on disk. Raises ``OSError``.
+    """Create the directory ``path`` and its missing parents, and flush their names to disk. Raises ``OSError``.
 
     ``mode`` is the mode of ``path`` before the umask. Existing directories are not changed.
     """
@@ -119,14 +119,14 @@ def sync_name(path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush the names in ``directory`` to disk: a created or renamed file is only then sure to survive a crash."""
+    """Flush the names in ``directory`` to disk, so that files that were created or renamed in it survive a crash."""
     reached(FaultPoint.DIRECTORY_SYNC, directory)
     with opened(directory, _OPEN) as descriptor:
         os.fsync(descriptor)
 
 
 def sync_file_system(path: Path) -> None:
-    """Flush everything that was written to the file system of ``path``: faster than syncing each of many files."""
+    """Flush the whole file system of ``path`` to disk. For many files, this is faster than syncing each of them."""
     libc = ctypes.CDLL(None, use_errno=True)
     with opened(path, OPEN_DIRECTORY) as descriptor:
         if libc.syncfs(descriptor) != 0:

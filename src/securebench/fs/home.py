@@ -24,7 +24,7 @@ def home_directory(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def data_directory(name: str, variable: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the directory ``name`` of data: from the environment ``variable``, or the usual one of root or others."""
+    """Return SecureBench's data directory ``name``: the value of ``variable`` if set, or the default for this user."""
     environ = os.environ if environ is None else environ
     if named := environ.get(variable):
         return Path(named).absolute()
@@ -45,7 +45,7 @@ def in_closed_home(path: Path) -> bool:
     """Return whether ``path`` is below a home directory that this user cannot enter.
 
     ``sudo -u USER`` without ``-H`` leaves ``HOME`` at ``/root``, which most distributions close to other users. Such a
-    path is an accident, and contains no files of this user.
+    path is set by accident and contains no files of this user.
     """
     home = home_directory()
     if not path.is_relative_to(home):

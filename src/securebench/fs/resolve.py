@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LINKS: Final = 40
-"""The same limit as the kernel's."""
+"""The most links that are followed in one path: the kernel's limit."""
 
 
 class StuckError(Exception):
@@ -41,8 +41,9 @@ class OpenDirectory:
 class Resolver:
     """Opens directories below ``root`` (a descriptor), one at a time: each is valid until the next is opened.
 
-    Only one descriptor is open, however deep the path is. No other process may move directories of the tree meanwhile,
-    as ``..`` is opened from below. A subclass decides what happens where no directory is found. A context manager.
+    A context manager. Only one descriptor is open, however deep the path is. ``..`` is opened relative to the current
+    directory, so no other process may move directories of the tree meanwhile. Subclasses decide what happens where no
+    directory is found.
     """
 
     def __init__(self, root: int) -> None:
@@ -64,9 +65,9 @@ class Resolver:
         return self._enter(parts)
 
     def open_file(self, parts: Sequence[bytes]) -> int | None:
-        """Return a descriptor of the regular file at ``parts``, ``None`` for anything else. Raises like :meth:`enter`.
+        """Return a descriptor of the regular file at ``parts``, or ``None`` for anything else. The caller closes it.
 
-        The caller closes it.
+        Raises the errors of :meth:`enter`.
         """
         self._links = 0
         while parts and parts[-1] != b"..":
@@ -91,11 +92,11 @@ class Resolver:
         raise FileNotFoundError(os.fsdecode(here.path_of(name)))
 
     def obstructed(self, here: OpenDirectory, name: bytes) -> int | None:  # noqa: ARG002 - for subclasses
-        """Return a directory in place of a ``name`` that is not one, or ``None`` to follow it as a link."""
+        """Return a directory to use in place of ``name``, which is not one; ``None`` to follow it as a link."""
         return None
 
     def entered(self, path: bytes) -> None:
-        """Observe each directory that is entered by its name."""
+        """Do nothing. Called with the real path of each directory that is entered by its name, for subclasses."""
 
     def _enter(self, parts: Sequence[bytes]) -> OpenDirectory:
         self.leave()
@@ -148,9 +149,9 @@ class Resolver:
 
 @contextmanager
 def opened_inside(root: Path, path: str) -> Iterator[int | None]:
-    """Open the regular file at ``path`` inside the tree ``root``, such as an unpacked image; ``None`` if there is none.
+    """Yield a descriptor of the regular file at ``path`` inside the tree ``root``, such as an unpacked image.
 
-    A file that this user cannot read counts as missing.
+    Yields ``None`` if there is no such file, or if this user cannot read it.
     """
     try:
         with opened(root, OPEN_DIRECTORY) as top, Resolver(top) as resolver:

@@ -1,4 +1,4 @@
-"""Removing untrusted directory trees, and the directories in which that is allowed.
+"""Removing untrusted directory trees, and creating the directories in which they may be removed.
 
 A removal works with descriptors, follows no link, enters no mount, and needs a fixed number of open files and bounded
 memory however deep or wide the tree is. :func:`remove_tree` only removes directories directly inside one that
@@ -32,7 +32,7 @@ _OPEN_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_private_directory(path: Path) -> None:
-    """Create ``path`` (and its parents), readable only by this user, for directories that may be removed.
+    """Create ``path`` (and its parents) for directories that may be removed. Only this user can read it.
 
     Idempotent and safe from several threads. An existing directory must be empty or carry the marker.
     Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not create it, ``storage-failed`` if it
@@ -45,8 +45,8 @@ def make_private_directory(path: Path) -> None:
             path.mkdir(mode=0o700)
         if path.is_symlink() or not path.is_dir():
             raise _foreign(path, "is not a directory")
-        # The marker is written first: a directory with content and no marker is not of SecureBench. Check it again
-        # after listing, as another thread may have just created both; and before, as listing may take long.
+        # The marker is written first, so a directory with content but no marker is not SecureBench's. The check before
+        # the listing avoids a long listing. The check after it is for a thread that has just created both.
         if not _is_marked(path) and any(path.iterdir()) and not _is_marked(path):
             raise _foreign(path, f"contains files but no {MARKER}")
         path.chmod(0o700)
@@ -58,7 +58,7 @@ def make_private_directory(path: Path) -> None:
 def remove_private_directory(path: Path) -> None:
     """Remove a directory that :func:`make_private_directory` created, with everything in it. It may be missing.
 
-    Raises the errors of :func:`remove_tree`, and :class:`StorageError` for files directly inside.
+    Raises the errors of :func:`remove_tree`, and :class:`StorageError` if it directly contains other files.
     """
     with storage_errors(path):
         if not path.is_dir():
@@ -102,7 +102,7 @@ def remove_tree(path: Path) -> None:
 
 
 def clear_directory(path: Path) -> None:
-    """Remove everything in the directory ``path``, but not the directory. Raises as :func:`remove_entry` does."""
+    """Remove everything in the directory ``path``, but not the directory. Raises the errors of :func:`remove_entry`."""
     with opened(path, OPEN_DIRECTORY) as descriptor:
         for name in os.listdir(descriptor):  # noqa: PTH208 - of a descriptor
             remove_entry(descriptor, name)
@@ -161,7 +161,7 @@ class _Removal:
             os.close(here)
 
     def _clear(self, here: int) -> str | None:
-        """Remove what can be removed at once; return the first directory that is not empty, or ``None``."""
+        """Remove files and empty directories. Stop at a directory with content and return its name, or ``None``."""
         with os.scandir(here) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
@@ -172,7 +172,7 @@ class _Removal:
         return None
 
     def _enter(self, here: int, name: str) -> int:
-        """Open the directory ``name``. Give its owner all rights first: an agent may have closed it."""
+        """Open the directory ``name``. Give its owner all rights first: an agent may have removed them."""
         with _stuck(name), opened(name, _OPEN_PATH, here) as found:
             status = os.fstat(found)
             if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -181,7 +181,7 @@ class _Removal:
 
     @staticmethod
     def _leave(here: int, above: tuple[int, int]) -> int:
-        """Open the parent directory, and check that it is the expected one: the tree may be moved meanwhile."""
+        """Open the parent directory. Raise ``OSError`` if its identity is not ``above``: the tree was moved."""
         descriptor = os.open("..", OPEN_DIRECTORY, dir_fd=here)
         if _identity(descriptor) != above:
             os.close(descriptor)
@@ -219,5 +219,5 @@ def _stuck(name: str) -> Iterator[None]:
         raise StorageError(
             f"cannot remove {printable_name(os.fsencode(name))!r}: {error.strerror or error}",
             code="workspace-stuck",
-            hint="look for an immutable attribute (lsattr, chattr -i) or a mount; remove it by hand, then run again",
+            hint="look for an immutable attribute (lsattr) or a mount; remove that (chattr -i, umount), then run again",
         ) from error

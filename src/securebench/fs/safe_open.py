@@ -37,7 +37,7 @@ class TreeRefusal(StrEnum):
 
 
 class TreeRefusedError(Exception):
-    """A tree or file that is refused. ``offenders``: at most ``MAX_OFFENDERS`` printable lines, one each."""
+    """A tree or file is refused. ``offenders``: a printable line for each refused entry, at most ``MAX_OFFENDERS``."""
 
     def __init__(self, refusal: TreeRefusal, *offenders: str) -> None:
         super().__init__("; ".join(offenders))
@@ -47,7 +47,7 @@ class TreeRefusedError(Exception):
 
 @contextmanager
 def opened(path: str | bytes | Path, flags: int, directory: int | None = None) -> Iterator[int]:
-    """Open ``path`` (below the descriptor ``directory``) and close it at the end."""
+    """Yield a descriptor of ``path`` (relative to the descriptor ``directory``) and close it at the end."""
     descriptor = os.open(path, flags, dir_fd=directory)
     try:
         yield descriptor
@@ -69,7 +69,7 @@ def open_below(top: int, parts: Iterable[bytes]) -> int:
 
 @contextmanager
 def opened_root(root: Path) -> Iterator[int]:
-    """Open the directory ``root``. Raises :class:`TreeRefusedError` if it is not a readable, real directory."""
+    """Yield a descriptor of ``root``. Raises :class:`TreeRefusedError` if it is not a readable, real directory."""
     with refusing(os.fsencode(root.name)), opened(root, OPEN_DIRECTORY) as descriptor:
         require_readable_directory(os.fstat(descriptor), os.fsencode(root.name))
         yield descriptor
@@ -77,7 +77,7 @@ def opened_root(root: Path) -> Iterator[int]:
 
 @contextmanager
 def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
-    """Open the directory at ``parents`` below ``top``. Raises :class:`TreeRefusedError` with the part at fault."""
+    """Yield a descriptor of ``parents`` below ``top``. Raises :class:`TreeRefusedError` that names the refused part."""
     directory = os.dup(top)
     try:
         for depth, part in enumerate(parents, start=1):
@@ -142,7 +142,7 @@ def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool =
 
 
 def mode_fault(mode: int) -> str:
-    """Return why a file or directory of this mode is refused, or nothing. Links have no mode of their own."""
+    """Return why a file or directory with this mode is refused, or an empty string. Other kinds are not refused."""
     if stat.S_ISDIR(mode):
         return "" if mode & _READ_DIRECTORY == _READ_DIRECTORY else _CLOSED
     if not stat.S_ISREG(mode):

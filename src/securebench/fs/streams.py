@@ -43,7 +43,7 @@ class Digester:
         self.size = 0
 
     def through(self, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-        """Yield the same pieces."""
+        """Yield ``pieces`` unchanged, and count and hash them."""
         for piece in pieces:
             self._hash.update(piece)
             self.size += len(piece)
@@ -56,7 +56,7 @@ class Digester:
 
 
 def capped(pieces: Iterable[bytes], limit: int, what: str) -> Iterator[bytes]:
-    """Yield the same pieces. Raises :class:`ImageError` (``image-too-large``) for more than ``limit`` bytes."""
+    """Yield ``pieces``. Raises :class:`ImageError` (``image-too-large``) if they have more than ``limit`` bytes."""
     size = 0
     for piece in pieces:
         size += len(piece)
@@ -83,7 +83,7 @@ def decompressed(pieces: Iterable[bytes], limits: ArchiveLimits, what: str) -> I
         for piece in _expanded(kind, read.through(whole)):
             size += len(piece)
             if size > max(limits.ratio_floor, limits.ratio * read.size):
-                raise too_large(what, f"{read.size} compressed bytes expand to more than {size}")
+                raise too_large(what, f"{read.size} compressed bytes expand to at least {size} bytes")
             if size > limits.bytes:
                 raise too_large(what, f"it is larger than {limits.bytes} bytes after decompression")
             yield piece
@@ -100,18 +100,18 @@ class _Decompressor(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """Input beyond that end."""
+        """Input after the end of the stream."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether there is no more output without more input."""
+        """Whether more input is needed for more output."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         """Add ``data`` and return up to ``max_length`` bytes of output."""
 
 
 class _Gzip:
-    """zlib behind the same interface."""
+    """zlib with the interface of :class:`_Decompressor`."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -133,7 +133,7 @@ class _Gzip:
 
 
 class _Zstd:
-    """zstd behind the same interface, and with errors that the others have, too. Loaded only when it is used.
+    """zstd with the interface of :class:`_Decompressor`. Raises ``OSError``. Its library is loaded when it is used.
 
     Its window is limited to 128 MiB, the library's default.
     """
@@ -176,7 +176,7 @@ _KINDS: dict[bytes, Callable[[], _Decompressor]] = {
 
 
 def _expanded(kind: Callable[[], _Decompressor], pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress one stream after another: several may follow each other, padded with zeros."""
+    """Yield the decompressed content of all streams in ``pieces``. Zeros may follow each stream."""
     data = next(pieces, b"")
     while data:
         engine = kind()

@@ -1,7 +1,7 @@
 """A strict reader for untrusted tar archives: names are bytes, sizes are bounded, and nothing is written to disk.
 
 It reads the formats of image tools: ustar, PAX, and GNU's long names and large numbers. Paths are not interpreted
-here. Everything else is an error.
+here. All other formats are errors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MemberKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One header; ``size`` bytes of content follow. ``link``: the target of a link. ``xattrs``: their number."""
+    """The header of a member. ``size``: bytes of content. ``link``: target of a link. ``xattrs``: number of them."""
 
     path: bytes
     kind: MemberKind
@@ -180,7 +180,7 @@ class TarReader:
         if key not in extra:
             return self._number(raw, key.decode())
         if not extra[key].isdigit() or len(extra[key]) > _DIGITS:
-            raise malformed(self._what, f"a header's {key.decode()} is {printable_name(extra[key])!r}")
+            raise malformed(self._what, f"a header's {key.decode()} is {printable_name(extra[key])!r}, not a number")
         return int(extra[key])
 
     def _time(self, header: bytes, extra: dict[bytes, bytes]) -> int:
@@ -190,7 +190,7 @@ class TarReader:
         sign = -1 if whole.startswith(b"-") else 1
         digits, part = whole.removeprefix(b"-"), part[:9].ljust(9, b"0")
         if not digits.isdigit() or not part.isdigit() or len(digits) > _DIGITS:
-            raise malformed(self._what, f"a header's mtime is {printable_name(extra[b'mtime'])!r}")
+            raise malformed(self._what, f"a header's mtime is {printable_name(extra[b'mtime'])!r}, not a time")
         return sign * (int(digits) * _NANO + int(part))
 
     def _number(self, raw: bytes, name: str, *, signed: bool = False) -> int:
@@ -212,7 +212,7 @@ class TarReader:
         return malformed(f"{self._what}: {printable_name(path)}", problem)
 
     def _some(self, size: int) -> memoryview:
-        """Return between one and ``size`` bytes."""
+        """Read and return between one and ``size`` bytes. Raises :class:`ImageError` at the end."""
         while not self._buffer:
             piece = next(self._pieces, None)
             if piece is None:

@@ -1,4 +1,4 @@
-"""Writing reproducible tar archives, as candidates are sealed in: one tree gives one archive and so one digest.
+"""Writing reproducible tar archives, such as sealed candidates: the same tree always gives the same bytes.
 
 The format is GNU's, in which names are raw bytes of any length. Modes are as given; owners, times and the rest are
 zero. The standard library's ``tarfile`` writes the same bytes, but it is slow, and its padding has changed between
@@ -32,7 +32,7 @@ _AT_ONCE: Final = MIB
 
 
 class TarWriter:
-    """Writes members to ``output``, and hashes and counts the bytes. A context manager, which writes the end mark."""
+    """Writes members to ``output``, and hashes and counts the bytes. A context manager that writes the end mark."""
 
     def __init__(self, output: IO[bytes]) -> None:
         self._sink = _Sink(output)
@@ -72,7 +72,7 @@ class TarWriter:
 
 
 class _Sink:
-    """Gathers small pieces. A second thread hashes each piece while it is written and the next one is read."""
+    """Joins small pieces and writes them. Meanwhile, a second thread hashes what is written."""
 
     def __init__(self, output: IO[bytes]) -> None:
         self._output = output
@@ -129,7 +129,7 @@ def link_member(path: bytes, target: bytes, owner: Owner = _ROOT) -> bytes:
 
 
 def file_header(path: bytes, size: int, mode: int, owner: Owner = _ROOT) -> bytes:
-    """Return what comes before the content of a file. After it comes :func:`padding`."""
+    """Return what precedes a file's content in an archive. :func:`padding` must follow the content."""
     return _member(path, _FILE, mode, owner, size=size)
 
 
@@ -139,7 +139,7 @@ def padding(size: int) -> bytes:
 
 
 def end_of_archive(size: int) -> bytes:
-    """Return what ends an archive with ``size`` bytes of members."""
+    """Return the end mark and padding of an archive with ``size`` bytes of members."""
     return bytes(2 * _BLOCK) + bytes(-(size + 2 * _BLOCK) % _RECORD)
 
 
@@ -150,7 +150,7 @@ def _member(path: bytes, kind: bytes, mode: int, owner: Owner, *, size: int = 0,
 
 
 def _long(name: bytes, kind: bytes) -> bytes:
-    """Return the extra member for a name that is too long for a header."""
+    """Return GNU's extra member for a name or link target that is too long for a header."""
     content = name + b"\0"
     return _header(b"././@LongLink", kind, 0, len(content), b"", _ROOT) + content + padding(len(content))
 

@@ -1,4 +1,4 @@
-"""A directory or file as a tar archive and back, to copy mounts to and from sandboxes on other machines."""
+"""Pack a directory or file as a tar archive and unpack it, to copy mounts to and from sandboxes elsewhere."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ _ARCHIVE: Final = "the archive of a sandbox's volume"
 def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
     """Yield ``source``, a directory or regular file, as the pieces of a tar archive in which it is called ``name``.
 
-    Everything belongs to ``owner``. Links are data. Raises :class:`TreeRefusedError` for a tree that could not be
-    sealed either, such as one with a FIFO, and ``OSError``.
+    Everything belongs to ``owner``. Links are data. Raises ``OSError``, and :class:`TreeRefusedError` for a tree that
+    could not be sealed, such as one with a FIFO.
     """
     return _whole(_members(source, os.fsencode(name), owner))
 
 
 def archive_of(sources: Mapping[bytes, Path], owner: Owner) -> Iterator[bytes]:
-    """Yield several directories and files, by their names in it, as one archive for :func:`replace_content`.
+    """Yield one archive of several directories and files, for :func:`replace_content`.
 
-    What is inside another of these directories is in the archive once. Raises the same errors as :func:`archive`.
+    ``sources`` maps names in the archive to paths. A name below another of these names is left out, because the
+    archive contains it already. Raises the same errors as :func:`archive`.
     """
     return _whole(_all_members(sources, owner))
 
@@ -97,10 +98,10 @@ def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits
     """Replace the content of ``directory`` with that of an archive, whose top directory may have any name.
 
     The owner of ``directory`` owns everything. The content is hostile: links stay links, set-id bits are dropped, and a
-    FIFO or device becomes a FIFO, so that the next reader refuses it as it would have refused the original. A tree
-    above ``limits`` is also written so that the next reader refuses it: incompletely, with a file that exceeds them.
+    FIFO or device becomes a FIFO, so that the next reader refuses it like the original. If the tree exceeds ``limits``,
+    the rest is replaced with a sparse file above the limit, so that the next reader refuses the tree, too.
 
-    Raises :class:`ImageError` (``image-malformed``) for an archive that no driver makes, and ``OSError``.
+    Raises :class:`ImageError` (``image-malformed``) for an archive that no driver would create, and ``OSError``.
     """
     limits = limits or TreeLimits()
     status = directory.stat()
@@ -165,5 +166,5 @@ def _below_top(path: bytes) -> bytes:
     """Return ``path`` without its first component, which is the directory itself."""
     parts = path.rstrip(b"/").removeprefix(b"./").split(b"/")
     if any(part in {b"", b".", b".."} or b"\0" in part for part in parts):
-        raise malformed(_ARCHIVE, "a member has a path that leads elsewhere")
+        raise malformed(_ARCHIVE, "a member has a path outside the archived directory")
     return b"/".join(parts[1:])

@@ -23,13 +23,13 @@ _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 
 
 class TreeWriter:
-    """Writes below the existing directory ``root``. ``owner`` (uid, gid) gets all files that are not ``kept``.
+    """Writes below the existing directory ``root``. ``owner`` (uid, gid) owns all files that are not ``kept``.
 
-    With ``everybody``, all users may write these files, and read and execute them as their owner may. Use it only for
-    a root that no other user can reach.
+    Files that are ``kept`` stay this user's. With ``everybody``, all users may write the other files, and read and
+    execute them as their owner may. Use it only for a root that no other user can reach.
 
-    Paths are relative POSIX paths, checked by the path policy before. Missing parents are created. Methods raise
-    ``OSError``: above all ``FileExistsError``, and ``ENOTDIR`` or ``ELOOP`` if a parent is a link.
+    Paths are relative POSIX paths that were checked before. Missing parents are created. Methods raise ``OSError``:
+    above all ``FileExistsError``, and ``ENOTDIR`` or ``ELOOP`` if a parent is a link.
     """
 
     def __init__(self, root: Path, owner: tuple[int, int] | None = None, *, everybody: bool = False) -> None:
@@ -61,7 +61,7 @@ class TreeWriter:
             self._own(descriptor, mode, kept=kept)
 
     def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
-        """Create ``path`` with the first ``size`` bytes of the open file ``source``: a reflink if the disk can."""
+        """Create ``path`` with the first ``size`` bytes of the descriptor ``source``. Shares its blocks if possible."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             reached(FaultPoint.TREE_WRITE, self._name)
@@ -74,7 +74,7 @@ class TreeWriter:
             self._own(descriptor, mode)
 
     def write_sparse(self, path: bytes, size: int) -> None:
-        """Create the file ``path`` with ``size`` bytes that take no room."""
+        """Create the sparse file ``path`` with ``size`` bytes, which use no disk space."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             os.ftruncate(descriptor, size)
@@ -86,7 +86,7 @@ class TreeWriter:
         os.mkfifo(name, _FILE_MODE, dir_fd=parent)
 
     def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, kept: bool = False) -> None:
-        """Create the directory ``path``. A mode that denies its owner writing is set at the end, by :meth:`finish`."""
+        """Create the directory ``path``. If ``mode`` denies its owner anything, :meth:`finish` sets it."""
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -95,7 +95,7 @@ class TreeWriter:
         self._finish_directory(parent, name, mode, kept=kept)
 
     def finish(self) -> None:
-        """Set the modes of directories that deny writing. Nothing can be written afterwards."""
+        """Set the modes that deny the owners of directories something. Write nothing afterwards."""
         for path, mode in reversed(self._later):
             parent, name = self._parent(path)
             self._finish_directory(parent, name, mode, kept=False)
@@ -112,7 +112,7 @@ class TreeWriter:
             os.close(directory)
 
     def make_link(self, path: bytes, target: bytes) -> None:
-        """Make ``path`` a link to ``target``. Whether it may lead there was checked when the tree was read."""
+        """Make ``path`` a symbolic link to ``target``, which is neither followed nor checked."""
         parent, name = self._parent(path)
         os.symlink(target, name, dir_fd=parent)
         if self._owner is not None:
@@ -131,7 +131,7 @@ class TreeWriter:
         return self._here, name
 
     def _directory(self, parts: list[bytes]) -> int:
-        """Open the directory at ``parts``. Create missing ones, which belong to the owner."""
+        """Return a descriptor of the directory at ``parts``. Create missing directories for the owner."""
         directory = os.dup(self._root)
         try:
             for part in parts:
@@ -163,7 +163,7 @@ class TreeWriter:
 
 
 def _for_everybody(mode: int) -> int:
-    """Return the bits that give everybody the owner's rights, and writing."""
+    """Return the mode bits that give group and others the rights of the owner, and the right to write."""
     return (mode >> 6 & 0o7) * 0o011 | 0o022
 
 

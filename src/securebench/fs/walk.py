@@ -66,8 +66,8 @@ class TreeRules:
 
     Paths for which ``skipped(path)`` is true are left out, with everything below them.
     With ``set_id``, files with set-id bits are read like others; their modes are reported without these bits.
-    ``layer`` is for the upper directory of an overlay, where a character device 0/0 is a
-    :attr:`EntryKind.WHITEOUT`: the name of the extended attribute that makes a directory opaque.
+    ``layer`` is set for the upper directory of an overlay: it is the name of the extended attribute that marks opaque
+    directories. A character device 0/0 is then a :attr:`EntryKind.WHITEOUT`.
 
     With ``everything``, entries of any kind and mode are yielded, and the caller decides. Without ``content``, files
     are not opened.
@@ -85,7 +85,7 @@ WORKSPACE: Final = TreeRules(links=Links.ANY, set_id=True)
 """The rules for a workspace. Its links are only ever followed inside sandboxes."""
 
 STATUS: Final = TreeRules(links=Links.ANY, everything=True, content=False)
-"""The names and metadata of a tree, without its content."""
+"""The rules to read only the names and metadata of a tree."""
 
 UNPACKED: Final = TreeLimits(total_bytes=2**63, entries=2_000_000, depth=256, path_bytes=2**16)
 """For trees that SecureBench unpacked within the limits of an archive, and for directories of the tester."""
@@ -101,7 +101,7 @@ class EntryKind(StrEnum):
     FILE = "file"
     LINK = "link"
     WHITEOUT = "whiteout"
-    """In a layer: the entry of the layers below was removed."""
+    """In a layer: it removes the entry with this name from the layers below."""
     SPECIAL = "special"
     """A device, socket or FIFO. It is never opened."""
 
@@ -110,7 +110,7 @@ class EntryKind(StrEnum):
 class TreeEntry:
     """One entry below the root. ``descriptor``: an open file, valid until the next entry is requested; otherwise -1.
 
-    ``target``: of a link. ``opaque``: a directory of a layer that hides everything in the layers below.
+    ``target``: the target of a link. ``opaque``: whether a directory of a layer hides its content in the layers below.
     """
 
     path: bytes
@@ -122,7 +122,7 @@ class TreeEntry:
 
     @property
     def name(self) -> bytes:
-        """The last part of its path."""
+        """The last component of its path."""
         return self.path.rpartition(b"/")[2]
 
     @property
@@ -160,7 +160,7 @@ def walk(
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
     Hard links are separate files. Links and set-id files that the rules do not allow, devices, sockets, FIFOs and
-    entries that their owner may not read are refused, after the rest of the tree was walked. Raises
+    entries that their owner may not read are refused at the end of the walk, or when there are too many. Raises
     :class:`TreeRefusedError`, and ``OSError`` if the machine is at fault.
     """
     with opened_root(root) as descriptor:
@@ -179,8 +179,8 @@ def walk_at(
 ) -> Generator[TreeEntry, None, None]:
     """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, then everything below it.
 
-    Paths of entries begin with the last name of ``relative``. A link on the way to it is always refused. Raises
-    like :func:`walk`.
+    Paths of entries begin with the last name of ``relative``. A link on the way to it is always refused.
+    Raises the errors of :func:`walk`.
     """
     *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
     with opened_root(root) as top, opened_below(top, parents) as directory:
@@ -216,7 +216,7 @@ class _Walk:
     levels: list[_Level] = field(default_factory=list)
 
     def run(self, root: int, only: bytes | None = None) -> Generator[TreeEntry, None, None]:
-        """Walk the directory ``root``, or ``only`` one entry of it."""
+        """Walk the directory ``root``, or only its entry ``only``."""
         try:
             if only is None:
                 self._enter(os.dup(root), b"")
@@ -237,7 +237,7 @@ class _Walk:
             raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders)
 
     def _enter(self, descriptor: int, path: bytes) -> None:
-        """Begin to walk a directory. From here on this walk closes its descriptor."""
+        """Begin to walk a directory. The walk closes its descriptor."""
         level = _Level(descriptor, path, iter(()))
         self.levels.append(level)
         names: list[tuple[bytes, _Hint]] = []

@@ -15,7 +15,7 @@ _PORTS: Final = {"https": 443, "http": 80}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One URL. ``path`` includes the query, which may contain a signature: messages show only the host."""
+    """One URL. ``path`` includes the query, which may contain a signature and must not appear in messages."""
 
     scheme: str
     host: str
@@ -24,7 +24,7 @@ class Address:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: credentials are valid for one origin."""
+        """The scheme, host and port. Credentials are valid for one origin."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
@@ -43,7 +43,7 @@ class Address:
 
     @property
     def is_protected(self) -> bool:
-        """Whether nobody can change the data on its way: it comes over TLS, or from this machine."""
+        """Whether data from here cannot be changed in transit: it comes over TLS, or from this machine."""
         return self.scheme == "https" or self.is_loopback
 
     def __str__(self) -> str:
@@ -52,8 +52,8 @@ class Address:
     def follow(self, location: str) -> Address:
         """Return where a redirect or link leads. Raises :class:`AddressError`.
 
-        Another machine may not redirect to services of this one, and no redirect may give up TLS: the target could
-        otherwise be an unauthenticated service inside the user's network, or anyone on the way.
+        Another machine may not redirect to services of this one, which may trust local requests. No redirect may give
+        up TLS, because anyone on the network path could then change the data.
         """
         target = _parsed(location, self)
         if target.is_loopback and not self.is_loopback:
@@ -64,7 +64,7 @@ class Address:
 
 
 def parse_address(url: str, *, allow_plain: bool = False) -> Address:
-    """Return the address in an http or https URL. Raises :class:`AddressError`, including for plain HTTP elsewhere."""
+    """Return the address in a URL. Raises :class:`AddressError`, also for remote plain HTTP without ``allow_plain``."""
     address = _parsed(url)
     if not address.is_protected and not allow_plain:
         raise AddressError("it is not an https address")

@@ -46,7 +46,7 @@ class HttpClient:
         return response
 
     def authorized(self, address: Address, headers: Mapping[str, str]) -> Response:
-        """Send one request like :meth:`get`. A subclass may authenticate: redirects come here, too."""
+        """Send one request like :meth:`get`. Subclasses may add credentials, but only for the origin they belong to."""
         return self.get(address, headers)
 
     def open(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
@@ -63,7 +63,7 @@ class HttpClient:
         raise AddressError(f"it redirects more than {MAX_REDIRECTS} times")
 
     def read(self, address: Address, limit: int, headers: Mapping[str, str] | None = None) -> tuple[bytes, str]:
-        """Return a document of at most ``limit`` bytes, and its ``Content-Type``. Failed attempts start over.
+        """Return a document of at most ``limit`` bytes, and its ``Content-Type``. Each retry starts at the first byte.
 
         Raises :class:`TooLargeError`, and the errors of :meth:`open`.
         """
@@ -77,9 +77,9 @@ class HttpClient:
             attempt += 1
 
     def pause(self, address: Address, error: UnreachableError, attempts: int) -> None:
-        """Wait before another attempt, after ``attempts`` failed, or raise ``error`` if another is pointless.
+        """Wait before the next attempt after ``attempts`` failed ones, or raise ``error`` if a retry is pointless.
 
-        A server that never responded is not tried again: its address or the network is wrong.
+        There is no retry before the first response to this client: the address or the network may be wrong.
         """
         timeouts = self.deadline.timeouts
         pause = timeouts.pause * 2 ** (attempts - 1) if error.retry_after is None else error.retry_after

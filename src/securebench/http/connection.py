@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _PIECE: Final = 256 * 1024
 _SUCCESS: Final = frozenset({200, 206})
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses that are worth a retry."""
+"""Statuses after which a request is retried."""
 
 
 class Response:
-    """The response to one request; its body is still to be read. Close it in any case."""
+    """The response to one request, whose body has not been read yet. The caller closes it."""
 
     def __init__(self, connection: _Connection, response: HTTPResponse) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class Response:
         return str(self._response.headers.get(name, ""))
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the body as it arrives. Raises :class:`UnreachableError` and :class:`DeadlineError`."""
+        """Yield the body in pieces as they arrive. Raises :class:`UnreachableError` and :class:`DeadlineError`."""
         while True:
             with _explained(self._connection.deadline):
                 piece = self._response.read1(_PIECE)
@@ -96,7 +96,7 @@ class _Connection(HTTPConnection):
         return connection
 
     def hang_up(self) -> None:
-        # Not in close(), which http.client calls while the body is still to be read.
+        # This cannot be part of close(), which http.client calls before the body is read.
         self.close()
         if self._handle is not None:
             self.deadline.forget(self._handle)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from securebench.http.connection import Response
 
 _MAX_DIGITS: Final = 20
-"""int() refuses thousands of digits with an error."""
+"""Longer values of ``Content-Length`` are ignored: ``int()`` raises an error for thousands of digits."""
 
 
 class Download:
-    """One file, to be iterated over once. Pieces are yielded as they arrive: use them only after the last one.
+    """One file, to be iterated over once. Pieces are checked as a whole after the last: do not use them before.
 
     ``limit`` is the most bytes to accept. ``expected_size`` and ``digest`` (``sha256:HEX`` or ``sha512:HEX``) are
-    checked if given. ``size`` is the number of bytes in all, 0 while it is unknown; ``received`` counts them.
+    checked if given. ``size`` is the size in bytes, 0 while unknown; ``received`` counts the bytes so far.
 
     Iteration raises :class:`TooLargeError`, :class:`MismatchError`, and the errors of :meth:`HttpClient.open`.
     """
@@ -68,7 +68,7 @@ class Download:
 
     @property
     def _is_resumable(self) -> bool:
-        """Whether parts of two different versions of the file would be noticed."""
+        """Whether a digest or a version shows if the file changes between two requests."""
         return bool(self._digest or self._version)
 
     def _check_size(self) -> None:

@@ -1,4 +1,4 @@
-"""Why a download failed. Callers turn these into errors with a code and a hint of their own.
+"""Why a download failed. Callers turn these exceptions into errors with their own code and hint.
 
 Each message is a reason in plain English, without credentials and query strings, to be put after "cannot fetch X: ".
 """
@@ -44,4 +44,4 @@ class TooLargeError(HttpError):
 
 
 class MismatchError(HttpError):
-    """The data is not what it must be: it has another size, digest or range."""
+    """The data does not have the expected size, digest or range, or changed during the download."""

@@ -15,9 +15,9 @@ from securebench.http.errors import DeadlineError
 class Timeouts:
     """The limits of one download, in seconds.
 
-    ``connect`` limits making one connection, ``read`` one silence, ``total`` everything. A request is tried
-    ``attempts`` times. The first pause between two attempts is ``pause``, and each further one twice as long, unless
-    the server asks for another; if a pause would exceed ``longest_pause``, the download fails instead.
+    ``connect`` limits the time to connect, ``read`` the time without data, ``total`` the whole download. A request is
+    tried ``attempts`` times. The first pause between two attempts is ``pause``, and each further pause is twice as
+    long, unless the server asks for a different one. If it would exceed ``longest_pause``, the download fails instead.
     """
 
     connect: float = 15.0
@@ -29,7 +29,7 @@ class Timeouts:
 
 
 class Deadline:
-    """The end of one download: when its total time is over, or at :meth:`stop`. Shared by its threads.
+    """Ends one download when its total time is over, or when :meth:`stop` is called. Shared by its threads.
 
     Socket timeouts limit a single read, and a server that sends one byte at a time restarts them. The deadline
     therefore shuts down the sockets that it watches, which wakes up every thread that reads from them.
@@ -56,14 +56,14 @@ class Deadline:
             raise DeadlineError(f"the download took longer than {self.timeouts.total:.0f} s")
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not past the deadline. Raises the errors of :meth:`check`."""
+        """Sleep until ``seconds`` or the download is over. Raises the errors of :meth:`check`."""
         self._stopped.wait(min(seconds, max(0.0, self._end - time.monotonic())))
         self.check()
 
     def watch(self, connection: socket.socket) -> socket.socket:
         """Shut down ``connection`` at the deadline. Return a handle for :meth:`forget`."""
-        # A duplicate, because TLS moves the descriptor to another socket object. Shutting down one affects both, and
-        # the lock ensures that the duplicate is still open then: its number could belong to another file by now.
+        # The handle is a duplicate, because TLS moves the descriptor to another socket object. Shutting down one shuts
+        # down both. Under the lock, the duplicate is still open: otherwise its number could belong to another file.
         handle = connection.dup()
         with self._lock:
             self._watched.add(handle)

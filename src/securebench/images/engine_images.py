@@ -18,7 +18,7 @@ from securebench.images.store.index import ImageSource, Origin
 _log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS: Final = 3600
-"""An engine sends nothing while it reads or writes a large image."""
+"""The timeout of requests that copy images: an engine sends nothing while it reads or writes a large one."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def inspect(engine: Engine, reference: str) -> dict[str, Any] | None:
 
 
 def import_from_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
-    """Copy the engine's image of ``reference`` into the store. Raises the errors of the engine and of the store."""
+    """Copy the engine's image ``reference`` into the store. Raises the errors of the engine and of the store."""
     found = inspect(engine, reference)
     if found is None:
         raise ImageError(f"the engine has no image {reference}", hint="'docker images' lists its images")
@@ -54,7 +54,7 @@ def import_from_engine(engine: Engine, store: ImageStore, reference: str, report
 
 
 def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
-    """Copy the store's image of a reference or an id into the engine, under that name.
+    """Copy the store's image with this reference or id into the engine, where it gets the same reference.
 
     Raises :class:`ImageError` (``image-unavailable``) if the engine rejects it, and the errors of :meth:`Engine.doing`.
     """
@@ -69,7 +69,7 @@ def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: 
 
 
 def remove_from_any_engine(reference: str) -> None:
-    """Remove ``reference`` from this machine's engine. Nothing happens if there is no engine or it lacks the image."""
+    """Remove ``reference`` from this machine's engine. Do nothing if there is no engine or no such image."""
     try:
         engine = connect()
     except EngineError:
@@ -86,7 +86,7 @@ def remove_from_any_engine(reference: str) -> None:
 
 @contextmanager
 def _slow_client(engine: Engine) -> Iterator[docker.APIClient]:
-    """Yield a client with a long timeout."""
+    """Yield a client with a timeout of :data:`TIMEOUT_SECONDS`."""
     client = docker.APIClient(base_url=engine.endpoint.base_url, version=engine.api, timeout=TIMEOUT_SECONDS)
     client.trust_env = False
     try:

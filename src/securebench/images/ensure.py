@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
     """Return the image that ``reference`` means now, and ensure that it is in ``store``.
 
-    ``on_progress`` receives lines meanwhile. An image that came from an engine follows that engine: if the name means
-    another image there now, that one is copied. Raises :class:`ConfigError` (``image-reference-invalid``),
+    ``on_progress`` receives lines meanwhile. If the store's image was copied from an engine and the engine now has a
+    different image of this name, the new image is copied. Raises :class:`ConfigError` (``image-reference-invalid``),
     :class:`ImageError` (``image-unavailable`` with a hint, and the errors of pulling and unpacking) and
     :class:`DiskFullError`.
     """
@@ -66,7 +66,7 @@ def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> Re
 
 
 def _copy_if_new(store: ImageStore, reference: str, known: str, report: Callable[[str], None]) -> bool:
-    """Copy the image from an engine if it has one other than ``known``. Return whether the engine has the image."""
+    """Copy the image from an engine unless its id there is ``known``. Return whether an engine has the image."""
     from securebench.engine.client import connect
     from securebench.images.engine_images import import_from_engine, inspect
 
@@ -107,7 +107,7 @@ def how_to_get(reference: str) -> str:
             return f"build it from the recipes of its pack, {pack}: 'securebench images build PACK/images'"
         return f"build it with 'securebench images build {name}' ('securebench images list' shows what can be built)"
     if is_image_id(reference):
-        return "on a machine that has it run 'docker save -o FILE ID', and here 'securebench images import FILE'"
+        return "run 'docker save -o FILE ID' on a machine that has it, and 'securebench images import FILE' here"
     return (
         f"import an archive of it ('docker save -o FILE {reference}', 'securebench images import FILE'), or "
         f"download it with 'securebench images pull {reference}'"

@@ -32,9 +32,9 @@ REFERENCE_KEY = "org.opencontainers.image.ref.name"
 
 MAX_DOCUMENT = 8 * 1024 * 1024
 _MAX_VALUES = 300_000
-"""Per document. An image may expose every TCP and UDP port, each as a name and an empty object."""
+"""The most values in a document. An image may expose every TCP and UDP port, each as a name and an empty object."""
 MAX_LAYERS = 512
-"""Four times the limit of any engine."""
+"""The most layers of an image: four times the limit of any engine."""
 MAX_IMAGES = 10_000
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -92,7 +92,10 @@ class ImageManifest:
 
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
-    """The used fields of an image's configuration. ``diff_ids``: digests of the layers' tar archives, lowest first."""
+    """The fields of an image's configuration that SecureBench uses.
+
+    ``diff_ids`` are the digests of the layers' uncompressed tar archives, lowest first.
+    """
 
     environment: Mapping[str, str]
     workdir: str

@@ -49,7 +49,7 @@ def resolve(
 def _from_store(
     engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """Return the engine's description of the store's image, loading it if needed; ``None`` if the store has none."""
+    """Load the store's image into the engine if needed. Return its description; ``None`` if the engine's is used."""
     found, origin = store.find(reference), store.origin(reference)
     if found is None or (origin and origin.source is ImageSource.ENGINE and not is_image_id(reference)):
         return None

@@ -31,7 +31,7 @@ def apply_patch(data: bytes, base: FileTree) -> Delta:
     """Return the changes that the patch ``data`` makes to ``base``. Files it leaves unchanged are not included.
 
     Hunks may match at other lines, but only exactly. A final line without a line feed is read as if it had one. Uses
-    bounded time and memory. Raises :class:`PatchInvalidError`, even for a patch without files, and
+    bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch without files, and
     :class:`PatchDoesNotApplyError`.
     """
     patches = parse(data)
@@ -68,7 +68,7 @@ class _Applied:
             self._write(patch, new)
 
     def delta(self) -> Delta:
-        """Return the changes. Raises :class:`PatchDoesNotApplyError` for a file inside another file."""
+        """Return the changes. Raises :class:`PatchDoesNotApplyError` if a file's parent is not a directory."""
         for path in self._written:
             for directory in parents(path):
                 if self._final(directory) is not None:
@@ -103,7 +103,7 @@ class _Applied:
         if self._bytes > MAX_CHANGED_BYTES:
             raise PatchInvalidError(f"the patch writes more than {MAX_CHANGED_BYTES} bytes")
         if new.link and (not new.content or b"\0" in new.content):
-            raise PatchInvalidError(f"the link {shown(patch.new)} has an empty target")
+            raise PatchInvalidError(f"the target of the link {shown(patch.new)} is empty or contains a NUL byte")
         self._written[patch.new] = new
 
 

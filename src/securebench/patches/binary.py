@@ -86,7 +86,7 @@ def _apply_delta(old: bytes, delta: bytes) -> bytes:
             raise PatchDoesNotApplyError("a binary patch was made for different content")
         size, new = _size(reader), bytearray()
         if size > MAX_CHANGED_BYTES:
-            raise PatchInvalidError(f"a binary patch makes more than {MAX_CHANGED_BYTES} bytes")
+            raise PatchInvalidError(f"the result of a binary patch is larger than {MAX_CHANGED_BYTES} bytes")
         for operation in reader:
             new += _piece(operation, reader, old)
             if len(new) > size:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MODES: Final = (0o100644, 0o100755, 0o100664, 0o120000)
-"""The file and link modes that git writes. Submodules and set-id bits are not allowed."""
+"""The modes of files and links that git writes. Other modes, such as those of submodules, are refused."""
 
 _NAME_END = re.compile(rb"[\t\r\v\f]")
 _EPOCH = re.compile(rb"\t(?:1970-01-01|1969-12-31) ")
@@ -40,7 +40,7 @@ class GitHeader:
 
     @property
     def new(self) -> bytes:
-        """The new file name."""
+        """The new file name. Raises the same error as :attr:`old`."""
         return self._new or self.old
 
     @staticmethod

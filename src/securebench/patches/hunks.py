@@ -19,7 +19,7 @@ HUNK_HEADER = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines to find and their replacement. ``trailing`` counts the unchanged lines at the end."""
+    """The lines to find, and their replacement. ``trailing`` is the number of unchanged lines at the end."""
 
     old_start: int
     new_start: int
@@ -88,14 +88,15 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk], steps: Steps) -> bytes:
         made += hunk.new
         cursor = at + len(hunk.old)
         if cursor < len(source) and hunk.new and not hunk.new[-1].endswith(b"\n"):
-            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} ends the file too early")
+            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} must be the end of the file, but is not")
     return b"".join(made + source[cursor:])
 
 
 def _find(source: list[bytes], hunk: Hunk, expected: int, steps: Steps) -> int | None:
     """Return the line where ``hunk`` matches, nearest to ``expected``.
 
-    As in git, a hunk of the first line matches only there, and one that ends with a change only at the end.
+    As in git, a hunk at line 1 matches only at the start of the file. A hunk without unchanged lines at its end matches
+    only at the end of the file.
     """
     old, last = list(hunk.old), len(source) - len(hunk.old)
     at_start, at_end = hunk.old_start <= 1, hunk.trailing == 0

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from securebench.patches.model import Steps
 
 CONTEXT: Final = 3
-"""Unchanged lines around a change, as git shows them."""
+"""The number of unchanged lines that are shown around a change, as in git."""
 
 _MAX_EDITS: Final = 256
-"""Single edits that are found between two versions. Memory use grows with their square."""
+"""The most single edits that are searched between two versions. Memory use grows with their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def grouped(found: Sequence[Change]) -> list[list[Change]]:
 
 
 def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
-    """Return the length of the common prefix."""
+    """Return the number of equal lines at the start of both."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:

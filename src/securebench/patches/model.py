@@ -23,16 +23,16 @@ MAX_FILES: Final = 10_000
 MAX_HUNKS: Final = 100_000
 
 MAX_HEADER_LINE: Final = 16 * 1024
-"""Bytes of a line that names a file. Two paths of maximum length would only be longer if every byte were escaped."""
+"""Bytes of a line that names a file. Enough for two paths of maximum length, unless most bytes are escaped."""
 
 MAX_CHANGED_BYTES: Final = 64 * 1024 * 1024
 """Bytes of all files that a patch writes. Copies and compressed data count with their full size."""
 
 SEARCH_STEPS: Final = 10_000_000
-"""Lines compared to find moved hunks: a few seconds."""
+"""The most lines that are compared to find moved hunks, which takes a few seconds."""
 
 DIFF_STEPS: Final = 4_000_000
-"""Comparisons to find minimal differences, for all files of a change together: a few seconds."""
+"""The most comparisons to find minimal differences in all files of a change, which take a few seconds."""
 
 Delta: TypeAlias = "Mapping[bytes, FileVersion | None]"
 """The changes from one tree to another: each changed path with its new version, ``None`` if it was removed.
@@ -61,11 +61,11 @@ class PatchError(SecureBenchError):
 
 
 class PatchInvalidError(PatchError):
-    """It is not a valid patch, or uses an unsupported format. Independent of the tree."""
+    """The data is not a valid patch or uses an unsupported format, whatever the tree."""
 
 
 class PatchDoesNotApplyError(PatchError):
-    """It is a valid patch, but does not apply to this tree."""
+    """A valid patch does not apply to this tree."""
 
     default_code = "patch-does-not-apply"
     reason = FailureReason.PATCH_DOES_NOT_APPLY

@@ -67,7 +67,7 @@ class FilePatch:
 
 
 def parse(data: bytes) -> list[FilePatch]:
-    """Return the changes in ``data``, file by file. Raises :class:`PatchInvalidError`, even if there are none."""
+    """Return the changes in ``data``, file by file. Raises :class:`PatchInvalidError`, also if there are none."""
     if len(data) > MAX_PATCH_BYTES or data.count(b"\n") > MAX_PATCH_LINES:
         raise PatchInvalidError(f"the patch is larger than {MAX_PATCH_BYTES} bytes or {MAX_PATCH_LINES} lines")
     found = list(_Parser(data.removesuffix(b"\n").split(b"\n")).patches())

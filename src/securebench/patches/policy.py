@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_SHOWN: Final = 20
-"""The number of violations that are listed."""
+"""The most violations that are listed in a result."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -23,10 +23,10 @@ def _words(text: str) -> frozenset[str]:
 
 
 FIRST_NAMES: Final = _words(".github .gitlab ci securebench .git")
-"""Top-level directories of a repository with CI configuration and similar."""
+"""First components of paths that are denied by default, such as directories of CI configuration."""
 
 NAMES: Final = _words("test tests __pycache__ .cargo site-packages .venv venv node_modules")
-"""Names that no part of a path may have: directories of tests, and of installed programs and libraries."""
+"""Components of paths that are denied by default: directories of tests, and of installed programs and libraries."""
 
 FILES: Final = _words(
     """conftest.py pyproject.toml setup.py setup.cfg tox.ini tox.toml pytest.ini .pytest.ini pytest.toml .pytest.toml
@@ -34,11 +34,11 @@ FILES: Final = _words(
     entry_points.txt .gitmodules .gitattributes
     package-lock.json npm-shrinkwrap.json pnpm-lock.yaml bun.lockb go.work.sum pipfile"""
 )
-"""Files that control what runs, in lower case: configuration of runners, builds and interpreters, and lock files."""
+"""File names that are denied by default, in lower case: configuration that controls what runs, and lock files."""
 
 PATTERNS: Final = re.compile(r"requirements.*\.txt|noxfile\..*|jest\.config\..*|vitest\.config\..*|\.mocharc\..*")
 SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-info", ".egg-link")
-"""Ends of names: shell scripts, lock files, and what Python's importers read from a directory on their path."""
+"""Suffixes of names: shell scripts, lock files, and files and directories that Python reads in its import path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ class Violation:
 def violations(delta: Delta, base: FileTree, policy: PathPolicy) -> tuple[Violation, ...]:
     """Return the forbidden changes in ``delta``, sorted by path.
 
-    Never allowed, whatever ``policy`` says: new or changed symbolic links, and paths that are absolute, contain ``..``
-    or lead into ``.git``. ``base`` is the tree before.
+    ``base`` is the tree before the changes. No policy allows new or changed symbolic links, or paths that are absolute,
+    contain ``..`` or lead into ``.git``.
     """
     found = ((path, _rule(path, new, base, policy)) for path, new in sorted(delta.items()))
     return tuple(Violation(shown(path), rule) for path, rule in found if rule)
@@ -110,6 +110,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _name(pattern: str) -> str:
-    """Return ``pattern``, for one name, as an expression. Runs of ``*`` become one, which is faster and equivalent."""
+    """Return the regular expression of ``pattern``, which is for one name. It treats ``**`` like ``*``."""
     pieces = re.split(r"(\*+|\?)", pattern)
     return "".join("[^/]*" if "*" in piece else "[^/]" if piece == "?" else re.escape(piece) for piece in pieces)

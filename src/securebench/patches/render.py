@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
-"""A larger version of a file is rendered as binary data."""
+"""If a version of a file is larger, the change is rendered as binary data."""
 
 _NOTHING: Final = b"0" * 40
 _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"
@@ -26,8 +26,8 @@ _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"
 def render(delta: Delta, base: FileTree) -> str:
     """Return ``delta`` as a git-style unified diff of ``base``, sorted by path; empty without changes.
 
-    Content that is not UTF-8 text becomes a ``GIT binary patch``. Uses bounded time: if a difference is too large to
-    compute, all lines of the file are removed and added.
+    Content that is not UTF-8 text, or is large, becomes a ``GIT binary patch``. Uses bounded time: if a difference is
+    too large to compute, all lines of the file are removed and added.
     """
     steps = Steps(DIFF_STEPS)
     pieces: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Directories for sandboxes to write to, of bounded size where the driver can bound them."""
+"""Directories to which sandboxes write. Their size is limited if the driver supports that."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _FULL: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WritableDirectory:
-    """A directory that sandboxes write to. ``source``: for mounts. ``files``: where this process finds its files.
+    """A directory to which sandboxes write. ``source``: its path for mounts. ``files``: its path in this process.
 
-    The two differ if the directory is ``bounded`` by a driver that shows it to its sandboxes only.
+    ``bounded``: whether the driver limits its size. The two paths differ in this case.
     """
 
     source: Path
@@ -40,7 +40,7 @@ class WritableDirectory:
     bounded: bool = False
 
     def is_full(self) -> bool:
-        """Whether its files use up its bytes or their number. Meaningful once nothing writes to it any more."""
+        """Return whether its bytes or inodes are used up. Call this when nothing writes to it any more."""
         if not self.bounded:
             return False
         found = os.statvfs(self.files)
@@ -51,8 +51,8 @@ class WritableDirectory:
 def writable_directory(driver: SandboxDriver, path: Path, size: int) -> Iterator[WritableDirectory]:
     """Yield a new directory of at most ``size`` bytes that belongs to :func:`workspace_owner`.
 
-    If ``driver`` cannot bound it, it is ``path``. Else ``path`` is not touched, and the
-    directory with all its files is gone at the end. Raises :class:`InfrastructureError`.
+    If ``driver`` cannot limit sizes, the directory is ``path`` and stays. Otherwise it is elsewhere, and is removed
+    with all its files at the end of the block. Raises :class:`InfrastructureError`.
     """
     owner = workspace_owner()
     if not driver.bounds_directories:
@@ -63,7 +63,7 @@ def writable_directory(driver: SandboxDriver, path: Path, size: int) -> Iterator
     make_fresh_directory(outer)
     try:
         with driver.bounded(outer, size) as top:
-            # Only in what is mounted over ``outer``: without that, a sandbox cannot be created with the directory.
+            # This directory exists only in the mount over ``outer``: without the mount, no sandbox gets it.
             files = top / _INNER
             files.mkdir(mode=0o700)
             if owner is not None:
@@ -74,15 +74,15 @@ def writable_directory(driver: SandboxDriver, path: Path, size: int) -> Iterator
 
 
 def workspace_owner() -> tuple[int, int] | None:
-    """Return the user and group for files that sandboxes may change, if this user may choose them."""
+    """Return the uid and gid for files that sandboxes may change, or ``None`` if this user is not root."""
     return workspace_user() if os.getuid() == 0 else None
 
 
 def copy_safe_files(source: Path, target: Path) -> None:
-    """Copy what could be sealed of the untrusted tree ``source`` to the empty directory ``target``.
+    """Copy everything in the untrusted tree ``source`` that could be sealed to the empty directory ``target``.
 
-    Devices, FIFOs, sockets and files that their owner may not read are left out, and all that comes after the limits of
-    sealing are reached. Links are data. Raises ``OSError``.
+    Devices, FIFOs, sockets and files that their owner may not read are left out. The copy ends where the tree exceeds
+    the limits of sealing. Links are data. Raises ``OSError``.
     """
     with suppress(TreeRefusedError), TreeWriter(target, workspace_owner()) as writer:
         for entry in walk(source, None, WORKSPACE):

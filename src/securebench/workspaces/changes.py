@@ -1,6 +1,6 @@
 """Find the changes that an agent made in a directory of its image.
 
-The agent could write everything in that directory, including its version control data, so neither is trusted. The
+The agent could write everything in that directory, including its version control data, so none of it is trusted. The
 current content is compared, name by name and byte by byte, with the same directory of the unmodified image.
 Drivers deliver one of two forms: only the changes, as an overlayfs upper directory, or the whole directory as an
 archive. Both give the same result. The top-level ``.git`` and caches, which every test run rewrites, are counted but
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 _COMPARED: Final = TreeLimits(total_bytes=8 * 1024 * MIB, entries=1_000_000)
-"""Limits of the compared content. They are high because touching every file of an image is not a change."""
+"""Limits of the content that is compared. They are high because an agent may touch every file without changing it."""
 _HEADER_LIMIT: Final = MIB
 _TYPES: Final = {
     MemberKind.FILE: stat.S_IFREG,
@@ -50,7 +50,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes, and the numbers of ``ignored`` entries, such as ``{".git": 1, "__pycache__": 3}``."""
+    """The changes, and the number of ``ignored`` entries by kind, such as ``{".git": 1, "__pycache__": 3}``."""
 
     delta: Delta
     ignored: Mapping[str, int]
@@ -59,9 +59,9 @@ class Changes:
 def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = CHANGE_LIMITS) -> Changes:
     """Compare a directory collected from a sandbox with ``pristine``, the same directory of its image.
 
-    Links are data and never followed. Raises :class:`TreeRefusedError`: unsafe for devices, FIFOs, set-id files and
-    files that their owner cannot read, with their names; too large above ``limits``. Raises
-    :class:`InfrastructureError` for an invalid archive, and ``OSError`` for errors of this machine.
+    Links are data and never followed. Raises :class:`TreeRefusedError`: ``UNSAFE`` for devices, FIFOs, set-id files and
+    files that their owner cannot read, ``TOO_LARGE`` above ``limits``. Raises :class:`InfrastructureError` for an
+    invalid archive, and ``OSError`` for errors of this machine.
     """
     comparison = StateComparison(pristine, limits)
     if isinstance(collected, CollectedLayer):
@@ -73,7 +73,7 @@ def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = 
 
 
 def _read_layer(comparison: StateComparison, layer: CollectedLayer) -> None:
-    """Read an overlay's upper directory. Missing entries are unchanged, or deleted if it replaces the directory."""
+    """Read an overlay's upper directory. Entries that it lacks are unchanged, or deleted if ``layer.whole``."""
     if layer.whole:
         comparison.gone(b"")
     if layer.descriptor >= 0:
@@ -93,7 +93,7 @@ def _read_layer_entry(comparison: StateComparison, entry: TreeEntry) -> None:
 
 
 def _read_archive(comparison: StateComparison, collected: CollectedArchive) -> None:
-    """Read an archive of the whole directory. Missing entries were deleted."""
+    """Read an archive of the whole directory. Entries that it lacks were deleted."""
     reader = TarReader(collected.pieces, "the repository", _HEADER_LIMIT)
     reading = _Archive(comparison)
     try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 CHANGE_LIMITS: Final = TreeLimits(total_bytes=64 * MIB, entries=10_000)
-"""Limits of the changes: ``total_bytes`` of new content in ``entries`` files. Readable patches are far smaller."""
+"""Limits of the changes: ``total_bytes`` of new content, ``entries`` changed files. Real patches are far smaller."""
 
 CACHES: Final = frozenset({b"__pycache__", b".pytest_cache", b".mypy_cache", b".ruff_cache"})
 """Cache directories that tools create."""
@@ -39,7 +39,7 @@ class StateComparison:
     total: int = 0
 
     def finish(self) -> dict[str, int]:
-        """End the comparison and return the numbers of ignored entries. Raises if there are unsafe entries."""
+        """End the comparison and return the number of ignored entries by kind. Raises if there are unsafe entries."""
         if self.offenders:
             raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders)
         if self.pristine.status(VERSION_CONTROL) is not None:
@@ -58,7 +58,7 @@ class StateComparison:
         return bool(kind)
 
     def refuse(self, refused: TreeRefusedError) -> None:
-        """Record an unsafe entry. Raises when there are enough of them."""
+        """Record an unsafe entry. Raises if there are ``MAX_OFFENDERS``, or at once if a limit was exceeded."""
         self.offenders += refused.offenders
         if refused.refusal is not TreeRefusal.UNSAFE or len(self.offenders) >= MAX_OFFENDERS:
             raise TreeRefusedError(refused.refusal, *self.offenders)
@@ -132,7 +132,7 @@ def _cache(name: bytes) -> str:
 def _different(descriptor: int, pieces: Iterable[bytes | memoryview], weigh: Callable[[], None]) -> bytes | None:
     """Return the content of ``pieces``, or ``None`` if it equals that of ``descriptor``, which has the same size.
 
-    ``weigh`` is called before the content is collected, to check the limit.
+    If the contents differ, ``weigh`` is called first. It raises an error if the changes are too large.
     """
     offset, rest = 0, iter(pieces)
     for piece in rest:

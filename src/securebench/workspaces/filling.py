@@ -1,4 +1,4 @@
-"""Fill a workspace with a directory of its image, before the task's files are added."""
+"""Copy a directory of the image into a new workspace, before the task's files are added."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
     except TreeRefusedError as refused:
         raise _unusable(refused) from None
     except OSError as error:
-        raise StorageError(f"cannot fill {workspace} from its image: {error.strerror or error}") from error
+        raise StorageError(f"cannot copy the image's files to {workspace}: {error.strerror or error}") from error
     return filled
 
 

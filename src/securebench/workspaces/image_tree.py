@@ -1,4 +1,4 @@
-"""A directory of an unpacked image, as the base tree of a comparison.
+"""A directory of an unpacked image, with which a workspace or repository is compared.
 
 Its content comes from untrusted layers, so it is accessed through descriptors, without following links.
 """
@@ -23,7 +23,7 @@ _NOT_FOUND = (FileNotFoundError, NotADirectoryError)
 
 
 class HostTree:
-    """The tree below ``directory``: a descriptor, or a path whose last component is not followed if it is a link.
+    """The tree below ``directory``, which is a descriptor, or a path whose last component must not be a link.
 
     A context manager. Not thread safe. Paths are relative bytes without ``.`` and ``..``. Raises ``OSError``.
     """
@@ -35,7 +35,7 @@ class HostTree:
 
     @classmethod
     def of_image(cls, root: Path, directory: str) -> Self:
-        """Return the directory ``directory`` (absolute) of the image unpacked at ``root``.
+        """Return the tree at ``directory`` (absolute) of the image unpacked at ``root``.
 
         Raises :class:`MaterializationError` (``image-workdir-missing``) if it does not exist.
         """
@@ -87,7 +87,7 @@ class HostTree:
             return None
 
     def open_file(self, path: bytes) -> int:
-        """Open the regular file at ``path``. Call :meth:`status` first."""
+        """Return a descriptor of the regular file at ``path``. Call :meth:`status` with ``path`` first."""
         return os.open(_name(path), OPEN_FILE, dir_fd=self._descriptor)
 
     def files(self, top: bytes = b"") -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Lay out a task's files for one component: first plan without any access to files, then copy.
+"""Lay out a task's files for one component: first plan where they go, then write and copy them.
 
 ==================  =========================================================================================
 value               ``securebench/public|evaluation_inputs|evaluator/<name>.json``, by lane
@@ -8,7 +8,7 @@ payload             ``task.json``, for the agent
 ==================  =========================================================================================
 
 An asset is copied from an open descriptor below its asset root, without following links. Read-only assets are listed in
-the result, so that their component gets a read-only mount of them: their directory may be writable.
+the result, so that their component gets them as read-only mounts: the directory above them may be writable.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ASSET_LIMITS = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES, 
 
 @dataclass(frozen=True, slots=True)
 class PlannedValue:
-    """A file with a JSON value. It is encoded only when it is laid out: a run plans all tasks of a pack first."""
+    """A file with a JSON value, which is encoded when it is written: a run plans all tasks of a pack before that."""
 
     target: str
     value: Any
@@ -64,7 +64,7 @@ class PlannedAsset:
     pack_path: str = ""
     """The path in the pack."""
     digest: str = ""
-    """The expected digest from when the pack was read; empty if it is unknown."""
+    """The digest when the pack was read, which the file must still have; empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class VisibilityAwareMaterializer:
     ) -> tuple[MaterializedAsset, ...]:
         """Lay out ``plan`` below the directory ``root``. ``owner`` (uid, gid) owns all but the read-only assets.
 
-        With ``everybody``, all users may write those files: only for a root that no other user can reach.
+        With ``everybody``, all users may write those files. Use it only for a root that no other user can reach.
 
         Raises :class:`MaterializationError`: ``asset-missing``, ``asset-unsafe`` (a link, a FIFO, ...),
         ``assets-too-large``, ``asset-changed``, ``target-exists``; and :class:`StorageError`.

@@ -1,8 +1,8 @@
 """Rules for the paths of files in a workspace, and for their visibility.
 
-The lexical rules are those of :mod:`securebench.pack_paths`, which are checked when a pack is loaded. They are checked
-again when files are laid out, whatever the task was built from, together with data that is known only then: the
-component, the name of the task file, and all other files in the same workspace.
+The rules for the text of a path are those of :mod:`securebench.pack_paths`, which are checked when a pack is loaded.
+They are checked again when files are laid out, because a task need not come from a pack. This module adds rules that
+depend on the component, the name of the task file, and the other files in the same workspace.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def snapshot_tree(root: Path, output: IO[bytes], limits: TreeLimits | None = Non
 def read_file(root: Path, relative: str, limit: int) -> bytes:
     """Return the content of the regular file ``relative`` (POSIX) below ``root``: at most ``limit`` bytes.
 
-    No link is followed. Raises :class:`TreeRefusedError`: missing, unsafe or too large.
+    No link is followed. Raises :class:`TreeRefusedError` if it is missing, unsafe or too large.
     """
     with closing(walk_at(root, relative, TreeLimits(total_bytes=limit))) as entries:
         entry = next(entries)

@@ -127,7 +127,7 @@ def test_a_directory_of_another_user_is_refused() -> None:
     """A directory that belongs to someone else is not used."""
     builds_directory().mkdir()
     os.chown(builds_directory(), 65534, 65534)
-    with pytest.raises(ImageError, match="belongs to another user"), open_build_directory(lambda _token: None):
+    with pytest.raises(ImageError, match="is not a directory of this user"), open_build_directory(lambda _token: None):
         pass
 
 

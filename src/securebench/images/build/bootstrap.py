@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 PROGRAM = "mmdebstrap"
 _PACKAGES = (PROGRAM, "debian-archive-keyring")
-"""The second is part of Debian. Elsewhere, Debian's packages cannot be verified without it."""
+"""The packages to install. The second has the keys of Debian's packages, which other distributions lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """A way to run it: the command prefix, the mode, and the signal that stops all of its processes.
+    """How to run ``mmdebstrap``: the command prefix, the mode, and the signal that stops all of its processes.
 
-    The kernel sends that signal when this process dies, so a killed build does not leave one running.
+    The kernel also stops them when this process dies, so a killed build leaves none of them running.
     """
 
     prefix: tuple[str, ...]
@@ -34,13 +34,13 @@ class Bootstrap:
 
 
 AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
-"""In a user namespace, or under fakechroot. It must remove its files itself, because this user is not allowed to."""
+"""In a user namespace or under fakechroot. SIGTERM lets it remove its files, which this user may not remove."""
 
 
 def find_bootstrap(
     report: Callable[[str], None], *, install_tools: bool, subuid: Path = Path("/etc/subuid")
 ) -> Bootstrap:
-    """Return how this user runs it. If it is missing and ``install_tools`` is set, install it.
+    """Return how this user runs ``mmdebstrap``. If it is missing and ``install_tools`` is set, install it.
 
     Raises :class:`ImageError` (``image-tool-missing``).
     """
@@ -58,7 +58,7 @@ def find_bootstrap(
 
 
 def as_root(sudo: tuple[str, ...] = ()) -> Bootstrap:
-    """Return how root runs it: in its own process and mount namespaces, which end with their first process."""
+    """Return how root runs ``mmdebstrap``: in separate pid and mount namespaces, which end with their first process."""
     namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     prefix = (*sudo, "setpriv", "--pdeathsig", "KILL", *namespaces)
     return Bootstrap(prefix, "root", signal.SIGTERM if sudo else signal.SIGKILL)

@@ -1,10 +1,10 @@
-"""Build an image from its recipe, and check it. A failed build leaves nothing.
+"""Build an image from its recipe, and check it.
 
 A system image is built by an engine if one is running and its registry has the recipe's base. Otherwise it is built
 from Debian's packages, in the store. A derived image is built in the store and needs no engine. A Dockerfile needs one.
 
 A new image has no name until it has passed the recipe's checks inside a sandbox. Only then does the reference point to
-it, in one step. What a failed build leaves is removed at once; what a killed build leaves, by the next build.
+it, in one step. A failed build removes its files at once. The next build removes those of a killed build.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from securebench.images.store.image_store import ImageStore
 
 _ROOM = 512 * 1024 * 1024
-"""Disk space for an image of Debian's packages. Its size is unknown until it is built."""
+"""Bytes that are assumed for an image of Debian's packages, whose size is unknown until it is built."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """A recipe and its image. ``id`` is empty if it is not built. ``place`` is ``store`` or ``engine``.
+    """A recipe and its image. ``id`` is empty if there is no image. ``place`` is ``store`` or ``engine``.
 
-    ``stale`` says why a new build would give another image. It is empty if the image is up to date.
+    ``stale`` says why a new build would give a different image. It is empty if the image is up to date.
     """
 
     recipe: Recipe
@@ -59,11 +59,11 @@ class ImageState:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """The tools of a build.
+    """Builds images from recipes.
 
     ``engine`` is ``None`` if none is running. ``check`` runs one command in a sandbox of a stored image, and returns
     its exit code and the end of its output, or ``None`` if this machine cannot create sandboxes. ``steps`` runs the
-    steps of a derived image. ``report`` receives the stages. ``install_tools`` allows installing ``mmdebstrap`` if it
+    steps of a derived image. ``report`` receives each stage. ``install_tools`` allows installing ``mmdebstrap`` if it
     is needed and missing.
     """
 

@@ -28,7 +28,7 @@ _CHUNK = 1024 * 1024
 _LAST_LINES = 5
 _POCKETS = ("", "updates", "security")
 _APT_SETTINGS = ("Acquire::http", "Acquire::https", "Acquire::Check-")
-"""How this machine reaches its mirrors. Used only during the build; the image does not keep them."""
+"""Prefixes of apt's settings for reaching mirrors. The build uses them, and the image does not keep them."""
 
 _DPKG_OPTIONS = (
     "force-unsafe-io",  # saves a quarter of the time; a failed build is discarded anyway
@@ -84,8 +84,8 @@ def mmdebstrap_command(recipe: SystemRecipe, mode: str) -> tuple[str, ...]:
 def machine_mirrors(suite: str) -> tuple[str, ...]:
     """Return apt lines for Debian's ``suite``, from the mirrors of this machine's apt.
 
-    A machine of another Debian release has this one on the same mirrors, under its own name. If apt has no Debian
-    mirror (as on Ubuntu, or without apt), the result is empty and mmdebstrap uses its default.
+    If this machine runs another Debian release, its mirrors have ``suite``, too. If apt has no Debian mirror (as on
+    Ubuntu, or without apt), the result is empty and mmdebstrap uses its default.
     """
     shape = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)"
     rows = [line.split(" ", 3) for line in _apt("apt-get", "indextargets", "--format", shape, "Created-By: Packages")]
@@ -101,7 +101,7 @@ def machine_mirrors(suite: str) -> tuple[str, ...]:
 
 
 def _is_debian(origin: str) -> bool:
-    """Return whether the packages are Debian's. Before its first update, apt does not know the origin."""
+    """Return whether packages of this origin are Debian's, or may be: before its first update, apt does not know it."""
     return origin in {"Debian", "$(ORIGIN)"}
 
 

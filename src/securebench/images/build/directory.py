@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SEARCHABLE = 0o711
-"""Package tools run as other users, who must be able to enter."""
+"""The mode of build directories: package tools run as other users, who must be able to enter."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildDirectory:
-    """The directory of one build, and the token that labels what it creates in the engine."""
+    """The directory of one build, and the token with which the build labels what it creates in the engine."""
 
     directory: Path
     token: str
 
 
 def builds_directory() -> Path:
-    """Return the directory of all builds of this user. It is on disk, because a memory file system may be too small."""
+    """Return the directory of all builds of this user, by default on disk: a tmpfs may be too small."""
     return Path(os.environ.get("TMPDIR") or "/var/tmp") / f"securebench-build-{os.getuid()}"  # noqa: S108 - see _create_base
 
 
 @contextmanager
 def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
-    """Yield a new build directory. ``clear`` its token and remove it at the end of the block, even after an error.
+    """Yield a new build directory. At the end of the block, call ``clear`` with its token and remove the directory.
 
     ``clear`` receives a token and removes unnamed images and containers with that label from the engine. It is also
     called for builds that were killed. Raises :class:`ImageError` (``build-directory-unsafe``).
@@ -62,13 +62,13 @@ def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirector
 
 
 def _create_base(base: Path) -> None:
-    """Create ``base``, and check that it is this user's: its parent is writable by every user."""
+    """Create ``base``. Every user may write to its parent, so raise an error if ``base`` is another user's."""
     with suppress(FileExistsError):
         base.mkdir(parents=True)
     status = base.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise ImageError(
-            f"{base} belongs to another user, so it is not used",
+            f"{base} is not a directory of this user, so it is not used",
             code="build-directory-unsafe",
             hint="remove it, or set TMPDIR to a directory that you own",
         )

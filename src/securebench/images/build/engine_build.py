@@ -1,4 +1,4 @@
-"""Build on an engine: a recipe's Dockerfile on its base from a registry, checked in a hardened container."""
+"""Build a recipe's Dockerfile on an engine, with a base from a registry, and check it in a hardened container."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINES_SHOWN = 10
 
 
 def find(engine: Engine, reference: str) -> tuple[str, int] | None:
-    """Return the id and the size in bytes of the engine's image with this reference."""
+    """Return the id and the size in bytes of the engine's image with this reference, or ``None``."""
     with engine.doing("list its images"):
         found = engine.client.images(name=reference)
     return (str(found[0]["Id"]), int(found[0]["Size"])) if found else None
@@ -37,7 +37,7 @@ def labels(engine: Engine, image_id: str) -> dict[str, str]:
 def build(
     engine: Engine, recipe: SystemRecipe, token: str, extra_labels: Mapping[str, str], report: Callable[[str], None]
 ) -> None:
-    """Build the recipe's image on its base, check it and name it. Its labels are ``token`` and ``extra_labels``.
+    """Build the recipe's image on its base, check it and name it. Label it with ``token`` and ``extra_labels``.
 
     Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``) and the errors of :meth:`Engine.doing`.
     """

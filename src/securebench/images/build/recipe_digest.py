@@ -21,7 +21,7 @@ DIGEST_LABEL: Final = "securebench.recipe-digest"
 BASES_LABEL: Final = "securebench.bases"
 
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
-"""Fields that do not change the image: names, and paths whose content is digested instead."""
+"""Fields that are not digested: names, which do not affect the image, and paths, whose content is digested."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 
@@ -37,8 +37,8 @@ def build_labels(recipe: Recipe, find: Callable[[str], str]) -> dict[str, str]:
 def why_stale(recipe: Recipe, labels: Mapping[str, str], find: Callable[[str], str]) -> str:
     """Return why a new build of ``recipe`` would differ from the image with ``labels``; empty if it would not.
 
-    An image without these labels was imported, pulled or built elsewhere, and was given this name on purpose. A base
-    that is no longer local is not fetched for the comparison.
+    The result is empty for an image without these labels: it was imported, pulled or built elsewhere. A base that is no
+    longer local is not compared.
     """
     if DIGEST_LABEL not in labels:
         return ""
@@ -61,7 +61,7 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def base_references(recipe: Recipe) -> tuple[str, ...]:
-    """Return the images that the recipe names as its bases, which are fetched or built first."""
+    """Return the references of a recipe's base images, which are fetched or built first."""
     match recipe:
         case DerivedRecipe():
             return (recipe.base,)

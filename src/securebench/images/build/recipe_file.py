@@ -36,7 +36,7 @@ def _checked_reference(reference: str) -> str:
 
 
 def _image_path(path: str) -> str:
-    """Accept a directory of an image that no sandbox mounts over."""
+    """Return ``path`` if it is absolute and part of an image. Otherwise, raise the error for the field."""
     parts = path.split("/")
     if not path.startswith("/") or {"..", "."} & set(parts) or "" in parts[1:] or "\0" in path:
         raise refusal("field-value", "must be an absolute path without '.', '..' or repeated slashes")
@@ -46,7 +46,7 @@ def _image_path(path: str) -> str:
 
 
 def _local_path(path: str) -> str:
-    """Accept a relative path that stays inside the recipe's directory."""
+    """Return ``path`` if it stays inside the recipe's directory. Otherwise, raise the error for the field."""
     if path.startswith("/") or ".." in path.split("/") or "\0" in path or not path.strip("/"):
         raise refusal("path-unsafe", "must be a relative path inside the recipe's directory, without '..'")
     return path
@@ -213,7 +213,7 @@ class _DockerfileFile(_Common):
 
 
 _MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
-"""The kinds of recipe by the key that only this kind has. All others are derived images."""
+"""The model of a recipe by the key that only its kind has. All other recipes are for derived images."""
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -231,7 +231,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _model(value: Any) -> type[_SystemFile | _DerivedFile | _DockerfileFile]:
-    """Choose the model by its key, even if misspelled, so that the problems are those of the intended kind."""
+    """Return the model for a recipe by its key, even if misspelled, so that the errors fit the intended kind."""
     keys = value if isinstance(value, dict) else ()
     found = [near for key in keys for near in get_close_matches(key, _MODELS, n=1, cutoff=0.8)]
     return _MODELS[found[0]] if found else _DerivedFile

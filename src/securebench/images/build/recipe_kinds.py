@@ -40,7 +40,8 @@ class Recipe:
 class SystemRecipe(Recipe):
     """A complete system, which can be built in two ways.
 
-    With a registry: ``base`` and the Dockerfile. Without: ``suite``, ``packages``, ``environment`` and ``command``.
+    With a registry, it is built from ``base`` and the Dockerfile. Without one, it is built from Debian's ``suite`` and
+    ``packages``, and gets ``environment`` and ``command``.
     """
 
     base: str
@@ -51,7 +52,7 @@ class SystemRecipe(Recipe):
 
     @property
     def dockerfile(self) -> Path:
-        """The file that builds on ``base``, its build argument ``BASE``."""
+        """The Dockerfile, which gets ``base`` as its build argument ``BASE``."""
         return self.directory / "Dockerfile"
 
 
@@ -81,7 +82,7 @@ class DerivedRecipe(Recipe):
     """An image on top of another, built without an engine.
 
     ``files`` maps directories of the recipe to directories of the image. ``source`` is unpacked at ``workdir`` as a
-    repository of one commit. ``requirements`` are ``name==version``, for the Python version ``python`` of the base.
+    repository of one commit. ``requirements`` are ``name==version``; ``python`` is the base's version of Python.
     ``install`` and then ``run`` are commands that change the image, in a sandbox without network.
     """
 

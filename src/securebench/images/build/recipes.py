@@ -1,7 +1,7 @@
 """Recipes, which describe how images are built. A recipe is a directory with ``recipe.yaml``.
 
-SecureBench's recipes are in ``images/`` at the root of the repository and in the installed package, a pack's in the
-pack.
+SecureBench's own recipes are in ``images/`` of the repository, and part of the installed package. A pack contains its
+own recipes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RECIPE_FILE = "recipe.yaml"
 _PACKAGE = Path(__file__).resolve().parents[2]
 _PLACES = (_PACKAGE / "_recipes", _PACKAGE.parent.parent / "images")
-"""In a wheel, and in a checkout."""
+"""Where SecureBench's recipes are: in an installed wheel, or in a checkout."""
 
 
 def load_recipe(directory: Path) -> Recipe:
@@ -37,7 +37,7 @@ def all_recipes(root: Path | None = None) -> tuple[Recipe, ...]:
 
 
 def find_recipes(name: str, root: Path | None = None) -> tuple[Recipe, ...]:
-    """Return the recipes that a user names: one of SecureBench's, a recipe's directory, or a directory of recipes.
+    """Return the recipes for ``name``: one of SecureBench's, a recipe's directory, or a directory of recipes.
 
     Raises :class:`ConfigError` (``recipe-unknown``, ``recipe-invalid``).
     """
@@ -67,7 +67,7 @@ def find_recipe(name: str, root: Path | None = None) -> Recipe:
 
 
 def in_building_order(recipes: Iterable[Recipe]) -> tuple[Recipe, ...]:
-    """Return the recipes in building order: each after the one that builds its base."""
+    """Return the recipes in building order: each after the recipe of its base."""
     waiting = list({recipe.reference: recipe for recipe in recipes}.values())
     ordered: list[Recipe] = []
     while waiting:

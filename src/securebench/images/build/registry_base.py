@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import SystemRecipe
 
 PROBE_SECONDS = 15
-"""Long enough to be sure: firewalls often drop packets to a registry instead of refusing them."""
+"""How long to wait for a registry. Firewalls often drop packets instead of refusing them."""
 
 PROGRESS_SECONDS = 2.0
-"""Between two reports of a download. The engine sends many a second."""
+"""The least time between two reports of a download. The engine sends many reports a second."""
 
 
 def offers(engine: Engine, reference: str) -> bool:
@@ -41,7 +41,7 @@ def offers(engine: Engine, reference: str) -> bool:
 def build_on_base(
     engine: Engine, recipe: SystemRecipe, labels: Mapping[str, str], report: Callable[[str], None]
 ) -> str:
-    """Build the recipe's Dockerfile on its base, pulled again, and return the id. The image has no name yet.
+    """Pull the base, build the recipe's Dockerfile on it, and return the id. The image has no name yet.
 
     Raises :class:`ImageError` (``image-build-failed``) and the errors of :meth:`Engine.doing`.
     """
@@ -70,9 +70,9 @@ def build_on_base(
 def read_build(
     events: Iterable[Mapping[str, Any]], report: Callable[[str], None], on_output: Callable[[str], object]
 ) -> tuple[str, str]:
-    """Read the events of an engine's build, and return the id of its image and its error, either of which may be empty.
+    """Read the events of an engine's build. Return the image's id and the error, either of which may be empty.
 
-    ``report`` gets the steps and the progress of downloads, ``on_output`` everything that the build printed.
+    ``report`` receives the steps and the progress of downloads, ``on_output`` everything that the build printed.
     """
     image, error, reported = "", "", 0.0
     for event in events:  # to the end, which frees the connection

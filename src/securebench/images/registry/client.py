@@ -32,10 +32,10 @@ _BEARER = re.compile(r"(?i)(?:^|,)\s*bearer\s+(.*)")
 _BASIC = re.compile(r"(?i)(?:^|,)\s*basic\b")
 _PARAMETER = re.compile(r'([a-zA-Z]+)="([^"\\]*)"')
 _TOKEN = re.compile(r"[!-~]+")
-"""Printable and without spaces: it becomes part of a header."""
+"""A valid token: printable and without spaces, because it becomes part of a header."""
 
 _DEFAULT_HOST: Final = "registry-1.docker.io"
-"""The API of the default registry; its name is that of a web site."""
+"""The host of the default registry's API. The host in its references is only a web site."""
 
 _DENIED: Final = frozenset({401, 403})
 _MISSING: Final = frozenset({404, 410})
@@ -119,7 +119,7 @@ class RegistryClient(HttpClient):
             return self.read(self._path(kind, version), limit, {"Accept": accept})
 
     def blob(self, blob: Descriptor) -> Generator[bytes]:
-        """Yield a blob in pieces. An error after the last piece means that they are not that blob."""
+        """Yield a blob in pieces. If this raises, even after the last piece, the pieces must not be used."""
         with self._image_errors(blob.digest):
             yield from Download(
                 self, self._path("blobs", blob.digest), blob.size, expected_size=blob.size, digest=blob.digest
@@ -143,7 +143,7 @@ class RegistryClient(HttpClient):
         return self.get(address, _with(headers, self._authorization))
 
     def _renewed(self, challenge: Challenge) -> str:
-        """Return a header that meets ``challenge``: the password, or a token in exchange for it."""
+        """Return the ``Authorization`` header for ``challenge``: the password, or a token requested with it."""
         basic = self._credentials.basic if self._credentials else ""
         if not challenge.realm:
             if basic in {"", self._authorization}:
@@ -173,7 +173,7 @@ class RegistryClient(HttpClient):
                     raise
                 raise ImageError(
                     f"{self._registry} does not have {self._reference}",
-                    hint="check the name and the tag; 'securebench/' images are built: 'securebench images build'",
+                    hint="check the name and the tag; to build a 'securebench/' image, run 'securebench images build'",
                 ) from error
 
     def _denied(self) -> ImageError:
@@ -194,7 +194,7 @@ def ask(registry: str, timeouts: Timeouts) -> None:
 
 
 def blob_mismatch(message: str) -> ImageError:
-    """Return the error for data that is not what its digest says."""
+    """Return the error for downloaded data with an unexpected digest."""
     return ImageError(
         message,
         code="image-blob-mismatch",
@@ -204,7 +204,7 @@ def blob_mismatch(message: str) -> ImageError:
 
 @contextmanager
 def _explained(registry: str) -> Iterator[None]:
-    """Turn errors of HTTP into those of images."""
+    """Turn each :class:`HttpError` into an :class:`ImageError` that names ``registry``."""
     try:
         yield
     except UnreachableError as error:

@@ -35,7 +35,7 @@ class Credentials:
 
 
 def find_credentials(registry: str, environ: Mapping[str, str] = os.environ) -> Credentials | None:
-    """Return what ``docker login`` stored for ``registry`` in ``auths`` of its file. Credential helpers are not run.
+    """Return the login for ``registry`` in the file of ``docker login``, or ``None``. Credential helpers are not run.
 
     An unreadable file and an invalid entry are ignored.
     """

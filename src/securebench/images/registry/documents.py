@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
-"""The limit of registries themselves."""
+"""The most bytes of a manifest: registries have the same limit."""
 
 MAX_CONFIG_BYTES: Final = 8 * 1024 * 1024
 MAX_IMAGE_BYTES: Final = 64 * 1024**3
-"""All compressed layers together: several times the largest image of a known benchmark."""
+"""Bytes of all compressed layers together: several times the largest image of a known benchmark."""
 
 _DOCKER: Final = "application/vnd.docker."
 _OCI: Final = "application/vnd.oci.image."
@@ -51,13 +51,13 @@ class Index:
     entries: tuple[tuple[Platform, Descriptor], ...]
 
     def choose(self, wanted: Platform) -> Descriptor | None:
-        """Return the manifest for ``wanted``: its own variant before compatible ones."""
+        """Return the manifest for ``wanted``, or ``None``. The same variant is preferred to compatible ones."""
         offered = dict(reversed(self.entries))  # the first of two wins
         names = [Platform(wanted.os, wanted.architecture, variant) for variant in _variants(wanted)]
         return next((offered[name] for name in names if name in offered), None)
 
     def offered(self) -> str:
-        """Return the platforms, for messages."""
+        """Return the names of the platforms, for messages."""
         return ", ".join(dict.fromkeys(str(platform) for platform, _ in self.entries)) or "nothing"
 
 
@@ -68,7 +68,7 @@ def digest_of(data: bytes) -> str:
 
 @contextmanager
 def _answers() -> Iterator[None]:
-    """Say of a malformed document that it is the answer of a registry."""
+    """Turn ``image-malformed`` into ``registry-answer-invalid``: a registry sent the malformed document."""
     try:
         yield
     except ImageError as error:
@@ -84,8 +84,9 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
 def parse_manifest(data: bytes, announced: str, what: str) -> RegistryManifest | Index:
     """Return the manifest or index in ``data``, for which the registry declared the media type ``announced``.
 
-    An ambiguous document is refused, because another reader could see another image in it. So is an image in a format
-    that is not supported.
+    An ambiguous document is refused, because another program could read a different image from it. An image in an
+    unsupported format is refused, too.
+
     Raises :class:`ImageError`: ``registry-answer-invalid``, ``image-format-unsupported``.
     """
     value = parse_object(data, what)
@@ -163,7 +164,7 @@ def _variants(wanted: Platform) -> tuple[str, ...]:
 
 
 def runs_on(made: Platform, machine: Platform) -> bool:
-    """Whether an image for the platform ``made`` runs on ``machine`` without emulation."""
+    """Return whether an image for the platform ``made`` runs on ``machine`` without emulation."""
     same = (made.os, made.architecture) == (machine.os, machine.architecture)
     return same and made.variant in _variants(machine)
 

@@ -71,7 +71,7 @@ class _Pull:
         self._progress = progress
 
     def manifest(self, version: str, digest: str) -> tuple[bytes, str, RegistryManifest]:
-        """Return the manifest for the platform: its bytes, its digest and its content."""
+        """Return the manifest for the platform: its bytes, its digest and the parsed manifest."""
         data, media_type = self._client.document("manifests", version, _ACCEPT, MAX_MANIFEST_BYTES)
         _expect(digest, data, f"the manifest of {self._what}")
         found = parse_manifest(data, media_type, self._what)
@@ -87,7 +87,7 @@ class _Pull:
         return data, digest_of(data), found
 
     def config(self, descriptor: Descriptor) -> bytes:
-        """Return the image's configuration. It must be for the platform, even if an index said so already."""
+        """Return the image's configuration. Check that it is for the platform, whatever an index says."""
         data, _ = self._client.document("blobs", descriptor.digest, "*/*", MAX_CONFIG_BYTES)
         _expect(descriptor.digest, data, f"the configuration of {self._what}")
         made = made_for(data, self._what)

@@ -19,7 +19,7 @@ _ARCHITECTURES: Final[Mapping[str, tuple[str, str]]] = {
     "armv6l": ("arm", "v6"),
     "loongarch64": ("loong64", ""),
 }
-"""The kernel's machine names with the architecture and variant of images, where the names differ."""
+"""The architecture and variant of images by the kernel's name of the machine, where the names differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class BlobSink(Protocol):
     """Storage for blobs. Several threads call it at once, but never for the same digest."""
 
     def has(self, digest: str) -> bool:
-        """Whether the sink already has the blob, complete and checked, so that it need not be downloaded."""
+        """Return whether the sink already has the blob, complete and checked, so that it need not be downloaded."""
         ...
 
     def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:

@@ -63,9 +63,9 @@ class RootConfig:
 
 
 def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, what: str) -> str:
-    """Add the image of a tar archive, compressed or not, for this machine's architecture, and return its id.
+    """Add an image whose root file system is a tar archive, compressed or not, and return its id.
 
-    The same archive and configuration always give the same id: the image records no time. ``what`` names the archive in
+    The same archive and configuration always give the same id on this architecture. ``what`` names the archive in
     errors. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
     """
     layer = incoming.take(decompressed(pieces, ArchiveLimits(), what))
@@ -196,7 +196,7 @@ def _wrong_platform(where: str, problem: str, machine: Platform) -> ImageError:
 
 
 def _is_reference(name: str) -> bool:
-    """Return whether a name in an archive is a complete reference. A bare tag is not."""
+    """Return whether ``name`` is a complete reference, unlike a tag without a name."""
     if ":" not in name:
         return False
     try:

@@ -34,14 +34,14 @@ _KNOWN = re.compile(
     rf"manifest\.json|repositories|index\.json|oci-layout|blobs|blobs/sha256|blobs/sha256/{_HEX}"
     rf"|{_HEX}(?:\.json|\.tar|/layer\.tar|/VERSION|/json)?"
 )
-"""The file names that image archives contain, from any tool."""
+"""The names of the files and directories in image archives of all known tools."""
 
 
 class Files(Protocol):
     """Files by name. A missing name raises :class:`ImageError` (``image-malformed``)."""
 
     what: str
-    """What errors call the archive."""
+    """The name of the archive in errors."""
 
     def take(self, name: str) -> Descriptor:
         """Import a file as a blob of the incoming image. Its media type is left empty."""

@@ -1,8 +1,8 @@
 """Listing the images of a store, and removing them: by name, down to a budget, or because nothing needs them.
 
-Everything happens under the store's lock, except that trees are deleted after it is released. An image is removed from
-the index first, then its tree, then the blobs that no other image needs. A kill in between leaves only files that the
-next collection finds.
+Images are removed under the store's lock, but their trees are deleted after it is released. An image is first removed
+from the index. Then its tree is removed, and then the blobs that no other image needs. If the process is killed in
+between, it leaves only files that the next collection finds.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Collector:
             self._collect(trash)
 
     def forget(self, reference: str) -> None:
-        """Remove a canonical reference from its image."""
+        """Remove a canonical reference from its image, which stays."""
         with explaining(self._places.top), locked(self._places.store_lock):
             images = self._catalogue.read()
             self._catalogue.write(tidied(replace(e, reference="") if e.reference == reference else e for e in images))
@@ -149,7 +149,7 @@ class Collector:
             self._catalogue.write(tidied(kept))
 
     def _remove_image(self, image_id: str, trash: Trash) -> bool:
-        """Remove an image and all of its names. Return whether that was possible."""
+        """Remove an image and all of its names, or return ``False`` if it is in use."""
         with self._trees.claimed(image_id) as free:
             if free:
                 self._unlist(lambda image: self._catalogue.manifest(image).config.digest == image_id)

@@ -1,4 +1,4 @@
-"""The host owners of an unpacked image's files. Unpacking and running use the same rule."""
+"""The host's user and group ids that own the files of unpacked images, and that sandboxes map to their own ids."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The image store: one for all drivers and runs of a user, content-addressed, shared read-only.
 
 Agent programs are images of the store, too. On disk it is an OCI image layout (``oci-layout``, ``index.json``,
-``blobs``) with unpacked images in ``trees``. An image's id is the digest of its configuration, as an engine has it.
+``blobs``) with unpacked images in ``trees``. An image's id is the digest of its configuration, as in an engine.
 Several processes and threads may use a store at once. An image is exported as the archive that ``docker load`` reads.
 """
 
@@ -46,7 +46,7 @@ _MIN_FREE = 256 * 1024 * 1024
 
 
 def saved(places: StorePaths, manifest: ImageManifest, reference: str) -> Iterator[bytes]:
-    """Yield the archive. ``reference`` is the name of the image in it; empty for none. Raises ``OSError``."""
+    """Yield an image as an archive for ``docker load``, with the name ``reference`` or none. Raises ``OSError``."""
     names = {blob.digest: f"blobs/sha256/{blob.digest.removeprefix('sha256:')}" for blob in _blobs(manifest)}
     for blob in _blobs(manifest):
         yield _header(names[blob.digest], blob.size)
@@ -107,7 +107,7 @@ class ImageStore:
         return self._catalogue.consistently(look)
 
     def origin(self, reference: str) -> Origin | None:
-        """Return the origin of the image with this reference or id."""
+        """Return the origin of the image with this reference or id, or ``None`` if there is no such image."""
         found = self._catalogue.find(canonical(reference))
         return found[0].origin if found else None
 
@@ -148,12 +148,12 @@ class ImageStore:
         return self._places.tree(image_id)
 
     def is_intact(self, image_id: str, *, thorough: bool = False) -> bool:
-        """Return whether an unpacked image is as it was unpacked: by its files' metadata, or by reading all of it."""
+        """Return whether an unpacked image is unchanged, by its metadata or, if ``thorough``, by all of its content."""
         with explaining(self._places.top):
             return self._trees.is_intact(image_id, thorough=thorough)
 
     def restore(self, image_id: str) -> None:
-        """Make sure that the next lease gives the tree as it was unpacked: one that was changed is unpacked again.
+        """Remove the image's tree if it was changed, so that the next lease unpacks it again.
 
         Raises :class:`ImageError` (``image-in-use``).
         """
@@ -161,7 +161,7 @@ class ImageStore:
 
     @contextmanager
     def locked(self, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
-        """Hold a lock of this store's users for the time of the block. ``on_wait`` is called if another holds it."""
+        """Hold the lock ``name`` of this store in this block. Call ``on_wait`` first if another process holds it."""
         self._places.make()
         with explaining(self._places.top):
             held = take_now(self._places.locks / name)
@@ -175,7 +175,7 @@ class ImageStore:
 
     @contextmanager
     def incoming(self, origin: Origin, size: int = 0) -> Iterator[Incoming]:
-        """Import one image of about ``size`` bytes. What has no name at the end of the block is removed.
+        """Yield an import of about ``size`` bytes. At the end of the block, images without a name are removed.
 
         Raises :class:`DiskFullError` if there is not enough room for it, before anything is written.
         """
@@ -196,7 +196,7 @@ class ImageStore:
                     self._collector.collect()
 
     def saved(self, reference: str) -> Iterator[bytes]:
-        """Yield the tar archive for ``docker load`` of the image with this reference or id, named by that reference.
+        """Return the tar archive for ``docker load`` of the image with this reference or id. It contains the reference.
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
@@ -217,7 +217,9 @@ class ImageStore:
         return self._catalogue.consistently(self._collector.entries)
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
-        """Remove a name, or all names of an image by its id. Return what was removed. An image goes with its last name.
+        """Remove a name, or all names of an image by its id, and return what was removed.
+
+        An image is removed with its last name.
 
         Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
         """

@@ -1,8 +1,8 @@
-"""An image that is being imported: either all of it arrives in the store, checked and named, or nothing.
+"""An image that is being imported: the store gets all of it, checked and named, or nothing.
 
 Its blobs wait in a work directory that nothing else reads. :meth:`Incoming.add` moves them into the store and lists the
 image without a name, so only the importer, which knows its id, can run it to check it. :meth:`Incoming.name` names it,
-in one step. What has no name when the import ends, or is killed, is removed.
+in one step. An image that was neither named nor kept when the import ends or is killed is removed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Incoming:
         self._added: dict[str, Listed] = {}
 
     def has(self, digest: str) -> bool:
-        """Return whether the store has this blob. If so, it is kept for this image."""
+        """Return whether this import or the store has the blob. If so, keep it for this image."""
         if self._staged(digest).exists():
             return True
         with explaining(self._places.top):
@@ -57,13 +57,13 @@ class Incoming:
         return True
 
     def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """Store a blob, which must have this digest and size."""
+        """Store a blob. Raises ``image-blob-mismatch`` unless it has this digest and size."""
         got = self.take(pieces)
         if (got.digest, got.size) != (digest, size):
             raise wrong_digest(f"a blob of {got.size} bytes, declared as {size}", digest, got.digest)
 
     def take(self, pieces: Iterable[bytes | memoryview]) -> Descriptor:
-        """Store a blob of any digest, and describe it. Its media type is left empty."""
+        """Store a blob of any digest and return its descriptor, without a media type."""
         temporary = self._work / f"blob-{secrets.token_hex(8)}"
         digester = Digester()
         with temporary.open("xb", buffering=0) as file:
@@ -74,7 +74,7 @@ class Incoming:
         return Descriptor("", digester.digest, digester.size)
 
     def add(self, config: bytes, layers: Sequence[Descriptor]) -> str:
-        """List the image of these stored layers without a name, and return its id."""
+        """Add an image of these stored layers to the index, without a name, and return its id."""
         known = ImageConfig.parse(config, "the image's configuration")
         if len(known.diff_ids) != len(layers):
             problem = f"it lists {counted(len(known.diff_ids), 'layer')}, but the image has {len(layers)}"
@@ -93,7 +93,7 @@ class Incoming:
         return read_document(self.path(digest))
 
     def begins(self, digest: str, size: int) -> bytes:
-        """Return the first bytes of a stored blob."""
+        """Return the first ``size`` bytes of a stored blob."""
         with self.path(digest).open("rb") as file:
             return file.read(size)
 
@@ -107,7 +107,7 @@ class Incoming:
         self._name(image_id, "")
 
     def discard(self) -> bool:
-        """Remove images that were added but not named from the index. Return whether there were any."""
+        """Remove all images that were neither named nor kept from the index. Return whether there were any."""
         with locked(self._places.store_lock), explaining(self._places.top):
             images = self._catalogue.read()
             kept = [image for image in images if image.pending != self._work.name]

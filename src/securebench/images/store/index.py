@@ -106,11 +106,11 @@ class Catalogue:
         write_whole(self._places.index, index_bytes([image.to_descriptor() for image in images]))
 
     def consistently(self, look: Callable[[], _T]) -> _T:
-        """Return what ``look`` reads from the index and its documents. Call it again if the index changed meanwhile.
+        """Return the result of ``look``, which reads the index and its documents. Raises the errors of ``look``.
 
-        Readers hold no lock, because unpacking or a prune would make them wait for minutes. Removing an image takes it
-        off the index first and deletes its documents later. So a missing document means damage only if the index is
-        still the same. Raises what ``look`` raises.
+        If a document is missing and the index has changed meanwhile, ``look`` is called again: an image is removed from
+        the index before its documents are deleted. With an unchanged index, a missing document is damage. Readers hold
+        no lock, because unpacking or a prune would make them wait for minutes.
         """
         while True:
             before = self._written()
@@ -122,7 +122,7 @@ class Catalogue:
                     raise
 
     def find(self, reference: str) -> tuple[Listed, ImageManifest] | None:
-        """Return the image with this canonical reference or id."""
+        """Return the image with this canonical reference or id, or ``None``."""
         return self.consistently(lambda: self._find(reference))
 
     def _find(self, reference: str) -> tuple[Listed, ImageManifest] | None:
@@ -156,7 +156,7 @@ class Catalogue:
         return self.config(manifest).resolved(reference, manifest.config.digest, size)
 
     def _written(self) -> bytes:
-        """Return the bytes of the index. Damage is reported when it is parsed."""
+        """Return the bytes of the index, or ``b""`` if it cannot be read."""
         try:
             return self._places.index.read_bytes()
         except OSError:
@@ -167,7 +167,7 @@ class Catalogue:
 
 
 def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
-    """Return the list with ``added`` named and no longer pending. An image that had the name loses it but stays."""
+    """Return ``images`` with ``added`` named and no longer pending. An image that had this name becomes unnamed."""
     others = [
         replace(image, reference="") if image.reference == reference else image for image in images if image != added
     ]
@@ -175,7 +175,7 @@ def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Liste
 
 
 def tidied(images: Iterable[Listed]) -> list[Listed]:
-    """Drop duplicates, and unnamed images that are also listed under a name."""
+    """Return ``images`` without duplicates, and without unnamed images that are also listed under a name."""
     kept = {(image.manifest.digest, image.reference, image.pending): image for image in images}
     have_names = {image.manifest.digest for image in kept.values() if image.reference or image.pending}
     return [i for i in kept.values() if i.reference or i.pending or i.manifest.digest not in have_names]
@@ -199,7 +199,7 @@ def read_document(path: Path) -> bytes:
 
 @contextmanager
 def _detecting_damage(top: Path) -> Iterator[None]:
-    """Report a missing or wrong document as damage. One that cannot be read says nothing about the store."""
+    """Report a missing or malformed document as damage, but pass on errors of reading, which do not show damage."""
     try:
         with explaining(top):
             yield

@@ -1,12 +1,12 @@
-"""Unpacked images, shared: each is unpacked once, read by many, and not removed while one of them uses it.
+"""Unpacked images, which sandboxes share: each is unpacked once, and not removed while it is leased.
 
 The layers of an image, one on top of the other, become one directory tree. The archives are hostile: every write goes
 through descriptors below the tree's root, no link leads out of it, only files, directories and links are created, and
 bytes, members, depth and names have limits. The digest of each layer's archive must be the one in the image's
 configuration, whose own digest is the image's id.
 
-The lock file of an image contains notes about its tree: a quick digest of its metadata, to notice changes, and one of
-all of its content. Its mtime is when the tree was last used.
+The lock file of an image contains notes about its tree: the size, and a quick digest of the metadata, to notice
+changes. The mtime of the file is when the tree was last used.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _ROOT: Final = "root"
 
 
 def fingerprint(root: Path) -> str:
-    """Return the digest (hex) of the metadata of everything below ``root``; empty if that cannot be read.
+    """Return the digest (hex) of the metadata of everything below ``root``, or an empty string if it cannot be read.
 
     It covers inodes and ctimes, which no process without raw disk access can reset, so that an unchanged fingerprint
-    means unchanged files. A copy of the tree has another one.
+    means unchanged files. A copy of the tree has a different fingerprint.
     """
     digest = hashlib.sha256()
     try:
@@ -67,7 +67,7 @@ def fingerprint(root: Path) -> str:
 def content_digest(root: Path) -> str:
     """Return the digest (hex) of everything below ``root``: names, types, modes, owners, links and all content.
 
-    Empty if that cannot be read.
+    Returns an empty string if something cannot be read.
     """
     digest = hashlib.sha256()
     try:
@@ -94,7 +94,7 @@ class Layer:
 def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits | None = None) -> Unpacked:
     """Unpack into ``root``, an empty private directory, and return statistics.
 
-    ``shift`` is added to each owner; without one, this user owns everything. Raises :class:`ImageError`
+    ``shift`` is added to each owner; if it is 0, this user owns everything. Raises :class:`ImageError`
     (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
     """
     limits = limits or ArchiveLimits()
@@ -126,8 +126,7 @@ def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: Archive
 class TreeLease:
     """The right to read an unpacked image: ``root`` is its directory and exists until :meth:`close`.
 
-    The files are owned by the image's ids plus :func:`~securebench.images.store.ids.tree_shift`. Nobody may change
-    them.
+    The files' owners are the image's ids plus :func:`~securebench.images.store.ids.tree_shift`. Never change them.
     """
 
     def __init__(self, root: Path, held: int) -> None:
@@ -166,7 +165,7 @@ class Trees:
         self._limits = limits
 
     def lease(self, image_id: str) -> TreeLease:
-        """Return the tree of a listed image, and unpack it if needed. Raises the errors of :func:`unpack`."""
+        """Return a lease of a listed image's tree, and unpack it if needed. Raises the errors of :func:`unpack`."""
         lock, tree = self._places.lock(image_id), self._places.tree(image_id)
         with explaining(self._places.top):
             while True:
@@ -180,7 +179,7 @@ class Trees:
                         self._unpack(image_id)
 
     def find(self, image_id: str) -> StoredTree | None:
-        """Describe an image's tree; ``None`` if it was never unpacked."""
+        """Return the description of an image's tree, or ``None`` if it was never unpacked."""
         lock = self._places.lock(image_id)
         if not lock.is_file():
             return None
@@ -191,7 +190,10 @@ class Trees:
             )
 
     def is_intact(self, image_id: str, *, thorough: bool = False) -> bool:
-        """Return whether an image's tree is as it was unpacked: by its metadata, or by reading it."""
+        """Return whether an image's tree is unchanged.
+
+        This compares its metadata or, if ``thorough``, its content with that of another unpacked copy.
+        """
         tree = self._places.tree(image_id)
         if not thorough:
             noted = _noted(self._places.lock(image_id)).get("fingerprint")
@@ -215,7 +217,7 @@ class Trees:
 
     @contextmanager
     def claimed(self, image_id: str) -> Iterator[bool]:
-        """Keep an image from being leased or unpacked in this block. Yields false if it is leased or being unpacked."""
+        """Prevent leases and unpacking of an image in this block. Yields false if it is leased or being unpacked."""
         held = take_now(self._places.lock(image_id))
         try:
             yield held is not None
@@ -263,7 +265,7 @@ def in_use(reference: str) -> ImageError:
 
 
 def _noted(lock: Path) -> Mapping[str, Any]:
-    """Return what was noted about a tree when it was unpacked."""
+    """Return the notes in the lock file of a tree, empty if there are none."""
     try:
         notes = json.loads(lock.read_text())
     except (OSError, ValueError):

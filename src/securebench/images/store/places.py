@@ -25,11 +25,11 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
-"""The group is that of a sandbox's root, which may enter the trees. No other user of the host may."""
+"""The directory's group is that of a sandbox's root, which may enter it. No other user of the host may."""
 
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the location of the store: from the variable, or the usual one for root and for other users."""
+    """Return the store's directory: the value of :data:`DIRECTORY_VARIABLE`, or the default for this user."""
     return data_directory("images", DIRECTORY_VARIABLE, environ)
 
 
@@ -84,12 +84,12 @@ class StorePaths:
 
     @property
     def locks(self) -> Path:
-        """A file for each unpacked image: its lock, its last use and its size."""
+        """Lock files. That of an unpacked image also records its last use and its size."""
         return self.top / "locks"
 
     @property
     def work(self) -> Path:
-        """Unfinished work. The process that uses a directory locks it."""
+        """Directories of unfinished work, each locked by the process that uses it."""
         return self.top / "work"
 
     def blob(self, digest: str) -> Path:
@@ -112,7 +112,7 @@ class StorePaths:
     def exist(self) -> bool:
         """Return whether there is a store. Raises :class:`ImageError` (``image-store-unusable``) if that is unknown.
 
-        A home directory that this user cannot enter counts as having none.
+        A store in a home directory that this user cannot enter counts as missing.
         """
         if in_closed_home(self.top):
             return False

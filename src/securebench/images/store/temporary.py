@@ -1,8 +1,8 @@
-"""Work directories of a store, and the deletion of what is moved out of it.
+"""Work directories of a store, and the deletion of directories that are moved into them.
 
 A killed process must not leave anything that looks finished. So unfinished work has its own directory, locked while
 its owner lives. An unlocked directory was left by a killed process: the next process that starts work or prunes deletes
-it, and removes the unnamed images that it had listed.
+it, and removes the unnamed images of that import.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def changing(places: StorePaths) -> Iterator[Trash]:
 class Trash:
     """Directories to delete, each in ``work`` and locked by this process until it is deleted.
 
-    Whenever this process is killed, its locks end with it, and what is left counts as abandoned.
+    If this process is killed, its locks end with it, and the directories count as abandoned.
     """
 
     def __init__(self, places: StorePaths) -> None:
@@ -69,13 +69,13 @@ class Trash:
             self._locks.callback(os.close, held)
             self._names.append(directory.name)
             path.rename(directory / path.name)
-            # Before anything in it is deleted: a crash must not leave part of a tree under the name of a whole one.
+            # Flush the move before anything is deleted: after a crash, a partial tree must not be at this path.
             sync_directory(path.parent)
 
     def put_abandoned(self, on_found: Callable[[frozenset[str]], None] = lambda _names: None) -> None:
         """Take over the directories that killed processes left. The caller holds the store's lock.
 
-        ``on_found`` receives their names first. If it raises, they stay where the next process finds them.
+        ``on_found`` receives their names first. If it raises, the directories stay for the next process.
         """
         with ExitStack() as locks:
             names = [path.name for path in self._places.work.iterdir() if _lock_abandoned(path, locks)]
@@ -93,7 +93,7 @@ class Trash:
 def _new_directory(places: StorePaths) -> tuple[Path, int]:
     """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
 
-    Abandoned directories are searched only with that lock, so none is found between its creation and its locking.
+    Abandoned directories are searched only with that lock, so this one is not found before it is locked.
     """
     directory = places.work / secrets.token_hex(8)
     directory.mkdir(mode=0o700)
@@ -101,7 +101,7 @@ def _new_directory(places: StorePaths) -> tuple[Path, int]:
 
 
 def _lock_abandoned(path: Path, locks: ExitStack) -> bool:
-    """Lock a work directory until ``locks`` closes, and return whether nobody held it."""
+    """Lock a work directory until ``locks`` closes, or return ``False`` if another process holds the lock."""
     descriptor = take_now(path)
     if descriptor is None:
         return False

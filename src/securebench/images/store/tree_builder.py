@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 WHITEOUT: Final = b".wh."
 OPAQUE: Final = b".wh..wh..opq"
 _META: Final = b".wh..wh."
-"""Internal files of aufs, the oldest of the union file systems. They are not part of the image."""
+"""Prefix of internal files of the union file system aufs. They are not part of the image."""
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOBODY: Final = 65534
@@ -44,15 +44,15 @@ _LATEST: Final = 2**33 * 1_000_000_000
 _IMAGE_ERRORS: Final = frozenset(
     {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EMLINK}
 )
-"""What the kernel answers to impossible names and links. All other errors are the machine's."""
+"""The kernel's errors for impossible names and links. All other errors are the machine's fault."""
 
 
 class TreeWalk(Resolver):
     """Opens directories below ``root`` and creates missing ones.
 
-    ``new`` holds the real paths that the current layer created; directories that are entered are added to it. Links of
-    this layer are followed. Links of a layer below are replaced with directories. ``made(path)`` is called for each
-    directory that is created.
+    ``new`` contains the real paths that the current layer created; directories that are entered are added to it. Links
+    of this layer are followed, and links of the layers below are replaced with directories. ``made(path)`` is called
+    for each directory that is created.
     """
 
     def __init__(self, root: int, new: set[bytes], made: Callable[[bytes], None]) -> None:
@@ -98,11 +98,11 @@ class Unpacked:
     bytes: int = 0
     """Total size of all files written, including those that a later layer replaced."""
     specials: int = 0
-    """Devices and FIFOs. The container runtime creates those that a sandbox needs."""
+    """The number of devices and FIFOs. The container runtime creates those that a sandbox needs."""
     xattrs: int = 0
-    """Extended attributes, mainly file capabilities."""
+    """The number of extended attributes, which are mainly file capabilities."""
     owners: int = 0
-    """Owners outside the ids of a sandbox. Their files belong to nobody."""
+    """The number of files with an owner outside the ids of a sandbox. They belong to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class _Attributes:
 class TreeBuilder:
     """Builds a tree below the directory ``root`` (a descriptor; empty and private). ``shift`` is added to each owner.
 
-    Without a shift this user owns everything. Directories get their modes and times only in :meth:`finish`. Raises
+    If ``shift`` is 0, this user owns everything. Directories get their modes and times only in :meth:`finish`. Raises
     :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
     """
 
@@ -210,7 +210,7 @@ class TreeBuilder:
                 os.mkdir(name, 0o700, dir_fd=place.descriptor)
 
     def _link(self, target: list[bytes], parts: list[bytes]) -> OpenDirectory:
-        """Create a hard link to an entry of the tree. If that is a symbolic link, the link itself is linked."""
+        """Create a hard link to an entry of the tree. A symbolic link is not followed, but linked itself."""
         if not target:
             raise StuckError("it is a hard link to the root")
         source = os.dup(self._walk.enter(target[:-1]).descriptor)
@@ -239,7 +239,7 @@ class TreeBuilder:
             remove_entry(place.descriptor, hidden)
 
     def _clear(self, top: bytes) -> None:
-        """Remove from a directory what layers below created, and keep what this one created."""
+        """Remove the entries of a directory that layers below created, and keep those of this layer."""
         pending = [top]
         while pending:
             path = pending.pop()

@@ -35,40 +35,42 @@ if TYPE_CHECKING:
     from securebench.images.store.incoming import Incoming
 
 TOOLS: Final = "/run/securebench"
-"""Where a build's inputs are mounted read-only. Images do not keep files below ``/run``."""
+"""Where a build's inputs are mounted read-only. Files below ``/run`` do not become part of an image."""
 
 MARK: Final = "securebench: step"
 
 _INSTALLER = Path(__file__).resolve().parent.parent / "guest" / "install_wheels.py"
 _LINES_SHOWN = 10
 _ENVIRONMENT = {
-    # All files of a layer have the same time, so a compiled module with the time of its source would not be used.
+    # Compiled modules record the time of their source. All files of a layer get the same time, so Python would not
+    # use them.
     "PYTHONDONTWRITEBYTECODE": "1",
     "SOURCE_DATE_EPOCH": str(MTIME),
-    # There is no index, and pip may change the image's system packages: nothing else uses them.
+    # No index can be reached. pip may change system packages, because nothing but the tests uses the image.
     "PIP_NO_INDEX": "1",
     "PIP_NO_CACHE_DIR": "1",
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_ROOT_USER_ACTION": "ignore",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
-"""Variables of the steps, besides the image's own."""
+"""Environment variables of the steps, in addition to the image's."""
 
 RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[StepsResult | None]]"
-"""Runs a script in a sandbox and passes its output to the function. ``None`` if this machine cannot create sandboxes.
+"""Runs a script in a sandbox and passes its output to the function.
 
-The result is valid until the block ends. Raises :class:`InfrastructureError`.
+The context manager yields ``None`` if this machine cannot create sandboxes. The result is valid until the block ends.
+Raises :class:`InfrastructureError`.
 """
 
 
 def steps(recipe: DerivedRecipe) -> tuple[Argv, ...]:
-    """Return all steps that need a sandbox."""
+    """Return the commands that run in a sandbox: the installer of wheels, ``install`` and ``run``."""
     wheels = (("python3", f"{TOOLS}/install_wheels.py", f"{TOOLS}/wheels"),) if recipe.requirements else ()
     return (*wheels, *recipe.install, *recipe.run)
 
 
 def script(argvs: Sequence[Argv], workdir: str) -> str:
-    """Return the script. Each step starts in ``workdir``."""
+    """Return a shell script that runs ``argvs`` in order. Each starts in ``workdir``."""
     lines = ["set -eu", "umask 022"]
     for number, argv in enumerate(argvs, start=1):
         lines += [
@@ -80,7 +82,7 @@ def script(argvs: Sequence[Argv], workdir: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildScript:
-    """A script for the shell of a stored image. ``tools`` is mounted where the script expects it."""
+    """A script for the shell of a stored image. The directory ``tools`` is mounted at :data:`TOOLS`."""
 
     image_id: str
     script: str
@@ -100,8 +102,8 @@ class StepsResult:
 class DerivedBuild:
     """One build. ``directory`` is for temporary files; ``log`` receives the output of the steps.
 
-    ``passing`` are labels of the intermediate image that the steps run in. A driver may load that image into an engine,
-    and it is found and removed there by these labels.
+    ``temporary_labels`` are labels of the intermediate image in which the steps run. A driver may load that image into
+    an engine. The build finds it there by these labels, and removes it.
     """
 
     store: ImageStore
@@ -115,7 +117,7 @@ class DerivedBuild:
     """Labels of the image that record how it was built, besides its source and commit."""
 
     def add(self, incoming: Incoming) -> str:
-        """Add the image, still without a name, and return its id.
+        """Add the image to ``incoming``, still without a name, and return its id.
 
         Raises :class:`ConfigError` (``recipe-invalid``), :class:`ImageError` (``image-unavailable`` for the base,
         ``image-build-failed``, and the errors of sources and wheels) and :class:`InfrastructureError`.

@@ -36,7 +36,7 @@ _OVERLAID: Final = frozenset(
         *(b".dockerenv", b"sbin/docker-init", b"usr/sbin/docker-init"),
     )
 )
-"""Files that engines and runtimes put into a container, over the image's own or in addition."""
+"""Files that engines and runtimes add to a container, or mount over the image's files."""
 _NOBODY: Final = 65534
 
 
@@ -48,7 +48,7 @@ def is_excluded(path: bytes) -> bool:
 def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes]:
     """Yield the layer in an overlay's upper directory. ``descriptor`` is -1 if there were no changes.
 
-    ``opaque`` is the attribute of a directory that hides the image's. ``shift`` was added to each owner.
+    ``opaque`` is the extended attribute of directories that hide the image's. ``shift`` was added to each owner.
     Raises :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
     """
     if descriptor >= 0:
@@ -63,7 +63,7 @@ def _from_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
         yield from written(_whiteout(path))
         return
     if entry.name.startswith(WHITEOUT):
-        raise _unsupported(path, "its name means a removal in an image layer")
+        raise _unsupported(path, "its name begins with '.wh.', which image layers reserve")
     owner = (_inner(status.st_uid, shift), _inner(status.st_gid, shift))
     mode = stat.S_IMODE(status.st_mode)
     if entry.kind is EntryKind.DIRECTORY:
@@ -97,7 +97,7 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
 
 
 class _ImageEntry:
-    """The image's own entry at a path."""
+    """The entry of the unpacked image at a path, which may not exist."""
 
     def __init__(self, top: int, path: bytes, shift: int) -> None:
         self._top = top
@@ -143,7 +143,7 @@ class _ImageEntry:
 
 def _from_archive(member: Member, path: bytes, reader: TarReader, before: _ImageEntry) -> Iterator[bytes]:
     if path.rpartition(b"/")[2].startswith(WHITEOUT):
-        raise _unsupported(path, "its name means a removal in an image layer")
+        raise _unsupported(path, "its name begins with '.wh.', which image layers reserve")
     status = before.status()
     same = status is not None and before.has(member, status)
     owner, mode = (member.uid, member.gid), member.mode
@@ -180,7 +180,7 @@ def _whiteout(path: bytes) -> LayerEntry:
 
 
 def _inner(number: int, shift: int) -> int:
-    """Return the id in the sandbox for an id of the host."""
+    """Return the id in the sandbox of a user or group id of the host."""
     if not shift:
         return 0  # a sandbox of an ordinary user has only one id
     return number - shift if shift <= number < shift + COUNT else _NOBODY

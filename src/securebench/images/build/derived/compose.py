@@ -28,7 +28,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Additions:
-    """Settings that an image adds to its base's. An empty ``workdir`` keeps the base's."""
+    """Settings that an image adds to those of its base. An empty ``workdir`` keeps the base's."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
@@ -36,7 +36,7 @@ class Additions:
 
 
 def add_image(incoming: Incoming, base: Base, layers: Sequence[Descriptor], additions: Additions) -> str:
-    """Add the image with the base's layers and these stored, uncompressed ones, and return its id."""
+    """Add an image of the base's layers and ``layers``, which are stored and uncompressed. Return its id."""
     for layer in base.manifest.layers:
         incoming.has(layer.digest)  # keeps the layer for this image
     typed = [replace(layer, media_type=LAYER_TYPE) for layer in layers]

@@ -74,7 +74,7 @@ def _file(path: bytes, data: bytes, made: set[bytes], mode: int = 0o644) -> Iter
 def _directories(path: bytes, made: set[bytes]) -> Iterator[bytes]:
     """Yield ``path`` and its parent directories, except those in ``made``.
 
-    The base's own directories keep their content and get the usual owner and mode.
+    A directory that the base already has keeps its content, but gets owner root and mode 755.
     """
     parts = path.split(b"/") if path else []
     for end in range(1, len(parts) + 1):
@@ -103,7 +103,9 @@ def _recipe_directory(directory: Path, name: str) -> Iterator[int]:
 
 def _member(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
     if found.name.startswith(b".wh."):
-        raise _invalid(f"{what}/{printable_name(found.path)}", "has a name that means a removal in an image layer")
+        raise _invalid(
+            f"{what}/{printable_name(found.path)}", "has a name that begins with '.wh.', which image layers reserve"
+        )
     if found.kind is EntryKind.DIRECTORY:
         yield from written(LayerEntry(path=path, kind=tarfile.DIRTYPE, mode=0o755))
     elif found.kind is EntryKind.LINK:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MTIME: Final = 1_577_836_800
-"""2020-01-01, the time of all files. Zip archives can represent it, and it does not depend on the build."""
+"""2020-01-01, the time of all files, so that a layer does not depend on when it was built. Valid in zip archives."""
 
 END: Final = bytes(2 * BLOCK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerEntry:
-    """One member. ``kind`` is a type of :mod:`tarfile`; ``size`` bytes of content follow those of a file."""
+    """One member. ``kind`` is a type of :mod:`tarfile`. ``size`` is the bytes of a file's content."""
 
     path: bytes
     kind: bytes = tarfile.REGTYPE

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import PypiSource
 
 INDEX: Final = "https://pypi.org/simple"
-"""Used unless pip is configured for another."""
+"""The index that is used unless pip is configured for another."""
 _FORM: Final = "application/vnd.pypi.simple.v1+json"
 _MAX_LISTING: Final = 64 * 1024 * 1024
 _MAX_ARCHIVE: Final = 512 * 1024 * 1024
@@ -69,7 +69,7 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
             raise ImageError(
                 f"the source archive of {source.name} {source.version} has the sha256 {sha256}, not {wanted}",
                 code="image-blob-mismatch",
-                hint="the recipe pins another archive, or the archive was replaced in transit",
+                hint="the recipe pins a different archive, or the archive was replaced in transit",
             )
     return unpacked(data, f"the source archive of {source.name} {source.version}"), sha256
 
@@ -126,7 +126,7 @@ def _linked(files: dict[bytes, SourceFile], link: bytes, what: str) -> SourceFil
 
 
 def _is_wanted(filename: str, source: PypiSource) -> bool:
-    """Whether this is the release's source archive, ``Name-Version.tar.gz``, with any spelling of the name."""
+    """Return whether a file is the release's source archive, ``Name-Version.tar.gz``, in any spelling of the name."""
     stem = filename.removesuffix(".tar.gz")
     name, _, version = stem.rpartition("-")
     return stem != filename and normalised(name) == normalised(source.name) and version == source.version

@@ -1,8 +1,8 @@
 """The source of a derived image, and its record in the image.
 
-One commit of a remote git repository is fetched without running anything from it. The tester asks for a build, and this
-is the only code that runs git on the host. It fetches objects into a bare repository that did not exist before, with a
-fixed configuration, without hooks, templates, tags or a checkout. The result is then read as plain files.
+One commit of a remote git repository is fetched without running anything from it. Only this module runs git on the
+host, and only when a user builds an image. It fetches objects into a new bare repository, with a fixed configuration,
+without hooks, templates, tags or a checkout. The result is then read as plain files.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _unavailable(url: str, why: str) -> ImageError:
 def fetch_source(source: Source, directory: Path, report: Callable[[str], None]) -> tuple[SourceTree, str]:
     """Return the files of a source, and its description for the image's label. ``directory`` is for temporary files.
 
-    Raises the :class:`ImageError` of reading and fetching.
+    Raises the errors of :func:`fetch_release`, :func:`fetch_commit` and :func:`read_commit`.
     """
     if not isinstance(source, GitSource):
         report(f"fetching the source archive of {source.name} {source.version}")

@@ -27,7 +27,7 @@ HASH: Final = r"(?:[ \t]+--hash=sha256:[0-9a-f]{64})"
 
 _ALLOWED: Final = re.compile(rf"{PIN}{HASH}*", re.ASCII)
 _GLIBC: Final = range(17, 37)
-"""The minor glibc versions of manylinux tags, up to Debian 12's, which the base image has."""
+"""The minor versions of glibc in manylinux tags, up to that of Debian 12, which the base image contains."""
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686"}
 _LINES_SHOWN: Final = 5
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
@@ -36,9 +36,9 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
     """Download the wheels of these pins, ``name==version``, for ``python`` (``3.11``), into ``directory``.
 
-    Hashes may follow a pin, ``--hash=sha256:HEX``: of all or of none. Dependencies are not resolved: a recipe lists
-    them. Returns each file name with its digest. Raises :class:`ImageError` (``image-tool-missing``,
-    ``image-build-failed``).
+    Each pin may be followed by hashes (``--hash=sha256:HEX``), but if one has any, all need them. Dependencies are not
+    resolved: a recipe lists them. Returns ``NAME sha256:HEX`` for each file. Raises :class:`ImageError`
+    (``image-tool-missing``, ``image-build-failed``).
     """
     for requirement in requirements:
         if _ALLOWED.fullmatch(requirement) is None:

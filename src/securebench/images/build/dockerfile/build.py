@@ -1,4 +1,4 @@
-"""Building a Dockerfile, with its base images replaced, with an engine's classic builder, which every engine has."""
+"""Building a Dockerfile after replacing its base images. Uses the classic builder, which every engine has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rewritten:
 
 
 def with_bases(text: str, bases: Mapping[str, str], arguments: Mapping[str, str]) -> Rewritten:
-    """Replace the images that ``FROM`` and ``COPY --from`` name.
+    """Replace the images that ``FROM`` and ``COPY --from`` name in the Dockerfile ``text``.
 
     ``bases`` maps image names, in any spelling, to replacements; ``arguments`` are build arguments. The
     ``--platform`` of a replaced image is dropped: the replacement has this machine's. Raises :class:`ConfigError`
@@ -73,7 +73,7 @@ def _canonical(image: str) -> str:
 
 
 def require_engine(engine: Engine | None, recipe: DockerfileRecipe) -> Engine:
-    """Return the engine. Raises :class:`EngineError`, which says why there is none and suggests alternatives."""
+    """Return ``engine``, or connect to one. Raises :class:`EngineError` with the reason and alternatives."""
     if engine is not None:
         return engine
     try:

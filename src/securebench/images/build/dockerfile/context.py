@@ -31,7 +31,7 @@ _MAX_IGNORE: Final = 1024 * 1024
 
 
 def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
-    """Yield the archive, piece by piece, with ``dockerfile`` as :data:`DOCKERFILE`.
+    """Yield the build context as a tar archive in pieces. The text ``dockerfile`` becomes the file :data:`DOCKERFILE`.
 
     Symbolic links are kept. Raises :class:`ConfigError` (``recipe-invalid``) if ``context`` is not a directory, or
     contains a device.
@@ -50,7 +50,7 @@ def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
 
 
 class _Ignored:
-    """What the patterns exclude: the last one that matches a path, or a directory above it, decides."""
+    """The paths that patterns exclude. The last pattern that matches a path or a directory above it decides."""
 
     def __init__(self, patterns: list[str]) -> None:
         self._patterns = [found for found in map(Pattern, patterns) if found.dirs]
@@ -72,7 +72,7 @@ class _Ignored:
 
 
 def _patterns(context: Path) -> list[str]:
-    """Return the lines of ``.dockerignore`` that are patterns."""
+    """Return the patterns in ``.dockerignore``: its lines without comments and empty lines."""
     path = context / IGNORE_FILE
     if not path.is_file():
         return []

@@ -1,7 +1,7 @@
-"""Find traces of history in a repository that a task must not show. Reads plain files and never runs git.
+"""Find history in a repository that a task must not reveal. Reads plain files and never runs git.
 
-In a task's image, only the history of the commit that the task starts from is allowed (catalogue F01, C22). Findings
-are reported, not judged: a task may be about its history.
+In a task's image, only the history of the commit that the task starts from is allowed (F01 and C22 in the catalogue of
+attacks). Findings are only reported, because a task may be about its history.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def image_leaks(root: Path) -> list[Leak]:
 
 
 def repository_leaks(tree: Path) -> list[Leak]:
-    """Return what the repository of the directory ``tree`` contains besides its one commit. Links are not followed.
+    """Return what the repository in ``tree`` contains besides the history of HEAD. Links are not followed.
 
     A directory without ``.git`` has no leaks. Raises ``OSError``.
     """
@@ -71,13 +71,13 @@ def repository_leaks(tree: Path) -> list[Leak]:
 
 
 def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
-    """Yield a finding for commits outside the history of the checked-out one."""
+    """Yield a finding, as a place and a description, for commits outside the history of ``head``."""
     try:
         with GitObjects(tree / ".git" / "objects", str(tree)) as objects:
             commits = set(objects.commits())
             before = _ancestors(objects, head.decode("ascii", "replace"), commits)
     except ImageError as error:
-        yield "objects", f"some cannot be read: {error.message}"
+        yield "objects", f"some objects cannot be read: {error.message}"
         return
     if others := sorted(commits - before):
         found = counted(len(others), "commit")
@@ -117,7 +117,7 @@ class _Repository:
             if any(path.startswith(f"{kind}/") for path in self._paths):
                 yield kind, "it contains other repositories"
         if "shallow" in self._paths:
-            yield "shallow", "the clone is shallow, and this file names its boundary"
+            yield "shallow", "the clone is shallow, and this file lists the commits where it ends"
 
     def _refs(self) -> Iterator[tuple[str, str]]:
         head = self.head()

@@ -19,7 +19,7 @@ GITLINK: Final = 0o160000
 
 MAX_FILES: Final = 200_000
 MAX_BYTES: Final = 1024**3
-"""The total size of all files, which are held in memory. The largest repositories of benchmarks have a third of it."""
+"""Total size of all files, which are held in memory. The largest benchmark repositories have a third of this."""
 MAX_DEPTH: Final = 128
 
 
@@ -33,7 +33,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    """Files by relative path, with ``/``. ``submodules`` are the paths of repositories that are not included."""
+    """Files by relative path, separated by ``/``. ``submodules`` are paths of submodules, whose files are missing."""
 
     files: Mapping[bytes, SourceFile]
     submodules: tuple[bytes, ...] = ()
@@ -42,7 +42,7 @@ class SourceTree:
 def check_path(path: bytes, what: str) -> None:
     """Raise :class:`ImageError` (``source-unusable``) for a path outside the tree or inside a ``.git`` directory."""
     parts = path.split(b"/")
-    # A nested repository would be a history that nothing checks.
+    # A nested repository would bring history that nothing checks.
     bad = any(part in {b"", b".", b".."} or part.lower() == b".git" for part in parts)
     if bad or b"\0" in path or len(parts) > MAX_DEPTH:
         raise unusable(what, f"it has the unsafe path {printable_name(path)!r}")

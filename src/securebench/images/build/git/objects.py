@@ -36,7 +36,7 @@ _PACK = re.compile(r"pack-[0-9a-f]{40}\.idx")
 class GitObjects:
     """The objects below a repository's ``objects`` directory, by their ids (40 hexadecimal digits).
 
-    A context manager. Raises :class:`ImageError` (``source-unusable``) for what is missing, damaged or too large.
+    A context manager. Raises :class:`ImageError` (``source-unusable``) for missing, damaged or too large objects.
     """
 
     def __init__(self, directory: Path, what: str) -> None:
@@ -87,7 +87,7 @@ class GitObjects:
 
     @staticmethod
     def _kind(pack: _Pack, offset: int) -> bytes:
-        """Return the kind of an entry; for a delta, the kind of the object at the end of its chain."""
+        """Return the kind of the object at ``offset``: for a delta, that of its base. Empty if it is unknown."""
         for _ in range(_MAX_CHAIN):
             number, _size, at = pack.header(offset)
             if number == _OFFSET_DELTA:
@@ -135,7 +135,7 @@ class GitObjects:
             return self._stack.enter_context(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
 
     def _resolve(self, pack: _Pack, offset: int) -> tuple[bytes, bytes]:
-        """Read an object, which may be a chain of deltas."""
+        """Return the kind and content of an object, which may be stored as a chain of deltas."""
         deltas: list[bytes] = []
         while True:
             number, size, at = pack.header(offset)
@@ -202,7 +202,7 @@ class _Pack:
         return kind, size, offset + 1
 
     def distance(self, at: int) -> tuple[int, int]:
-        """Return how far back the base of a delta is, and the offset of the delta's content."""
+        """Return how many bytes before a delta its base begins, and the offset of the delta's content."""
         byte = self.data[at]
         value = byte & 0x7F
         while byte & 0x80:
@@ -246,10 +246,10 @@ def _inflated(packed: bytes, limit: int) -> bytes:
 
 
 def _apply_delta(base: bytes, delta: bytes) -> bytes:
-    """Return the object that a delta makes from its base."""
+    """Return the content that results from applying ``delta`` to ``base``."""
     pieces = iter(delta)
     if _number(pieces) != len(base):
-        raise ValueError("a delta has another base size")
+        raise ValueError("a delta was made for a base of a different size")
     size, found = _number(pieces), bytearray()
     if size > MAX_OBJECT:
         raise ValueError("it is too large")
@@ -263,7 +263,7 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
         if len(found) > size:
             break
     if len(found) != size:
-        raise ValueError("a delta gives a different size from the one that it declares")
+        raise ValueError("the result of a delta differs in size from its header")
     return bytes(found)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NAME_BYTES = 20
 _GROUP_WRITABLE = 0o100664
-"""The mode of files in very old commits."""
+"""The mode of plain files in very old commits."""
 
 
 def read_commit(repository: Path, commit: str) -> SourceTree:

@@ -1,7 +1,7 @@
 """Write a git repository with one commit, as plain files.
 
-It never contained anything else: no tag, remote, reflog or object of another history (catalogue F01, C22). Author and
-date are fixed, so the same files always give the same commit.
+The repository contains no tag, remote, reflog or object of another history (F01 and C22 in the catalogue of attacks).
+Author and date are fixed, so the same files always give the same commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME_LIMIT: Final = 0xFFF
 
 @dataclass(frozen=True, slots=True)
 class FreshRepository:
-    """``commit`` is the id of the only commit; ``files`` are those of ``.git`` by path."""
+    """A repository with one commit: its id, and the files of ``.git`` by path."""
 
     commit: str
     files: Mapping[bytes, bytes]
@@ -76,7 +76,7 @@ def _add(objects: dict[bytes, _Object], kind: bytes, data: bytes) -> bytes:
 
 
 def _add_trees(objects: dict[bytes, _Object], names: Mapping[bytes, tuple[int, bytes]]) -> bytes:
-    """Add a tree for each directory, deepest first, and return the name of the root's."""
+    """Add a tree object for each directory, deepest first, and return the name of the root's tree."""
     directories: dict[bytes, dict[bytes, tuple[int, bytes]]] = {b"": {}}
     for path, entry in names.items():
         above, _, name = path.rpartition(b"/")
@@ -134,7 +134,7 @@ def _entry_head(kind: int, size: int) -> bytes:
 
 
 def _staged(names: Mapping[bytes, tuple[int, bytes]], tree: SourceTree) -> bytes:
-    """Return git's index with all files as committed. Git compares their content at its first use."""
+    """Return git's index with all files as committed. At its first use, git compares it with the files' content."""
     index = bytearray(b"DIRC" + struct.pack(">II", 2, len(names)))
     for path in sorted(names):
         mode, name = names[path]

@@ -48,8 +48,8 @@ def main(directory: str) -> int:
 def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) -> "list[Path]":
     """Write the files of a wheel, at most ``room`` bytes, to ``places``. Return their paths.
 
-    Raises :class:`WheelError`.
-    Wheels for agents are installed on the host in this way, so nothing in a wheel may lead out of ``places`` or run.
+    ``places`` maps the kinds of ``sysconfig.get_paths()`` to directories. Raises :class:`WheelError`. Wheels for agents
+    are installed on the host in this way, so no file of a wheel is written outside ``places``, and none is run.
     """
     try:
         with zipfile.ZipFile(str(path)) as archive:
@@ -61,7 +61,7 @@ def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) 
 
 
 class Wheel:
-    """One wheel, the target directory of each kind of file, and the most bytes of its files."""
+    """One wheel, the target directories of its files by kind, and the most bytes that they may have."""
 
     def __init__(self, archive: zipfile.ZipFile, places: "dict[str, Path]", room: int) -> None:
         if sum(member.file_size for member in archive.infolist()) > room:
@@ -93,7 +93,7 @@ class Wheel:
         return made
 
     def _read(self, member: zipfile.ZipInfo) -> bytes:
-        """Return the bytes of a member, never more than its header announces."""
+        """Return the content of a member, cut at the size in its header."""
         with self._archive.open(member) as file:
             return file.read(member.file_size)
 
@@ -122,7 +122,7 @@ class Wheel:
         return target
 
     def _launchers(self) -> "list[Path]":
-        """Write the programs of its entry points."""
+        """Write a program for each console script of the wheel, and return their paths."""
         name = f"{self._info}/entry_points.txt"
         if name not in self._archive.namelist():
             return []
@@ -133,7 +133,7 @@ class Wheel:
         return [self._launcher(program, value) for program, value in programs]
 
     def _launcher(self, program: str, value: str) -> Path:
-        """Write one program. Its name and target become a path and code, so anything unusual is refused."""
+        """Write one program and return its path. Refuse unusual names and targets: they become a path and code."""
         target = _TARGET.fullmatch(value.strip())
         if _PROGRAM.fullmatch(program) is None or target is None:
             raise WheelError(f"it contains the unsafe program {program[:100]!r} = {value[:100]!r}")
