@@ -84,7 +84,7 @@ def test_an_image_for_another_machine_is_refused(image: Path) -> None:
 
 def test_an_image_without_a_libc_is_refused(image: Path) -> None:
     """The message names both that would do."""
-    with pytest.raises(ConfigError, match=r"no glibc .*; and it has no musl") as caught:
+    with pytest.raises(ConfigError, match=r"no glibc .*; and the image has no musl") as caught:
         choose_platform("claude_code", image, "x86_64")
     assert caught.value.code == "agent-unfit"
     assert "Alpine" in caught.value.hint

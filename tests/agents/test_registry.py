@@ -89,7 +89,7 @@ def test_a_registry_that_cannot_be_reached_is_unavailable() -> None:
 def test_an_invalid_document_is_refused(npm: FakeNpm, registry: NpmRegistry, document: bytes) -> None:
     """A captive portal, a proxy's page, or worse."""
     npm.files[f"/{NAME}/latest"] = Content(document)
-    with pytest.raises(InfrastructureError, match="not a package's document") as caught:
+    with pytest.raises(InfrastructureError, match="does not describe a package") as caught:
         registry.release(NAME, "latest")
     assert caught.value.code == "agent-unavailable"
 

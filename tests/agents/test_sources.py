@@ -136,7 +136,7 @@ def test_a_program_without_a_declaration_is_removed(is_invalid: bool, agents: Pa
 def test_other_versions_are_only_on_npm(agents: Path, cache: AgentStore) -> None:
     """A declaration has the hash of one archive."""
     archived(agents)
-    with pytest.raises(ConfigError, match=r"has only the version 2\.0"):
+    with pytest.raises(ConfigError, match=r"only in version 2\.0"):
         cache.install("mine", "3.0.0")
 
 

@@ -233,7 +233,7 @@ GONE = ProbeReport(trouble=Trouble.UNREACHABLE, is_connected=False, message="no 
             {"base_url": "http://h"},
             ProbeReport(trouble=Trouble.REFUSED),
             "provider-refused",
-            "OPENAI_API_KEY is not set",
+            "set OPENAI_API_KEY: no key was sent",
         ),
     ],
 )

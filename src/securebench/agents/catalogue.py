@@ -18,13 +18,13 @@ from securebench.errors import ConfigError
 from securebench.strict_input.files import open_regular
 
 MAIN: Final = "__main__.py"
-"""The executable of packages from PyPI, which the installation adds."""
+"""The start script of programs from PyPI. The installation adds it to their packages."""
 
 LATEST: Final = "latest"
-"""Use the version that has this tag in the registry."""
+"""The npm tag that stands for the latest version in the registry."""
 
 NODE: Final = "node"
-"""The program on which agents with the runtime ``node`` run."""
+"""The name of the program that runs agents with ``runtime: node``."""
 
 _NODE: Final = Path(__file__).parent / "runtimes/node.yaml"
 
@@ -39,10 +39,12 @@ _PLATFORMS: Final[Mapping[str, Platform]] = {"x86_64": "linux-x64", "aarch64": "
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A program for one platform: the npm package ``package``, whose version ends in ``suffix``.
+    """A program for one platform.
 
+    ``package`` is the npm package, empty for a program that is not on npm. ``suffix`` is the end of its versions.
     ``executable`` is a path in the package. ``interpreter`` is the loader that an image must have, empty for a static
-    program and for one with a runtime. ``integrity`` is that of the pinned version's archive.
+    program and for one with a runtime. ``integrity`` is the digest (``sha512-`` and base64) of the pinned version's
+    archive or, for a program from PyPI, of its requirements file.
     """
 
     platform: str
@@ -55,7 +57,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class KnownProgram:
-    """A declared program. ``digest`` is the sha256 (hex) of its declaration, ``is_own`` whether SecureBench has it."""
+    """A declared program. ``digest`` is the sha256 (hex) of its declaration. ``is_own``: it comes with SecureBench."""
 
     name: str
     path: Path
@@ -65,7 +67,7 @@ class KnownProgram:
 
     @property
     def package(self) -> str:
-        """The main npm package, whose tags name versions; empty for a program that is not on npm."""
+        """The main npm package, whose tags include ``latest``; empty for a program that is not on npm."""
         return self.declared.source.npm or ""
 
     @property
@@ -75,17 +77,17 @@ class KnownProgram:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that the pinned version lists, if known. A name that begins with one is that model."""
+        """The models that the pinned version lists, if any. Each stands for all names that begin with it."""
         return self.declared.models
 
     @property
     def runtime(self) -> Runtime | None:
-        """What it runs on, or ``None`` for an executable."""
+        """The runtime that the program needs, or ``None`` for an executable."""
         return self.declared.runtime
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """The program for each platform."""
+        """One variant of the program for each platform."""
         source = self.declared.source
         if not source.platforms:
             integrity, executable = source.integrity or "", source.executable or MAIN
@@ -99,7 +101,7 @@ class KnownProgram:
         )
 
     def knows_model(self, version: str, model: str) -> bool:
-        """Return whether ``version`` knows ``model``. Only the models of the pinned version are known."""
+        """Return whether ``version`` lists ``model``. For versions other than the pinned one, return ``True``."""
         return version != self.pinned or not self.models or model.startswith(self.models)
 
     def variant(self, platform: str) -> Variant:
@@ -108,7 +110,7 @@ class KnownProgram:
         if found is None:
             platforms = ", ".join(variant.platform for variant in self.variants)
             raise ConfigError(
-                f"{self.name} is not known for the platform {platform!r}", code="agent-unknown", hint=f"for {platforms}"
+                f"{self.name} is not available for {platform!r}", code="agent-unknown", hint=f"use one of: {platforms}"
             )
         return found
 
@@ -141,7 +143,7 @@ def _read(name: str, path: Path, model: type[ProgramDeclaration], _state: tuple[
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Return what changes with the file's content."""
+    """Return the modification time (ns) and size of a file, which change with its content."""
     try:
         stat = path.stat()
     except OSError:
@@ -155,7 +157,7 @@ def _integrity_of_file(path: Path) -> str:
 
 
 def find(name: str) -> KnownProgram:
-    """Return an agent program, or Node, on which some run.
+    """Return the agent program ``name``, or Node, which some agent programs need.
 
     Raises :class:`ConfigError`: ``agent-unknown``, and for an invalid declaration.
     """
@@ -163,7 +165,7 @@ def find(name: str) -> KnownProgram:
         return _read(NODE, _NODE, ProgramDeclaration, _state(_NODE))
     known = PROGRAMS.get(name)
     if known is None:
-        raise ConfigError(f"unknown agent program {name!r}", code="agent-unknown", hint=" or ".join(PROGRAMS))
+        raise ConfigError(f"unknown agent program {name!r}", code="agent-unknown", hint=f"use {' or '.join(PROGRAMS)}")
     return known
 
 
@@ -179,15 +181,15 @@ def check_version(version: str) -> str:
 
 
 def machine_platform(machine: str | None = None) -> str:
-    """Return the platform for the kernel's machine name, by default that of this machine.
+    """Return the platform for ``machine``, the kernel's name such as ``x86_64``; by default, for this machine.
 
     Raises :class:`ConfigError` (``agent-unfit``).
     """
     machine = machine or host.machine()
     if machine not in _PLATFORMS:
         raise ConfigError(
-            f"no agent program is known for machines of the kind {machine!r}",
+            f"no agent program supports the machine type {machine!r}",
             code="agent-unfit",
-            hint=f"run it on one of these: {', '.join(_PLATFORMS)}",
+            hint=f"use a machine of one of these types: {', '.join(_PLATFORMS)}",
         )
     return _PLATFORMS[machine]

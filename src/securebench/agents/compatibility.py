@@ -33,18 +33,18 @@ MACHINES: Final = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "arm", 243: "ris
 """Machine numbers and the kernel's names for them."""
 
 _SHELL: Final = "/bin/sh"
-"""The file whose header gives the machine type of an image if no loader does."""
+"""The file whose header gives the machine type of an image if the program needs no loader."""
 
 _GLIBC: Final = "/ld-linux"
 _GLIBC_MARK: Final = b"GLIBC_PRIVATE"
-"""Contained in every glibc loader. Replacements such as musl's gcompat cannot load all programs."""
+"""A string in every glibc loader. Replacements such as musl's gcompat lack it, and cannot load all programs."""
 
 _MAX_LOADER: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """A program or library. ``machine`` is the kernel's name; ``interpreter`` is empty for a static program."""
+    """The header of a program. ``machine`` is the kernel's name; ``interpreter`` is empty for a static program."""
 
     bits: int
     machine: str
@@ -52,7 +52,7 @@ class Elf:
 
 
 def read_elf(descriptor: int) -> Elf | None:
-    """Return the header of the file, or ``None`` if it is not a valid ELF file. Raises ``OSError``."""
+    """Return the header of an open file, or ``None`` if it is not a valid ELF file. Raises ``OSError``."""
     header = os.pread(descriptor, _HEADER, 0)
     if len(header) < _HEADER or not header.startswith(_MAGIC):
         return None
@@ -75,14 +75,14 @@ def read_elf(descriptor: int) -> Elf | None:
 
 
 def _at(descriptor: int, offset: int, size: int) -> bytes:
-    """Read ``size`` bytes at ``offset``; nothing if the offset is beyond any file size."""
+    """Return up to ``size`` bytes at ``offset``; none if the offset is larger than any file."""
     return os.pread(descriptor, size, offset) if offset < 1 << 62 else b""
 
 
 def choose_platform(name: str, root: Path, machine: str | None = None, *, image: str = "the image") -> str:
-    """Return the platform of a program that runs in the image unpacked at ``root``, preferring glibc.
+    """Return the platform whose variant of ``name`` can run in the image unpacked at ``root``, preferring glibc.
 
-    ``machine`` is the kernel's name of the machine, by default this one's. Raises :class:`ConfigError`
+    ``machine`` is the kernel's machine name, by default that of this machine. Raises :class:`ConfigError`
     (``agent-unfit``, ``agent-unknown``).
     """
     known = find(name)
@@ -125,14 +125,14 @@ def _trouble(interpreter: str, root: Path, machine: str | None) -> str:
     wanted = machine or os.uname().machine
     found, is_glibc = _look(root, interpreter or _SHELL)
     if found is not None and found.machine != wanted:
-        return f"it is made for {found.machine}, and this machine is {wanted}"
+        return f"the image is made for {found.machine}, and this machine is {wanted}"
     if not interpreter:
         return ""
     library = "glibc" if _GLIBC in interpreter else "musl"
     if found is None:
-        return f"it has no {library} ({interpreter} is missing)"
+        return f"the image has no {library} ({interpreter} is missing)"
     if library == "glibc" and not is_glibc:
-        return f"its {interpreter} is not glibc's"
+        return f"{interpreter} in the image is not glibc's loader"
     return ""
 
 

@@ -1,6 +1,6 @@
 """The file ``NAME.yaml`` that declares an agent program: where it comes from, how it runs, and what it reports.
 
-A program is an npm package, packages from PyPI, or an archive. One that needs Node or Python runs on a tree of its own,
+A program is an npm package, packages from PyPI, or an archive. If it needs Node or Python, SecureBench mounts that too,
 so the image of a task needs neither.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = "0.1"
 
 INTEGRITY: Final = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
-"""The digest of an archive, as npm writes it."""
+"""The form of an archive's digest, as npm writes it."""
 
 PLACEHOLDERS: Final = (
     *("model", "prompt", "base_url", "root_url", "api_key", "api_key_env", "home", "program"),
@@ -36,7 +36,7 @@ PLACEHOLDERS: Final = (
     *("system_prompt", "system_prompt_toml", "instructions", "instructions_toml"),
     "extra_arguments",
 )
-"""What may stand in braces in arguments and variables."""
+"""The names that may be in braces in arguments and variables; most of them also in files."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
 _VALUE_FORM: Final = re.compile("_(?:json|toml)$")
@@ -52,19 +52,18 @@ Runtime: TypeAlias = Literal["node", "python"]
 Dialect: TypeAlias = Literal["responses", "messages", "chat_completions", "gemini"]
 SettingName: TypeAlias = Literal["effort", "system_prompt", "instructions", "max_turns", "allowed_tools", "mcp_servers"]
 Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model", SettingName]
-"""A setting of the run: provider tools are allowed or not; the model is none of the ``aliases``; the setting is given.
-"""
+"""A condition on the run: provider tools are on, or off; the model is not one of ``aliases``; a setting is given."""
 SETTINGS: Final = (*get_args(SettingName), "extra_arguments")
-"""The settings that a program supports if its declaration says how to set them."""
+"""The settings that a program supports if its declaration passes them to the program."""
 EXTRA_ARGUMENTS: Final = "{extra_arguments}"
-"""As a whole argument, it is replaced with the further arguments of the tester."""
+"""An argument that consists of this placeholder is replaced with the tester's ``extra_arguments``."""
 EventKind: TypeAlias = Literal[
     "message", "thought", "command", "result", "error", "warning", "usage", "gave_up", "refused"
 ]
 
 
 def fill(template: str, values: dict[str, str]) -> str:
-    """Return ``template`` with its placeholders replaced. Other braces stay."""
+    """Return ``template`` with its placeholders replaced by their ``values``. Other braces are kept."""
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 
@@ -76,7 +75,7 @@ def _template(text: str) -> str:
 
 
 def _require_condition(text: str, condition: str = "") -> str:
-    """Refuse the placeholders of settings that need not be given, unless ``condition`` is that setting."""
+    """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``."""
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)
         if name == EXTRA_ARGUMENTS.strip("{}"):
@@ -97,7 +96,7 @@ def _argument(text: str) -> str:
 
 
 def _file(text: str) -> str:
-    """Refuse the placeholders that have no value in a file, or none that fits if the setting is not given."""
+    """Return ``text``. Refuse placeholders that files cannot use, because they may have no value."""
     for name in _PLACEHOLDER.findall(text):
         if name in _NOT_IN_FILES:
             hint = "use it in an argument or a variable"
@@ -147,8 +146,9 @@ EventPath: TypeAlias = Annotated[str, matching(_EVENT_PATH, "a path such as mess
 
 
 class PlatformPackage(WireModel):
-    """The npm package of one platform: ``package``, by default the main one, at the version with ``suffix``.
+    """The npm package for one platform.
 
+    ``package`` is its name, by default the main package. Its version is that of the program, followed by ``suffix``.
     ``interpreter`` is the loader that an image must have, empty for a static program.
     """
 
@@ -162,8 +162,9 @@ class PlatformPackage(WireModel):
 class ProgramSource(WireModel):
     """Where the program comes from: exactly one of ``npm``, ``pypi`` and ``archive``.
 
-    ``executable`` is the file to run, a path in the package. ``platforms`` replace it for programs with a package for
-    each platform. ``requirements`` is a file of pinned and hashed requirements, and ``module`` what is run of them.
+    ``executable`` is the file to run, a path in the package. Programs with a package for each platform have
+    ``platforms`` instead. ``requirements`` is a file of pinned and hashed requirements, and ``module`` a module in
+    them, which is run.
     """
 
     npm: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
@@ -190,7 +191,7 @@ class ProgramSource(WireModel):
         given = self.model_fields_set - {*kinds, "version"}
         if given != needed:
             wanted = " and ".join(map(repr, sorted(needed)))
-            raise refusal("field-value", f"must have {wanted} beside {kinds[0]!r} and 'version', and nothing else")
+            raise refusal("field-value", f"must have {wanted} besides {kinds[0]!r} and 'version', and no other keys")
         return self
 
 
@@ -219,9 +220,9 @@ class ConditionalValue(WireModel):
 
 
 class EventRule(WireModel):
-    """How to read the events whose values at the paths in ``match`` are the given ones.
+    """How to read an event that has the values in ``match``, which maps paths to values.
 
-    ``text`` is the path of the text, ``counts`` are the paths of counts such as ``input_tokens``.
+    ``text`` is the path of the event's text. ``counts`` maps names such as ``input_tokens`` to paths.
     """
 
     match: dict[EventPath, str | bool | int]
@@ -254,8 +255,8 @@ class ProgramDeclaration(WireModel):
 class AgentDeclaration(ProgramDeclaration):
     """The content of ``NAME.yaml``.
 
-    ``models`` are those that the program lists, ``aliases`` the names that it resolves to a model itself. ``files`` are
-    files in its home by path. ``gave_up_exit_codes`` are the exit codes with which the program says that it gave up.
+    ``models`` are the models that the program lists, ``aliases`` the names that the program itself resolves to a model.
+    ``files`` maps paths in its home to contents. ``gave_up_exit_codes`` are the exit codes that mean that it gave up.
     """
 
     dialect: Dialect
@@ -271,7 +272,7 @@ class AgentDeclaration(ProgramDeclaration):
 
     @property
     def supported(self) -> frozenset[str]:
-        """The :data:`SETTINGS` that it says how to set."""
+        """Those of the :data:`SETTINGS` that the declaration passes to the program."""
         items = [item for arguments in (self.arguments, *self.family_arguments.values()) for item in arguments]
         conditions = {getattr(item, "when", "") for item in (*items, *self.environment.values())}
         extra = {"extra_arguments"} if EXTRA_ARGUMENTS in items else set()

@@ -1,4 +1,4 @@
-"""Bring the archive of a program into the image store. It becomes the only layer of an image."""
+"""Bring the archive of a program into the image store, where it becomes the only layer of an image."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
 
 _SHOWN: Final = 8
-"""Files of an archive in a message."""
+"""Maximum number of an archive's files that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A complete archive that waits in the store, and its sha512 as npm writes it. ``what`` names it in errors."""
+    """A complete archive in the store that no image uses yet. ``what`` names it in errors.
+
+    ``integrity`` is its sha512 digest, as npm writes it.
+    """
 
     blob: Descriptor
     integrity: str
@@ -39,7 +42,9 @@ class Arrived:
 
 
 def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress: OnProgress) -> Arrived:
-    """Take an archive that is downloaded, or copied so that nobody can change it between the check and unpacking.
+    """Copy an archive into the store, from a download or from a file.
+
+    A file is copied so that nobody can change it between the check and unpacking.
 
     Raises the errors of ``pieces`` and :class:`DiskFullError`.
     """
@@ -73,9 +78,9 @@ def require_integrity(arrived: Arrived, wanted: str, what: str, hint: str = "") 
 def add_program(
     incoming: Incoming, arrived: Arrived, source: str, name: str = "", *, key: ProgramKey | None = None
 ) -> tuple[str, ProgramKey]:
-    """Add the image of an archive, still without a name, and return its id and the program's key.
+    """Add an image made from an archive, without a reference, and return its id and the program's key.
 
-    An npm package says what it is: with ``name`` it must be that program. Other archives need their ``key``.
+    An npm package names its program, which must be ``name`` if that is given. Other archives need a ``key``.
     Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
     """
     package = inspect(incoming.path(arrived.blob.digest), arrived.what, is_npm=key is None)
@@ -93,13 +98,13 @@ def add_program(
 
 
 def _without_executable(what: str, wanted: str, package: Package, found: Collection[str]) -> InfrastructureError:
-    """Return the error for an archive without the declared executable. ``found`` are the files that could be it."""
+    """Return the error for an archive without the declared executable. ``found`` are the possible ones."""
     if wanted in package.files:
         hint = f"before you pack it, run 'chmod a+x' on {package.top}/{wanted}"
         return unusable(what, f"its file {wanted} is not executable", hint)
     names = sorted(found, key=lambda name: (name.count("/"), name))
     listed = ", ".join(map(printable_line, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-    hint = f"set 'executable' to a path below {package.top}/ in the archive. Files there: {listed or 'none that fits'}"
+    hint = f"set 'executable' to a path below {package.top}/ in the archive. Files there: {listed or 'none'}"
     return unusable(what, f"it has no executable {wanted}", hint)
 
 
@@ -117,5 +122,5 @@ def _identify(package: str, version: str, name: str) -> ProgramKey:
     raise ConfigError(
         f"the package {package!r} {version!r} is not an agent program for any platform",
         code="agent-unknown",
-        hint=f"one of {', '.join(packages)}",
+        hint=f"use one of {', '.join(packages)}",
     )

@@ -1,4 +1,4 @@
-"""Agent programs: their keys, what the image store knows of one, and what runs use."""
+"""Data about agent programs: their keys, their labels in the image store, and installed programs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LABEL: Final = "securebench.agent."
 
 
 def integrity_of(sha512: bytes) -> str:
-    """Return a digest as npm writes it."""
+    """Return a sha512 digest as npm writes it: ``sha512-`` and base64."""
     return f"sha512-{base64.b64encode(sha512).decode()}"
 
 
 class ProgramKey(NamedTuple):
-    """The key of a program. Its parts are plain names."""
+    """The name, version and platform of a program. All three are safe in file names."""
 
     name: str
     version: str
@@ -33,13 +33,13 @@ class ProgramKey(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """The reference of its image in the image store."""
+        """The reference of the program's image in the image store."""
         return f"securebench/agents/{self.name}:{self.version}-{self.platform}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredProgram:
-    """What the labels of a program's image say. ``source`` is ``registry`` or ``file``.
+    """What the labels of a program's image say. ``source`` is ``registry``, ``file`` or ``declaration``.
 
     ``integrity`` is the hash of its archive (``sha512-...``, base64). For a program from PyPI, it is the hash of its
     requirements file. ``executable`` is a path below ``top``, the archive's only directory.
@@ -55,16 +55,16 @@ class StoredProgram:
 
     @property
     def key(self) -> ProgramKey:
-        """Its key."""
+        """The program's key."""
         return ProgramKey(self.name, self.version, self.platform)
 
     def labels(self) -> dict[str, str]:
-        """Return it as labels of an image."""
+        """Return the fields as labels of an image."""
         return {f"{_LABEL}{name}": value for name, value in asdict(self).items()}
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Self | None:
-        """Read what :meth:`labels` returned, or return ``None`` for another image's labels."""
+        """Return the program whose :meth:`labels` these are, or ``None`` if they are not a program's labels."""
         default = {"top": TOP}  # programs that were installed by earlier versions do not have it
         found = {field.name: labels.get(f"{_LABEL}{field.name}", default.get(field.name, "")) for field in fields(cls)}
         return cls(**found) if all(found.values()) else None
@@ -74,8 +74,9 @@ class StoredProgram:
 class AgentProgram:
     """An installed version of an agent program for one platform.
 
-    ``name`` is that of its declaration, ``platform`` as in ``linux-x64`` or ``linux-x64-musl``. ``directory`` is
-    to be mounted read-only; ``executable`` is a path below it. ``integrity`` is that of its archive.
+    ``name`` is that of its declaration. ``platform`` is, for example, ``linux-x64`` or ``linux-x64-musl``.
+    ``directory`` is the host directory to mount read-only, and ``executable`` a path below it. ``integrity`` is the
+    hash of its archive or, for a program from PyPI, of its requirements file.
     """
 
     name: str
@@ -90,8 +91,8 @@ class AgentProgram:
 class Installed:
     """An installed program. ``size_bytes`` is the size of its files, ``installed_at`` in seconds since 1970.
 
-    ``source`` is ``registry`` or ``file``; ``pinned``: it is the default version. A program that is not ``intact`` is
-    unpacked or installed again when it is needed.
+    ``source`` is ``registry``, ``file`` or ``declaration``. ``pinned``: it is the default version. A program
+    that is not ``intact`` is unpacked or installed again when it is needed.
     """
 
     program: AgentProgram

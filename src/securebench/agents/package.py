@@ -27,7 +27,7 @@ _MAX_PATH: Final = 1024
 _MAX_NAME: Final = 255
 _MAX_DESCRIPTION: Final = 1024 * 1024
 _WHITEOUT: Final = b".wh."
-"""The prefix of names that mean a removal in an image's layer."""
+"""The prefix of names that mark removed files in a layer of an image."""
 _READABLE: Final = {MemberKind.FILE: 0o444, MemberKind.DIRECTORY: 0o555}
 _SET_ID: Final = 0o7000
 _FORM: Final = (
@@ -42,8 +42,8 @@ _MODES: Final = "before you pack it, run 'chmod -R a+rX,u-s,g-s,-t' on its direc
 class Package:
     """The content of an archive, and the digest of the tar archive.
 
-    ``name`` and ``version`` are those in ``package.json``, empty if they were not asked for. ``top`` is the directory
-    of all files.
+    ``name`` and ``version`` are those in ``package.json``, empty unless it is an npm package. ``top`` is the directory
+    that contains all files; their paths are relative to it.
     """
 
     name: str
@@ -55,7 +55,9 @@ class Package:
 
 
 def inspect(archive: Path, what: str, *, is_npm: bool = True) -> Package:
-    """Read a whole archive. ``what`` names it in errors. An npm package must have a ``package.json``.
+    """Check a whole archive, and return its content. ``what`` names it in errors.
+
+    An npm package must have a ``package.json``.
 
     Raises :class:`InfrastructureError` (``agent-unusable``) and ``OSError``.
     """
@@ -83,7 +85,7 @@ def unusable(what: str, why: str, hint: str = _FORM) -> InfrastructureError:
 
 
 class _Inspection:
-    """The members so far. Each path appears once, and no file is a directory of another."""
+    """The members so far. No path names two files, or both a file and a directory."""
 
     def __init__(self, what: str, top: str) -> None:
         self.description = b""
@@ -114,7 +116,7 @@ class _Inspection:
         return path
 
     def _parts(self, member: Member) -> list[str]:
-        """Return the path below the top directory. Refuses invalid paths."""
+        """Return the parts of the path below the top directory. Refuses invalid paths."""
         path = member.path
         parts = path.removesuffix(b"/").split(b"/") if member.kind is MemberKind.DIRECTORY else path.split(b"/")
         self.top = self.top or parts[0].decode("utf-8", "replace")

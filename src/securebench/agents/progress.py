@@ -15,7 +15,7 @@ _TICK: Final = 0.1
 
 
 class InstallStage(StrEnum):
-    """The current step."""
+    """The current step of an installation."""
 
     WAITING = "waiting for another installation"
     DOWNLOADING = "downloading"
@@ -44,7 +44,7 @@ OnProgress: TypeAlias = "Callable[[Progress], None]"
 
 
 def lines(report: Callable[[str], None], seconds: float = _SECONDS) -> OnProgress:
-    """Return a callback that reports each stage, and the progress every few ``seconds``."""
+    """Return a callback that calls ``report`` for each new stage and, within a stage, every ``seconds``."""
     stage: InstallStage | None = None
     reported = 0.0
 

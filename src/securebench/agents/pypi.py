@@ -1,4 +1,4 @@
-"""Packages from PyPI as the archive of an agent program. No code of a package runs on this machine."""
+"""Make the archive of an agent program from packages on PyPI. No code of a package runs on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.agents.declaration import ProgramSource
 
 PYTHON: Final = "3.11"
-"""The version of the Python on which agents run: that of the default image."""
+"""The Python version on which agents run: that of the default image."""
 
 _MAIN: Final = """\
 import runpy

@@ -1,7 +1,7 @@
-"""The npm registry: which version a tag names, what a package's archive must be, and the archive itself.
+"""Look up versions of packages in an npm registry, with their digests, and download their archives.
 
-Archives are downloaded from their conventional addresses: the registry cannot choose another host. No credentials are
-sent.
+Archives are downloaded from their usual paths on the registry's own host, whatever URL its answer names. No credentials
+are sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from securebench.http.timeouts import Timeouts
 
 REGISTRY: Final = "https://registry.npmjs.org"
-"""Used unless another is configured."""
+"""The registry that is used unless another is configured."""
 REGISTRY_VARIABLES: Final = ("SECUREBENCH_NPM_REGISTRY", "npm_config_registry", "NPM_CONFIG_REGISTRY")
 
 _MAX_DOCUMENT: Final = 1024 * 1024
@@ -56,7 +56,7 @@ class PackageRelease(NamedTuple):
 
 
 class NpmRegistry:
-    """The registry at ``url``, by default the one that npm is configured for. It needs TLS, or is on this machine.
+    """The registry at ``url``, by default the configured one. Unless it is on this machine, it must use TLS.
 
     Methods raise :class:`InfrastructureError` (``agent-unavailable``) if it cannot be reached or its responses are
     invalid, and :class:`ConfigError` (``agent-unknown-version``) for a version that it does not have.
@@ -71,7 +71,10 @@ class NpmRegistry:
         return str(self._base)
 
     def release(self, package: str, version: str) -> PackageRelease:
-        """Look up ``version``, exact or a tag. Raises ``agent-integrity``, too, if the registry has no sha512 hash."""
+        """Return the release of an exact version or of a tag.
+
+        Also raises ``agent-integrity`` if the registry has no sha512 hash of it.
+        """
         what = f"{package} {version}"
         with self._explained(what):
             address = self._at(f"{package.replace('/', '%2f')}/{version}")
@@ -83,7 +86,7 @@ class NpmRegistry:
         dist = value.get("dist") if isinstance(value, dict) else None
         found = value.get("version") if isinstance(value, dict) else None
         if not isinstance(dist, dict) or not isinstance(found, str):
-            raise self._unavailable("its response is not a package's document", what)
+            raise self._unavailable("its response does not describe a package", what)
         hashes = str(dist.get("integrity", "")).split()
         integrity = next((text for text in hashes if _INTEGRITY.fullmatch(text)), None)
         if integrity is None:
@@ -96,9 +99,9 @@ class NpmRegistry:
 
     @contextmanager
     def archive(self, package: str, release: PackageRelease) -> Iterator[Download]:
-        """Return the archive of an exact version, to be iterated over once.
+        """Yield the archive of an exact version as a download, which can be iterated over once.
 
-        Iteration raises :class:`InfrastructureError` (``agent-integrity``) at its end if the archive has another hash.
+        The iteration raises :class:`InfrastructureError` (``agent-integrity``) at its end if the hash is wrong.
         """
         name = package.rpartition("/")[2]
         with self._explained(f"{package} {release.version}"):
@@ -118,7 +121,7 @@ class NpmRegistry:
 
     @contextmanager
     def _explained(self, what: str = "") -> Iterator[None]:
-        """Turn errors of HTTP into those of agents."""
+        """Convert HTTP errors to the errors that this class documents. ``what`` is the requested release."""
         try:
             yield
         except HttpError as error:

@@ -1,7 +1,7 @@
 """The file with the pinned requirements of an agent from PyPI.
 
-It is not passed to pip, which accepts more: it builds source archives that a URL or a path names, and so runs
-their code.
+pip does not read this file, because it would accept more: if a line names a source archive by URL or path, pip builds
+it, and so runs its code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HINT: Final = "write NAME==VERSION --hash=sha256:HEX, without options, URLs, pa
 def read_requirements(path: Path) -> tuple[str, ...]:
     """Return the requirements in a file, each an exact version with its hashes.
 
-    Raises :class:`ConfigError` (``agent-requirements``) with the line of everything else.
+    Raises :class:`ConfigError` (``agent-requirements``) that names all other lines.
     """
     text, _ = read_text(path, "file of requirements", _MAX_BYTES, follow=True)
     problems = Problems()
@@ -38,13 +38,13 @@ def read_requirements(path: Path) -> tuple[str, ...]:
             message = f"{shown(line)} is not an exact requirement with sha256 hashes"
             problems.add(Fault("agent-requirements", message, (), _HINT, position=Position(number)), FileSource(path))
     if not found and not problems:
-        problems.add(Fault("agent-requirements", "there is no requirement", (), _HINT), FileSource(path))
+        problems.add(Fault("agent-requirements", "the file contains no requirement", (), _HINT), FileSource(path))
     problems.raise_if_any()
     return tuple(found)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line that is not empty with its number. A backslash at the end continues a line."""
+    """Yield number and text of each line that is not empty. A backslash at the end continues a line."""
     start = 1
     parts: list[str] = []
     for number, line in enumerate((*text.splitlines(), ""), start=1):

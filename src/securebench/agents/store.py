@@ -1,7 +1,7 @@
 """Agent programs in the image store: one copy of each version and platform, shared by all runs of a user.
 
 A program is an image whose only layer is its archive, so the store's index, leases, unpacking and removal apply to it.
-Only images that :class:`AgentStore` itself brought in count as programs, whatever another image is called.
+Only images that :class:`AgentStore` itself added count as programs, whatever the references of other images.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _Held(NamedTuple):
-    """A program that this object returned. It stays until the lease is closed."""
+    """A program that a store returned. It cannot be removed until the lease is closed."""
 
     program: AgentProgram
     image_id: str
@@ -44,7 +44,7 @@ class _Held(NamedTuple):
 
 
 class AgentStore:
-    """The programs in ``images``, by default this user's store; new ones come from ``registry``, by default npm's.
+    """The programs in ``images``, by default this user's store. ``registry`` is by default the configured one.
 
     Several processes and threads may use a store at once. A program returned by this object cannot be removed before
     :meth:`close` or the end of the process. All methods may also raise the errors of :class:`ImageStore`.
@@ -72,7 +72,7 @@ class AgentStore:
         return tuple(key.reference for key in self._held)
 
     def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:
-        """Return the exact version and the integrity of its archive.
+        """Return the exact version that ``version`` stands for, and the integrity of its archive.
 
         ``None`` means the pinned version. The registry is asked only for ``latest``, and for versions that are neither
         pinned nor installed. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``) and
@@ -84,9 +84,9 @@ class AgentStore:
             if version in {None, known.pinned}:
                 return PackageRelease(known.pinned, variant.integrity)
             raise ConfigError(
-                f"{name} has only the version {known.pinned}: only npm packages have others",
+                f"{name} is available only in version {known.pinned}, because it does not come from npm",
                 code="agent-unknown-version",
-                hint="remove the version, or change the declaration",
+                hint="leave out the version, or change it in the declaration",
             )
         if version == LATEST:
             version = self._npm.release(known.package, LATEST).version
@@ -104,10 +104,10 @@ class AgentStore:
         platform: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> AgentProgram:
-        """Return an installed program, or download it. Raises the same errors as :meth:`resolve`.
+        """Return a program, and install it first if necessary. Raises the same errors as :meth:`resolve`.
 
-        In addition, raises :class:`InfrastructureError` for an archive that is not what it must be
-        (``agent-integrity``, ``agent-unusable``), and for a damaged program that a run uses (``agent-in-use``).
+        In addition, raises :class:`InfrastructureError` if the archive is wrong (``agent-integrity``,
+        ``agent-unusable``), and if the installed program is damaged but a run uses it (``agent-in-use``).
         """
         platform = platform or machine_platform()
         held = self._held.get(ProgramKey(name, version or find(name).pinned, platform))
@@ -124,9 +124,9 @@ class AgentStore:
         return program
 
     def install_file(self, path: Path, name: str = "", on_progress: OnProgress | None = None) -> AgentProgram:
-        """Install a package from an archive file, and return the program. It must be ``name``, if given.
+        """Install a program from an archive file, and return it.
 
-        An archive that is not an npm package does not name itself, and needs ``name``.
+        An npm package names its program, which must be ``name`` if that is given. Other archives need ``name``.
 
         An archive of the pinned version must have the pinned hash. Raises :class:`ConfigError`
         (``file-missing`` and the like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
@@ -144,7 +144,7 @@ class AgentStore:
         return program
 
     def installed(self, *, verify: bool = False) -> tuple[Installed, ...]:
-        """Return the installed programs in order. With ``verify`` all files are read, otherwise only their metadata."""
+        """Return the installed programs, sorted. With ``verify``, all files are read, otherwise only their metadata."""
         found = []
         for entry in self.images.entries():
             stored = self._stored(entry.reference) if entry.source is ImageSource.AGENT else None
@@ -161,10 +161,10 @@ class AgentStore:
         return tuple(installed for _, installed in sorted(found, key=lambda pair: pair[0]))
 
     def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[ProgramKey, ...]:
-        """Remove a program, for all versions and platforms unless one is named. Return what was removed.
+        """Remove a program and return the keys of what was removed. ``None`` means all versions or platforms.
 
-        The program needs no declaration. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version`` if
-        there is none) and :class:`InfrastructureError` (``agent-in-use``).
+        The program need not be declared any more. Raises :class:`ConfigError` (``agent-unknown``;
+        ``agent-unknown-version`` if nothing matches) and :class:`InfrastructureError` (``agent-in-use``).
         """
         programs = (entry.program for entry in self.installed())
         keys = [ProgramKey(program.name, program.version, program.platform) for program in programs]
@@ -196,22 +196,22 @@ class AgentStore:
         return self.images.incoming(Origin(ImageSource.AGENT))
 
     def _find(self, key: ProgramKey) -> tuple[str, StoredProgram] | None:
-        """Return the image id of an installed program, in whatever state, and what is known of it."""
+        """Return the image id and the labels of an installed program, even a damaged one, or ``None``."""
         stored = self._stored(key.reference)
         image = self.images.find(key.reference)
         return (image.id, stored) if image and stored and stored.key == key else None
 
     def _stored(self, reference: str) -> StoredProgram | None:
-        """Return what is known of a program. Other images never count as one, even if a pack gave them this name."""
+        """Return the labels of a program, or ``None`` for any other image, even one that a pack gave this reference."""
         origin = self.images.origin(reference)
         if origin is None or origin.source is not ImageSource.AGENT:
             return None
         return StoredProgram.from_labels(self.images.labels(reference))
 
     def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
-        """Return an installed program and keep it until :meth:`close`. A tree that was changed is unpacked again.
+        """Return an installed program, and protect it from removal until :meth:`close`. A changed tree is restored.
 
-        ``None`` if there is no such program, or its archive is damaged, too.
+        Returns ``None`` if there is no such program, or if its archive is damaged, too.
         """
         found = self._find(key)
         if found is None or found[1].integrity != integrity:
@@ -247,7 +247,7 @@ class AgentStore:
             return self._finish(incoming, image_id, key, arrived.integrity, on_progress)
 
     def _receive_declared(self, incoming: Incoming, known: KnownProgram, what: str, on_progress: OnProgress) -> Arrived:
-        """Take the archive of a program that is not on npm."""
+        """Receive the archive of a program that is not on npm: read its file, or make it from PyPI packages."""
         source, wanted = known.declared.source, known.variants[0].integrity
         if source.archive is not None:
             with open_regular(source.archive, "archive", follow=True) as file:
@@ -264,7 +264,7 @@ class AgentStore:
     def _finish(
         self, incoming: Incoming, image_id: str, key: ProgramKey, integrity: str, on_progress: OnProgress
     ) -> AgentProgram:
-        """Unpack an image that was added, name it in place of a damaged one, and return the program."""
+        """Unpack an added image, give it the program's reference (instead of a damaged one), and return the program."""
         on_progress(Progress(str(key), InstallStage.UNPACKING))
         self.images.lease(image_id).close()
         incoming.name(image_id, key.reference)
@@ -279,7 +279,7 @@ class AgentStore:
 
     @contextmanager
     def _installing(self, key: ProgramKey, on_progress: OnProgress) -> Iterator[None]:
-        """Let one process at a time install a program."""
+        """Hold a lock, so that only one process at a time installs the program."""
         with self.images.locked(
             f"install-{'-'.join(key)}", lambda: on_progress(Progress(str(key), InstallStage.WAITING))
         ):
@@ -290,13 +290,13 @@ def _program(stored: StoredProgram, tree: Path) -> AgentProgram:
     return AgentProgram(
         **stored.key._asdict(),
         integrity=stored.integrity,
-        directory=(tree / stored.top).resolve(),  # mounts pass through no link
+        directory=(tree / stored.top).resolve(),  # a mount's source must not contain a link
         executable=stored.executable,
     )
 
 
 def _pinned(name: str) -> str | None:
-    """Return the pinned version of a program; ``None`` if its declaration is gone or invalid."""
+    """Return the pinned version of a program, or ``None`` if its declaration is missing or invalid."""
     with suppress(ConfigError):
         return PROGRAMS[name].pinned if name in PROGRAMS else None
     return None

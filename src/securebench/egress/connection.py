@@ -44,12 +44,12 @@ _PROBE_SECONDS: Final = 60.0
 """Timeout of a probe. The process gives up on the provider after half of it."""
 _END_SECONDS: Final = 5.0
 _H11: Final = str(Path(h11.__file__).resolve().parents[1])
-"""The directory of h11, the only dependency of the process."""
+"""The directory that contains h11, the only dependency of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The gateway's last frame about a session: ``kind`` is its ``is``, ``why`` the reason of a failure."""
+    """The gateway's last frame about a session. ``kind`` is its key ``is``, ``why`` the reason for a failure."""
 
     kind: str = ""
     why: str = ""
@@ -65,7 +65,7 @@ class Line:
     answer: Answer = field(default_factory=Answer)
     on_death: list[Callable[[], None]] = field(default_factory=list)
     fault: Exception | None = None
-    """The error of the log line that could not be written."""
+    """The error that prevented a log line from being written."""
 
 
 class GatewayConnection:
@@ -98,7 +98,7 @@ class GatewayConnection:
     def open(
         self, number: int, trial: TrialId, plan: EgressPlan, log: Callable[[Mapping[str, JsonValue]], None]
     ) -> None:
-        """Open session ``number`` of one trial. Its log goes to ``log``. Raises :class:`EgressError`."""
+        """Open session ``number`` of one trial. ``log`` receives its log lines. Raises :class:`EgressError`."""
         line = Line(log)
         with self._lock:
             self._lines[number] = line
@@ -115,13 +115,13 @@ class GatewayConnection:
     def listen(self, number: int, forwarded_port: str, listener: socket.socket) -> None:
         """Have the process serve ``forwarded_port`` of a session on ``listener``. Closes ``listener``. Never raises.
 
-        If the process has exited, the other calls for the session raise the error.
+        If the process has exited, later calls for the session raise the error.
         """
         with listener, suppress(EgressError):
             self._send({"do": "listen", "session": number, "forwarded_port": forwarded_port}, (listener.fileno(),))
 
     def finish(self, number: int) -> EgressReport:
-        """Close a session. Raises :class:`EgressError`, for example if a line of its log could not be written."""
+        """Close a session and return its report. Raises :class:`EgressError`, also if its log could not be written."""
         line = self._lines[number]
         try:
             answer = self._ask(line, {"do": "close", "session": number}, _ANSWER_SECONDS)
@@ -135,7 +135,7 @@ class GatewayConnection:
         return report
 
     def probe(self, number: int, plan: RelayPlan, model: str) -> ProbeReport:
-        """Have the process send a test request to a provider. Raises :class:`EgressError`."""
+        """Have the process send a test request to a provider, and return the result. Raises :class:`EgressError`."""
         request = {"do": "probe", "session": number, "plan": relay_to_json(plan), "model": model}
         line = Line(lambda _line: None)
         with self._lock:
@@ -171,7 +171,8 @@ class GatewayConnection:
         """Return the error that says why the process exited."""
         return EgressError(
             f"the egress gateway exited unexpectedly: {self._reason or 'it was closed'}",
-            hint="check whether something killed it (the kernel, for lack of memory?), then continue with --resume",
+            hint="check whether something killed it, such as the kernel for lack of memory; then continue with "
+            "--resume",
         )
 
     def _ask(self, line: Line, frame: Mapping[str, object], seconds: float) -> Answer:

@@ -63,7 +63,10 @@ class EgressSession:
         self.relay_url = f"http://127.0.0.1:{RELAY_PORT}" if plan.relay else ""
 
     def on_death(self, call: Callable[[], None]) -> None:
-        """Call ``call`` from another thread if the gateway exits while this session is open, or at once if it has."""
+        """Call ``call`` when the gateway exits while this session is open, or at once if it has already exited.
+
+        When the gateway exits later, the call comes from another thread.
+        """
         self._connection.on_death(self._number, call)
 
     def close(self) -> EgressReport:
@@ -96,7 +99,7 @@ class EgressSession:
 
 
 class Gateway:
-    """The gateway of a run. Its process starts with the first session, and again if it exits. Thread safe.
+    """The gateway of a run. Its process is started when a session needs it, also after it has exited. Thread safe.
 
     ``log`` receives each decision as it is made: a flat JSON object, which is one line of ``egress.jsonl``. It may be
     called from any thread. ``rules`` are for tests: see :class:`ProxyRules`.

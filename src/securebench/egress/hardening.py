@@ -1,4 +1,4 @@
-"""Drop the privileges of the gateway process before it serves untrusted peers. Afterwards it has only sockets."""
+"""Drop the privileges of the gateway process before it serves untrusted peers."""
 
 from __future__ import annotations
 

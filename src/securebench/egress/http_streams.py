@@ -14,7 +14,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 """Maximum size of a message's first line and headers together."""
 
 CLOSE_SECONDS: Final = 2.0
-"""How long to wait until the peer has received the last data."""
+"""Seconds to wait for the peer to receive the last data before a connection is closed."""
 
 PIECE: Final = 64 * 1024
 """Maximum bytes per read."""
@@ -39,9 +39,10 @@ class HttpPeer:
         return event
 
     def arrived(self) -> tuple[bytes, bool]:
-        """Return the data of the body that has already arrived, and whether that was its end. Call it after other data.
+        """Return the body data that has already arrived, and whether the body is complete.
 
-        If the rest is malformed, the next event raises the error.
+        Call this only after :meth:`next_event` has returned data. If what follows is malformed, the next call of
+        :meth:`next_event` raises the error.
         """
         pieces: list[bytes] = []
         try:

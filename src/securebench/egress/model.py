@@ -59,13 +59,13 @@ class Trouble(StrEnum):
 
 
 PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE})
-"""Troubles that may be the provider's fault. A probe confirms it."""
+"""Troubles that may be the provider's fault. The gateway confirms that with a probe."""
 
 
 _RELEASE_DATE: Final = re.compile(r"[-@][0-9]{8}$")
 
 SENDABLE_KEY: Final = re.compile(r"[!-~]+")
-"""A key that an HTTP header can carry."""
+"""The form of a key that an HTTP header can carry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,8 @@ class RelayPlan:
     ``base_url`` includes the version if there is one (``https://host/v1``). ``key`` is added to each request, unless it
     is ``None``. ``ca_bundle`` is the PEM text of an additional CA certificate: its text rather than its path, because
     the gateway process cannot read files. ``proxy`` is the URL of an HTTP proxy, which may contain a password.
-    ``micro_usd`` is the limit in money, which needs ``prices``. ``api_version`` is the query of each request to Azure.
+    ``micro_usd`` is the limit in millionths of a US dollar, which needs ``prices``. ``api_version`` is added to the
+    query of each request to Azure.
     """
 
     provider: Provider
@@ -89,26 +90,26 @@ class RelayPlan:
     micro_usd: int | None = None
     prices: TokenPrices | None = None
     model_prices: Mapping[str, TokenPrices] = field(default_factory=dict)
-    """The prices of models that an alias may stand for. Answers of other models cost :attr:`prices`, the highest."""
+    """The prices of the models that an alias may stand for. Other models cost :attr:`prices`, the highest of these."""
     ca_bundle: str | None = None
     proxy: str | None = field(default=None, repr=False)
     key_form: KeyForm = KeyForm.USUAL
     api_version: str = ""
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
-    """What earlier attempts at the same task used; likewise the other three."""
+    """Requests of earlier tries and attempts of the same trial. The next fields are their tokens, bytes and money."""
     spent_tokens: int = 0
     spent_bytes: int = 0
     spent_micro_usd: int = 0
 
     def prices_of(self, model: str) -> TokenPrices | None:
-        """Return the prices of an answer of ``model``, as the provider names it, with or without a release date."""
+        """Return the prices of an answer of ``model``, the provider's name, which may end in a release date."""
         return self.model_prices.get(_RELEASE_DATE.sub("", model), self.prices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPlan:
-    """The egress of one task's sandbox. Without ``domains`` there is no proxy; without ``relay``, no provider."""
+    """The egress of one task's sandbox. Without ``domains`` it has no proxy; without ``relay``, it has no relay."""
 
     domains: tuple[str, ...] = ()
     relay: RelayPlan | None = None
@@ -137,9 +138,9 @@ class RelayReport:
     output_tokens: int = 0
     bytes: int = 0
     micro_usd: int | None = None
-    """The price of all answers; ``None`` without prices."""
+    """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """What answers whose end is not known may have used at most, beyond these counts. The budget is charged it."""
+    """The most that incomplete answers may have used beyond these counts. It is charged to the budget."""
     unreported_micro_usd: int = 0
     trouble: Trouble | None = None
     message: str = ""
@@ -153,7 +154,8 @@ class ProbeReport:
     """How a provider answered the gateway's own test request. ``trouble`` is ``None`` if it succeeded.
 
     ``status`` is 0 if there was no response. ``model_unknown``: the provider does not have the model. ``is_foreign``:
-    the answer is not one of this API, so the base URL may be wrong. Unless ``is_connected``, there was no connection.
+    the answer is not one of this API, so the base URL may be wrong. ``is_connected`` is false if no connection
+    could be made.
     """
 
     trouble: Trouble | None = None
@@ -169,7 +171,7 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressReport:
-    """The egress of one task: the proxy's decisions by reason (including ``allowed``) and by host, and the relay."""
+    """The egress of one task: proxy decisions by reason (including ``allowed``) and by host, and the relay's report."""
 
     decisions: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, int] = field(default_factory=dict)

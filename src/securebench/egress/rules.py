@@ -21,15 +21,15 @@ class Caps:
     """Simultaneous connections. Package managers open tens."""
     connection_seconds: float = 3600.0
     idle_seconds: float = 600.0
-    """Without a byte in either direction. Models think for minutes before they send anything."""
+    """The longest time without a byte in either direction. Models think for minutes before they send anything."""
     head_seconds: float = 30.0
-    """For the head of a request once the connection is open, and for the TLS ClientHello."""
+    """The time to send the head of a request on an open connection, and the time to send the TLS ClientHello."""
     resolve_seconds: float = 10.0
     connect_seconds: float = 10.0
     lookups: int = 4
     """Simultaneous DNS lookups. A name server that does not answer must not block other tasks."""
     log_lines: int = 2000
-    """Further lines are counted but not logged."""
+    """Lines in the log. Further decisions are counted but not logged."""
     hosts: int = 100
     """Distinct host names in the report. Further hosts are counted together."""
 

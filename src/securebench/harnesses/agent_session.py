@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 MAX_RECORDED_BYTES: Final = 64 * 1024
-"""Bytes of each stream that a record keeps."""
+"""Maximum bytes of each stream that a record keeps."""
 
 MAX_LINE_BYTES: Final = 1024 * 1024
-"""Longer lines are not reported: a secret that is split between two parts would not be redacted."""
+"""Maximum bytes of a reported line. Longer lines are dropped: a secret in two parts would not be redacted."""
 
 MAX_REPORTED_BYTES: Final = 4 * 1024 * 1024
-"""Bytes reported of each stream of one task. The rest is dropped so that no flood reaches a terminal."""
+"""Maximum bytes reported of each stream of one task. The rest is dropped, so that no flood reaches a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class AgentSession:
     environment: Mapping[str, str] = {}
 
     def start(self, sandbox: Sandbox) -> None:
-        """Receive the sandbox in which the agent is about to run. Closing it, from any thread, ends the agent."""
+        """Receive the sandbox in which the agent is about to run. To end the agent, close it from any thread."""
 
     def on_output(self, chunk: Chunk) -> None:
         """Receive a chunk of the agent's output."""

@@ -34,7 +34,7 @@ PRICE_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What earlier tries of a task used at the model provider. It counts against the task's budget."""
+    """What earlier tries and attempts of a trial used at the model provider. It counts against the task's budget."""
 
     requests: int = 0
     tokens: int = 0
@@ -44,14 +44,14 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceContext:
-    """What a harness gets for one task: a sandbox driver, a workspace path, a candidate store."""
+    """What a harness gets for one trial of a task, such as a sandbox driver, a workspace path and a candidate store."""
 
     driver: SandboxDriver
     store: CandidateStore
     workspace: Path
     """The host directory for this task's workspace. It is emptied first; only this agent uses it."""
     keep_workspace: bool = True
-    """Whether to leave the workspace there for the user."""
+    """Whether to leave the workspace in that directory for the user."""
     report: Reporter
     limits: Limits
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ProduceContext:
     gateway: Gateway | None = None
     """The egress gateway, if agents have egress."""
     pause: Callable[[float], None] = time.sleep
-    """Sleep for this many seconds; raises if the run is stopped meanwhile."""
+    """A function that sleeps for some seconds. It raises if the run is stopped meanwhile."""
     spent: Spent = field(default_factory=Spent)
     trial: int = 1
     """Which trial of the task this is, from 1."""
@@ -85,7 +85,7 @@ class AgentResult:
     image_id: str = ""
     duration_seconds: float = 0.0
     recorded: Mapping[str, JsonValue] = field(default_factory=dict)
-    """The candidate fields of an earlier record of the candidate, already redacted. They are kept unchanged."""
+    """If a sealed candidate is judged again: the candidate fields of its earlier record, already redacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,24 +117,24 @@ class HarnessProducer(Extension, ABC):
 
     @property
     def needs_gateway(self) -> bool:
-        """Whether its agents need egress."""
+        """Whether the harness's agents need egress."""
         return False
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """The secrets that it holds on the host. They are redacted from every record and log."""
+        """The secrets that the harness holds on the host. They are redacted from every record and log."""
         return ()
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The references of the images in the image store that its programs need, once it is prepared."""
+        """The references of the images that the harness's programs need, after :meth:`prepare`."""
         return ()
 
     def use_prices(self, table: PriceTable | None) -> str:
         """Use the prices of ``table``, by default SecureBench's own. Called once, before everything else.
 
         Returns why the costs of its agents cannot be counted; empty if they can. Raises :class:`ConfigError`
-        (``price-missing``) if its own settings have a budget in money nevertheless.
+        (``price-missing``) if they cannot, but its settings have a budget in money.
         """
         del table
         return "its agents do not use a model through the relay"
@@ -158,8 +158,8 @@ class HarnessProducer(Extension, ABC):
         """Check the key and the model with the model provider, if there is one. Called before the first task.
 
         Returns the usage of the check. Raises :class:`ConfigError` if the provider rejects the key or the model, and
-        :class:`ProviderError` if it cannot be reached, which the run retries; calls ``notify`` with other problems that
-        may be temporary. ``open_gateway`` makes a gateway; this method closes it.
+        :class:`ProviderError` if it cannot be reached; the run then calls this again. Passes problems that may be
+        temporary to ``notify``. ``open_gateway`` makes a gateway, which this method closes.
         """
         del open_gateway, notify
         return {}

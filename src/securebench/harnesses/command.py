@@ -29,7 +29,7 @@ class CommandHarnessProducer(Harness):
     The agent can reach only the domains in ``config.allowed_domains``, through a proxy; by default, none. With
     ``config.provider`` it can also use one model through a relay, as the built-in agents do.
 
-    Raises :class:`ConfigError`: ``agent-dir-missing``, ``agent-dir-unreadable``; :meth:`prepare` ``env-missing``.
+    Raises :class:`ConfigError` (``agent-dir-missing``, ``agent-dir-unreadable``).
     """
 
     name = "command"
@@ -44,7 +44,7 @@ class CommandHarnessProducer(Harness):
 
     @property
     def needs_gateway(self) -> bool:
-        """Whether its agents need egress."""
+        """Whether the agent needs egress: for its allowed domains or its provider."""
         return bool(self._config.allowed_domains or self._connection)
 
     @property

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.materialization import MaterializationPlan, MaterializedAsset
 
 TASK_FILE_VARIABLE = "SECUREBENCH_TASK_FILE"
-"""Holds the absolute path of the task file, inside the sandbox."""
+"""The variable with the absolute path of the task file, inside the sandbox."""
 
 _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 
@@ -159,7 +159,7 @@ class Harness(HarnessProducer):
     def _metadata(
         self, invocation: Invocation, result: CommandResult, seal_failure: CandidateError | None
     ) -> dict[str, JsonValue]:
-        """Return the record's metadata. ``seal_failure`` is why nothing was sealed, if the failure is another one."""
+        """Return the record's metadata. ``seal_failure`` is why nothing was sealed, if the agent failed, too."""
         metadata: dict[str, JsonValue] = {
             "harness": self.name,
             "exit_code": result.exit_code,
@@ -199,7 +199,7 @@ class WorkPlace:
 def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
     """Return where the agent works on this task.
 
-    In existing images root owns the repository, so its agent runs as root, without capabilities. Raises
+    An agent that changes a repository runs as root, which owns it in most images, but without capabilities. Raises
     :class:`MaterializationError` (``image-workdir-missing``) if neither the task nor the image names a directory.
     """
     if view.candidate_kind is CandidateKind.PATCH:
@@ -250,7 +250,7 @@ def workspace_for(context: ProduceContext, place: WorkPlace) -> Iterator[Writabl
 
 
 def needs_image_tree(task: SecureBenchTask) -> bool:
-    """Whether the agent of ``task`` works on files of its image, so that :func:`image_directory` reads them."""
+    """Return whether the agent of ``task`` works on files of its image, which :func:`image_directory` then reads."""
     is_workspace = task.candidate_kind is CandidateKind.WORKSPACE
     is_filled = is_workspace and task.environment.materialize_workdir_from_image
     return is_filled or task.candidate_kind is CandidateKind.PATCH
@@ -270,7 +270,7 @@ def _directory(view: AgentView, image: ResolvedImage) -> str:
 class _Work:
     """One agent's work on one task: its workspace, its sandbox and its sealed candidate.
 
-    A patch is sealed from the stopped sandbox, before that is removed.
+    Changes to a repository are sealed after the agent has ended, before the sandbox is removed.
     """
 
     def __init__(
@@ -349,7 +349,7 @@ class _Work:
         return _failure(FailureReason.AGENT_WORKSPACE_FULL, message)
 
     def seal(self, result: CommandResult) -> Sealed:
-        """Seal the candidate, unless its changes are already. Raises :class:`StorageError`."""
+        """Seal the candidate, unless :meth:`run` has sealed it. Raises :class:`StorageError`."""
         if self._changes is not None:
             return self._changes
         kind, store, path = self._view.candidate_kind, self._context.store, self._invocation.artifact_path

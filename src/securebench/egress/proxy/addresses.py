@@ -1,4 +1,4 @@
-"""Which addresses the proxy may connect to: public addresses of other machines."""
+"""Decide which addresses the proxy may connect to: public addresses of other machines."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def is_public(address: Address) -> bool:
-    """Whether ``address`` is in a public range.
+    """Return whether ``address`` is in a public range.
 
-    A NAT64 address contains an IPv4 address: that one is checked.
+    For a NAT64 address, check the IPv4 address that it contains.
     """
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _REFUSED_4)
@@ -75,7 +75,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_own(address: Address) -> bool:
-    """Whether ``address`` belongs to this machine.
+    """Return whether ``address`` belongs to this machine.
 
     Connecting a UDP socket selects a route without sending anything. Returns ``False`` if there is no route.
     """
@@ -89,7 +89,7 @@ def is_own(address: Address) -> bool:
 
 
 def may_connect(address: Address, trusted: Iterable[Network]) -> bool:
-    """Whether the proxy may connect to ``address``: it is trusted, or public and not this machine's."""
+    """Return whether the proxy may connect to ``address``: it is trusted, or public and not this machine's."""
     if any(address in network for network in trusted):
         return True
     return is_public(address) and not is_own(address)

@@ -1,6 +1,6 @@
-"""Error responses to programs in a sandbox: one line without secrets.
+"""Error responses of the proxy to programs in a sandbox: one line without secrets.
 
-A response says what this request would need. It does not list the allowed domains.
+A response says why the request was refused. It does not list the allowed domains.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _MESSAGE_HEADER: Final = 4
 _CHANGE_LENGTH: Final = 6
 _MAX_RECORD: Final = 1 << 14
 _MAX_RECORDS: Final = 64
-"""Some clients split the message into a few records. More would only cost time."""
+"""Maximum records of one message. Some clients split it into a few; more would only cost time."""
 _MAJOR_VERSION: Final = 3
 _RANDOM: Final = 2 + 32
 _SERVER_NAME: Final = 0
@@ -43,8 +43,8 @@ class HelloError(ValueError):
 class HelloChecker:
     """Checks what a client sends before its data is encrypted: each ClientHello must name ``host``.
 
-    The client sends a second ClientHello if the server requests another key (HelloRetryRequest), and a server may use
-    the name in that one.
+    If the server requests another key (HelloRetryRequest), the client sends a second ClientHello. That one is checked,
+    too, because the server may use its name.
     """
 
     def __init__(self, host: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.trials import TrialId
 
 OTHER_HOSTS: Final = "(others)"
-"""The name under which a report counts all hosts above the limit."""
+"""The name under which a report counts all hosts beyond the maximum number of names."""
 
 
 class Decision(StrEnum):
@@ -75,7 +75,7 @@ _SHOWN: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class ProxyAttempt:
-    """What a program in the sandbox requested, as far as readable. ``kind`` is ``connect`` or ``http``."""
+    """What a program in the sandbox requested, as far as it is readable. ``kind`` is ``connect`` or ``http``."""
 
     kind: str
     host: str = ""

@@ -24,7 +24,7 @@ _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
     | {b"trailer", b"upgrade", b"expect", b"host"}
 )
-"""Hop-by-hop headers, which are not forwarded, with ``expect``, answered here, and ``host``, which is rewritten."""
+"""Headers that are not forwarded: those for a single hop, ``expect``, and ``host``, which the proxy sets itself."""
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -21,7 +21,7 @@ _MAX_TRIED: Final = 4
 
 
 class RefusalError(Exception):
-    """A request is not served.
+    """The proxy refuses a request, or cannot serve it.
 
     ``decision`` and ``reason`` are for the log. ``address`` is the address concerned, if any.
     """

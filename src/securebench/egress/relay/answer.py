@@ -39,8 +39,8 @@ MAX_INTERIM: Final = 16
 """Maximum interim responses (1xx) before a response."""
 
 HANGING_SECONDS: Final = 60.0
-"""If a task ends after this long a wait for a streamed answer to begin, the provider is considered unreachable. An
-answer that is not streamed is normally silent until its end, so a wait for it means nothing."""
+"""If a task ends while it has waited this many seconds for a streamed answer to begin, the provider counts as
+unreachable. An answer that is not streamed begins only when it is complete, so a long wait for it proves nothing."""
 
 AGENT_SECONDS: Final = 60.0
 """Timeout for the agent to send the announced body, and to read what is sent to it. The connection is local."""
@@ -50,7 +50,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 class Eraser:
-    """Removes a key from a stream of bytes, even if it is split between pieces. Without a key, nothing changes.
+    """Replaces a key in a stream with the redaction mark, even if it is split between pieces. The key may be ``None``.
 
     Data is returned at once, except for a suffix that may be the beginning of the key.
     """
@@ -105,11 +105,11 @@ class Order:
     body: bytes
     is_stream: bool
     media_tokens: int = 0
-    """The tokens to reserve for images and other media, beside those for the bytes of the body."""
+    """The tokens to reserve for images and other media, in addition to those for the bytes of the body."""
     most_output: int | None = None
     """The output tokens that the request allows at most; ``None`` if it sets no maximum."""
     has_added_usage: bool = False
-    """Whether the relay asked for the tokens of the stream, and the agent did not."""
+    """Whether the relay added the option that makes the provider report the tokens of a stream."""
 
 
 class AgentGoneError(Exception):
@@ -260,7 +260,10 @@ class Passage:
             self._judge(meter)
 
     def _still_owed(self, meter: AnswerMeter) -> Reservation | None:
-        """Return what the provider may charge for an answer. Its start may have reported the input tokens."""
+        """Return the most that the provider may charge for an incomplete answer; ``None`` if its use is known.
+
+        If the beginning of the answer reported the input tokens, that number is used.
+        """
         if self._entry.owed is None or meter.is_reported:
             return None
         if meter.input_tokens is None:
@@ -284,7 +287,7 @@ class Passage:
         await self._give(h11.EndOfMessage())
 
     async def _body(self, server: HttpPeer) -> AsyncIterator[bytes]:
-        """Yield the body of the answer. What has arrived together is one piece, which takes much less time."""
+        """Yield the body of the answer. Data that has arrived together is joined, because that is much faster."""
         is_over = False
         while not is_over and isinstance(event := await self._next(server), h11.Data):
             more, is_over = server.arrived()
@@ -294,7 +297,8 @@ class Passage:
         self._entry.received += length
         self._context.spent.bytes += length
         if self._context.spent.bytes > self._context.plan.bytes:
-            raise NoAnswerError(Trouble.OUT_OF_BUDGET, f"the task's {self._context.plan.bytes} bytes are used up")
+            message = f"the task's budget of {self._context.plan.bytes} bytes is used up"
+            raise NoAnswerError(Trouble.OUT_OF_BUDGET, message)
 
     def _judge(self, meter: AnswerMeter) -> None:
         """Record the outcome of a completely forwarded answer."""
@@ -340,5 +344,5 @@ def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
 def check_final(response: h11.Response) -> None:
     """Raise :class:`NoAnswerError` for a redirect."""
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
-        message = f"the provider answered {response.status_code}, which the relay does not follow"
+        message = f"the provider answered {response.status_code}, but the relay does not follow redirects"
         raise NoAnswerError(Trouble.FAILED, message)

@@ -18,14 +18,14 @@ _UNLIMITED_OUTPUT: Final = 131_072
 _IMAGE: Final = 16_384
 """Tokens that are reserved for an image, however small its file is."""
 _CONTEXT: Final = 1_000_000
-"""Tokens that are reserved for all media of a request at most, and for a PDF or a sound: a whole context."""
+"""Maximum tokens that are reserved for the media of a request. One PDF or sound reserves all of them."""
 _IMAGES: Final = frozenset({"image", "image_url", "input_image"})
 _OTHER_MEDIA: Final = frozenset({"document", "file", "input_audio", "input_file"})
 _MIME: Final = ("mimeType", "mime_type")
 
 
 def media_tokens(body: JsonValue) -> int:
-    """Return the tokens to reserve for the media in a checked body, which may have more tokens than bytes."""
+    """Return the tokens to reserve for the media in a checked body. Media may have more tokens than bytes."""
     images, held = 0, [body]
     while held:
         value = held.pop()
@@ -33,7 +33,7 @@ def media_tokens(body: JsonValue) -> int:
             held.extend(value)
         elif isinstance(value, dict):
             held.extend(value.values())
-            texts = {name: text for name, text in value.items() if isinstance(text, str)}  # a schema has objects
+            texts = {name: text for name, text in value.items() if isinstance(text, str)}  # in a schema, not strings
             mime = next((texts[name] for name in _MIME if name in texts), "") if "data" in texts else ""
             if texts.get("type") in _IMAGES or "image_url" in texts or mime.startswith("image/"):
                 images += 1
@@ -44,14 +44,16 @@ def media_tokens(body: JsonValue) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a request uses at most."""
+    """The most that a request may use."""
 
     tokens: int
     micro_usd: int
 
     @classmethod
     def of(cls, plan: RelayPlan, asked: int, most_output: int | None) -> Self:
-        """Return the reservation of a request with this maximum of input and of output tokens.
+        """Return the reservation for at most ``asked`` input tokens and ``most_output`` output tokens.
+
+        A ``most_output`` of ``None`` stands for 131,072 tokens.
 
         A text has at most one token for each byte; for other content see :func:`media_tokens`.
         """
@@ -67,8 +69,8 @@ class Spending:
     the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
 
     An agent could exceed the budget by many requests at once, so tokens and money are reserved before a request is
-    sent. Only the end of an answer tells what it used. Without it, the budget is charged the reservation: what that is
-    beyond the other counts is ``unreported_tokens`` and ``unreported_micro_usd``.
+    sent. Only the end of an answer tells what it used. If the end is missing, the budget is charged the whole
+    reservation. ``unreported_tokens`` and ``unreported_micro_usd`` are what the other counts do not include.
     """
 
     requests: int = 0
@@ -82,7 +84,7 @@ class Spending:
     reserved: list[Reservation] = field(default_factory=list)
 
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
-        """Return whether a request fits into the budget beside those in progress. A single one always does."""
+        """Return whether a request fits into the budget besides the requests in progress; true if there are none."""
         if not self.reserved:
             return True
         all_of_them = [*self.reserved, wanted]

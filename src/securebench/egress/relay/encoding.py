@@ -17,7 +17,7 @@ MAX_EXPANSION: Final = 200
 """How many times larger than its compressed form an answer may be. A stream of events reaches about 50."""
 
 FREE_BYTES: Final = 1024 * 1024
-"""An answer up to this size may expand more."""
+"""Bytes up to which an answer may expand by any factor."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD: Final = 8
@@ -40,7 +40,7 @@ class _Codec(Protocol):
     is_complete: bool
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield the data that ``data`` completes, in pieces of bounded size."""
+        """Yield what can be decompressed after adding ``data``, in pieces of bounded size."""
 
 
 class _Inflate:
@@ -96,7 +96,7 @@ _ERRORS: Final = (zlib.error, *((_BROTLI.error,) if _BROTLI else ()))
 
 
 class AnswerDecoder:
-    """Decompresses the body of one answer, in bounded memory. ``trouble`` is that of a body that is not readable.
+    """Decompresses the body of one answer, in bounded memory. ``trouble`` is that of an invalid body.
 
     Raises :class:`NoAnswerError` if the encoding is not supported.
     """

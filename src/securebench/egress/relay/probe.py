@@ -33,7 +33,7 @@ PROBE_SECONDS: Final = 30.0
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 _ERROR: Final = 400
-"""The first status that is an error."""
+"""The lowest HTTP status that is an error."""
 _NO_SUCH_PATH: Final = frozenset({404, 405})
 
 
@@ -109,7 +109,7 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
     if status >= _ERROR:
         delay, error = retry_after(response.headers), dialect.error_trouble(status, body)
         is_unknown = dialect.is_unknown_model(body)
-        # Only a question needs the path: some servers with the API have no list of models.
+        # A missing list of models proves nothing: some servers with this API have none.
         is_lost = question.body is not None and (status in _NO_SUCH_PATH or not body)
         return ProbeReport(
             trouble=error,

@@ -8,12 +8,12 @@ from typing import Final
 
 
 class RelayRefusal(StrEnum):
-    """The reasons, as written to reports and logs."""
+    """The reasons for refusing a request, as written to reports and logs."""
 
     MALFORMED = "malformed"
     """Not HTTP/1.1, or ambiguous framing."""
     PATH = "path"
-    """The path and query are not on the list of those that agents need."""
+    """The path and query are not allowed."""
     METHOD = "method"
     """The path requires another method."""
     UPGRADE = "upgrade"
@@ -37,7 +37,7 @@ class RelayRefusal(StrEnum):
 
 
 REFUSAL_HEADER: Final = "x-securebench-refusal"
-"""The header of a refusal, with its reason. No answer of a provider has it: the relay removes unknown headers."""
+"""The header with the reason of a refusal. Providers cannot send it, because the relay removes unknown headers."""
 
 STATUS: Final = MappingProxyType(
     {

@@ -32,7 +32,7 @@ MAX_VALUES: Final = 200_000
 """Maximum values in one body. A session that fills a context of a million tokens has tens of thousands."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""A JSON string, even an unterminated one at the end: it always matches, so that the scan is linear."""
+"""A JSON string, or an unterminated one at the end. A quotation mark always matches, so the scan is linear."""
 
 _MARKS: Final = (b",", b"[", b"{")
 _PLAIN_JSON: Final = re.compile(rb"application/json(?: *; *charset=utf-8)?", re.IGNORECASE)
@@ -60,7 +60,7 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, agent: HttpPeer) -> AsyncIterator[bytes]:
-        """Read the body of the current request, and count it as held inside the ``with`` block.
+        """Yield the body of the current request. It counts towards the memory limit until the ``with`` block ends.
 
         Raises :class:`RefusedError`, ``h11.RemoteProtocolError``, and ``OSError`` (including ``TimeoutError``).
         """

@@ -59,7 +59,7 @@ class ProviderRelay:
         self._bodies = Bodies(agent_seconds)
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._has_ended = asyncio.Event()
-        """Set when a request ends: those that wait for room in the budget check again."""
+        """Set when a request ends. Requests that wait for room in the budget then check again."""
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_closed = False
 
@@ -158,7 +158,7 @@ class ProviderRelay:
             await Passage(self._context, agent, order, entry).run()
 
     async def _reserve(self, entry: RequestEntry, order: Order) -> None:
-        """Reserve what a request may use. If it might exceed the budget, wait for those in progress to end first."""
+        """Reserve what a request may use. If it might exceed the budget, first wait for requests in progress to end."""
         plan, spent = self._context.plan, self._tally.spent
         wanted = Reservation.of(plan, len(order.body) + order.media_tokens, order.most_output)
         while not (bound := spent.over(plan)) and not spent.has_room(plan, wanted):
@@ -194,7 +194,7 @@ class ProviderRelay:
         await self._answer(agent, entry, status, json.dumps(error).encode())
 
     async def _answer(self, agent: HttpPeer, entry: RequestEntry, status: int, body: bytes) -> None:
-        """Send the relay's own answer. The rest of the request is read first: a client that sends does not read."""
+        """Send the relay's own answer, after reading the rest of the request: clients read only when all is sent."""
         entry.status = status
         headers: list[Header] = [
             (b"content-type", b"application/json"),

@@ -45,11 +45,11 @@ class RequestEntry:
     input_tokens: int = 0
     output_tokens: int = 0
     micro_usd: int | None = None
-    """The price of the answer; ``None`` without prices."""
+    """The price of the answer in millionths of a US dollar; ``None`` if the prices are not known."""
     reserved: Reservation | None = None
-    """Set once there is room for the request in the budget."""
+    """What is reserved for the request; ``None`` until there is room for it in the budget."""
     owed: Reservation | None = None
-    """What the provider may charge, as long as it has not said what the answer used."""
+    """The most that the provider may charge; ``None`` if that is nothing or already counted."""
     is_answered: bool = False
     model: str = ""
     """The requested model, which the plan allows."""
@@ -84,7 +84,7 @@ class RequestEntry:
 
     @property
     def unreported(self) -> Reservation:
-        """What the provider may charge beyond the counts."""
+        """The most that the provider may charge beyond the counts."""
         if self.owed is None:
             return Reservation(0, 0)
         tokens = self.owed.tokens - self.input_tokens - self.output_tokens
@@ -165,7 +165,7 @@ class Tally:
         )
 
     def _is_outcome(self, entry: RequestEntry) -> bool:
-        """Return whether ``entry`` replaces the last outcome. A used-up budget is final."""
+        """Return whether ``entry`` replaces the outcome to report. A used-up budget is never replaced."""
         if self._last.trouble is Trouble.OUT_OF_BUDGET or not entry.is_model:
             return False
         return entry.is_answered or entry.trouble is not None

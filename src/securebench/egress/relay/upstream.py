@@ -19,8 +19,8 @@ from securebench.egress.model import Trouble
 from securebench.errors import EgressError
 
 IDLE_SECONDS: Final = 10.0
-"""How long an idle connection is kept for the next request. Servers close idle connections after a minute or more. A
-request on a connection that is being closed is lost, and must not be retried because it may already be billed."""
+"""Seconds that an idle connection is kept for the next request. Servers close such connections after a minute or more.
+A request on a connection that is being closed is lost, and must not be retried because it may already be billed."""
 
 MAX_IDLE: Final = 8
 """Maximum idle connections, for subagents that work in parallel."""
@@ -30,7 +30,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class NoAnswerError(Exception):
-    """The answer is missing or incomplete. ``status`` is for the agent, unless it already received a part."""
+    """The answer is missing or incomplete. ``status`` is for an agent that has no part of it."""
 
     def __init__(self, trouble: Trouble, message: str, status: int = 502) -> None:
         super().__init__(message)
@@ -42,8 +42,8 @@ class NoAnswerError(Exception):
 class Upstream:
     """Connects to the host of ``base_url``, and to no other. TLS certificates are verified with the system's CAs.
 
-    ``ca_bundle`` is PEM text of additional CA certificates. ``proxy`` is the URL of an HTTP proxy, through which it
-    connects with TLS. Raises :class:`EgressError` if the base URL or a certificate is invalid.
+    ``ca_bundle`` is PEM text of additional CA certificates. ``proxy`` is the URL of an HTTP proxy, used only for TLS
+    connections. Raises :class:`EgressError` if the base URL or a certificate is invalid.
     """
 
     def __init__(

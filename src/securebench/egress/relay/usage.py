@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from securebench.money import CachedTokens, TokenPrices
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
-"""Maximum size of a stream line or an unstreamed answer that is parsed: the last event of a stream repeats the answer.
-Longer ones are forwarded without parsing, and their tokens are estimated from their length."""
+"""Maximum bytes of a stream line, or of an unstreamed answer, that is parsed. The last event of a stream may repeat the
+whole answer. Longer data is forwarded without parsing, and its tokens are estimated from its length."""
 
 BYTES_A_TOKEN: Final = 4
-"""Bytes per token for an estimate if the provider does not report tokens: a low value, so that it overestimates."""
+"""Bytes per token if the provider does not report tokens: a low value, so that the estimate is too high."""
 
 _DATA: Final = b"data:"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 
 
 class AddedEvents:
-    """Removes the events from a stream that the agent did not ask for: see :meth:`Dialect.is_added`.
+    """Removes from a stream the events that the agent did not ask for: see :meth:`Dialect.is_added`.
 
     Data is forwarded in whole lines, and at the end whatever is left. A line that is too long to be parsed is kept.
     """
@@ -49,7 +49,7 @@ class AddedEvents:
         return bytes(passed)
 
     def finish(self) -> bytes:
-        """Return the line that is complete, or the rest, unless it is such an event."""
+        """Return the line that was read so far, or nothing if it is such an event. Call it at the end of a line."""
         line = bytes(self._held)
         self._held.clear()
         if self._has_removed and not line.strip():

@@ -1,4 +1,4 @@
-"""The texts of a tester that a model gets with each task: a system prompt, and few-shot examples."""
+"""The tester's texts that a model gets with each task: a system prompt, and few-shot examples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.tester_config import ModelConfig
 
 MAX_BYTES: Final = 512 * 1024
-"""Bytes of a file. Its text is passed to the sandbox in variables, whose sum Linux limits to about 2 MiB."""
+"""Maximum bytes of a file. Its text is passed to the sandbox in variables, limited to 2 MiB together."""
 
 
 class ExampleModel(WireModel):
@@ -40,7 +40,7 @@ class SystemPrompt:
     text: str
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return what a run states about it."""
+        """Return the size and digest of the text, for the run's identity."""
         return {"characters": len(self.text), "sha256": hashlib.sha256(self.text.encode()).hexdigest()}
 
 
@@ -52,11 +52,11 @@ class FewShotExamples:
     digest: str
 
     def of_family(self, family: str) -> list[dict[str, Any]]:
-        """Return input and answer of the examples of one family."""
+        """Return the inputs and answers of the examples of one family."""
         return [{"input": one.input, "answer": one.answer} for one in self.examples if one.family == family]
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return what a run states about them."""
+        """Return the number of examples and the digest of their file, for the run's identity."""
         return {"number": len(self.examples), "sha256": self.digest}
 
 
@@ -95,7 +95,7 @@ def _example(line: str, number: int) -> tuple[ExampleModel | None, list[Fault]]:
 
 
 def _family_faults(example: ExampleModel) -> Iterator[Fault]:
-    """Yield why an example is not one of its family, as that of a pack's row."""
+    """Yield the problems of an example's family and input. The input is checked like the public fields of a row."""
     family = FAMILIES.get(example.family)
     answered = [name for name, known in FAMILIES.items() if known.active and known.candidate_kind in ANSWER_FILES]
     if family is None or example.family not in answered:

@@ -43,10 +43,10 @@ for name, source in json.loads(os.environ.pop("{_PROGRAM}")):
     exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
 module.main()
 """
-"""Runs the program from a variable: it needs no file in the sandbox, and does not fill the list of processes."""
+"""Runs the program from a variable, so that it needs no file in the sandbox and does not fill the process list."""
 
 _CHUNK: Final = 30_000
-"""Characters of one variable. Linux limits its size to 128 KiB, and a character has up to four bytes."""
+"""Maximum characters of one variable. Linux limits it to 128 KiB, and a character has up to four bytes."""
 
 _SENT: Final = ("model", "dialect", "temperature", "max_tokens", "seed", "effort")
 _LOOP: Final = ("retries", "max_turns", "command_timeout_seconds")
@@ -61,8 +61,8 @@ def _program() -> str:
 class ModelHarnessProducer(ConnectedHarness):
     """Measures a model: one turn in the families of texts and code, a loop with a shell tool in the others.
 
-    Its program runs in the sandbox and calls the model through the relay, as agents do. Raises :class:`ConfigError`:
-    the errors of :func:`read_examples`; :meth:`prepare` also ``env-missing`` and ``agent-unfit``.
+    Its program runs in the sandbox and calls the model through the relay, as agents do. Raises the errors
+    of :func:`read_system_prompt` and :func:`read_examples`.
     """
 
     name = "model"
@@ -81,7 +81,7 @@ class ModelHarnessProducer(ConnectedHarness):
         return (DEFAULT_IMAGE,) if self._runtime else ()
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.prepare`. Other images than the base image may lack Python, so it is mounted."""
+        """See :meth:`HarnessProducer.prepare`. The Python of the base image is mounted into other images."""
         self._connection.prepare(run)
         if any(image.reference != DEFAULT_IMAGE for image in run.images):
             self._runtime = prepare_runtime("python", AgentStore(), run)
@@ -121,7 +121,7 @@ class ModelHarnessProducer(ConnectedHarness):
         return self._connection.open_session(view, context, agent)
 
     def _setup(self, view: AgentView) -> dict[str, Any]:
-        """Return what the program in the sandbox needs to know."""
+        """Return the setup of the program in the sandbox."""
         endpoint, answer_file = self._connection.endpoint, ANSWER_FILES.get(view.candidate_kind)
         return {
             **self._config.model_dump(include={*_SENT, *_LOOP}),

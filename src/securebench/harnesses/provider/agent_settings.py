@@ -1,4 +1,4 @@
-"""The settings of an agent program that change what it does: papers report them, so a run records them."""
+"""The settings that change what an agent program does. Papers report them, so a run records them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.tester_config import ProviderSettings
 
 _MAX_BYTES: Final = 120_000
-"""Bytes of a text as an argument. Linux limits one argument to 128 KiB."""
+"""Maximum bytes of a text that is an argument. Linux limits an argument to 128 KiB."""
 
 _FILES: Final = ("system_prompt", "instructions")
 
@@ -44,16 +44,16 @@ class AgentSettings:
             raise ConfigError(
                 f"harness.config.{key}: the declaration of {name} does not say how to set it",
                 code="setting-unsupported",
-                hint=f"remove it; {name} has {known}",
+                hint=f"remove it; {name} supports {known}",
             )
 
     @property
     def extra_arguments(self) -> tuple[str, ...]:
-        """The arguments for the place of ``{extra_arguments}``."""
+        """The arguments that replace the placeholder ``{extra_arguments}``."""
         return self._config.extra_arguments
 
     def placeholders(self) -> dict[str, str]:
-        """Return the values of the placeholders. Those that end in ``_toml`` and ``_json`` are whole values."""
+        """Return the values of the placeholders. Those in ``_toml`` and ``_json`` are whole values of that format."""
         servers = {
             name: {"command": server.command[0], "args": list(server.command[1:]), "env": dict(server.environment)}
             for name, server in self._config.mcp_servers.items()
@@ -71,7 +71,7 @@ class AgentSettings:
         }
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return what a run states about them: of files the digest, of the variables of MCP servers the names."""
+        """Return the settings for the run's identity: digests of files, and names of MCP servers' variables."""
         given: dict[str, JsonValue] = {
             kind: list(value) if isinstance(value, tuple) else value
             for kind, value in self._values.items()
@@ -94,7 +94,8 @@ class AgentSettings:
             return None
         text, _ = read_text(path, f"{kind.replace('_', ' ')} file", _MAX_BYTES, follow=True)
         if len(_toml(text).encode()) > _MAX_BYTES:
-            raise ConfigError(f"{path} has too many characters that must be escaped", code="file-too-large")
+            message = f"{path} is longer than {_MAX_BYTES} bytes when it is escaped for TOML"
+            raise ConfigError(message, code="file-too-large")
         return text
 
 

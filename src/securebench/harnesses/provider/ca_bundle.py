@@ -14,16 +14,16 @@ VARIABLE: Final = "SSL_CERT_FILE"
 """The standard OpenSSL variable that names a file of CA certificates."""
 
 MAX_FILE: Final = 4 * 1024 * 1024
-"""Bytes read from the file. It is often the system's whole bundle, about a quarter of a megabyte."""
+"""Maximum bytes of the file. It is often the system's whole bundle, about a quarter of a megabyte."""
 
 MAX_BYTES: Final = 64 * 1024
-"""Bytes of additional certificates, which are a few at most. The system's own are not counted."""
+"""Maximum bytes of additional certificates, usually a few. The system's own are not counted."""
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-----END CERTIFICATE-----")
 
 
 def read_ca_bundle(variables: Mapping[str, str], notify: Callable[[str], None]) -> str | None:
-    """Return the additional certificates in the file that the tester's variable names, in PEM, or ``None``.
+    """Return the additional certificates (PEM) in the file that the tester's variable names, or ``None``.
 
     The system's own certificates are left out. Like OpenSSL, this ignores a file that is missing or has no
     certificate; ``notify`` gets a warning.

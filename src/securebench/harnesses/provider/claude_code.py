@@ -19,7 +19,7 @@ _SHOWN: Final = ("command", "file_path", "notebook_path", "pattern", "path", "qu
 
 
 class ClaudeEventParser(EventParser):
-    """Parses Claude Code's events. ``is_error`` tells whether it failed; ``subtype`` and the exit code do not."""
+    """Parses Claude Code's events. Only ``is_error`` shows that it failed: ``subtype`` and exit code may not."""
 
     def take(self, event: Event) -> None:
         """See :meth:`EventParser.take`."""
@@ -87,7 +87,7 @@ def _tokens(usage: Event) -> dict[str, int]:
 
 
 def _trouble(status: Any, message: Any = "API Error: Unable to connect") -> Trouble | None:
-    """Return the trouble that a status means. Without a status, the message tells a failed connection."""
+    """Return the trouble that an HTTP status means. Without one, a failed connection is recognised by the message."""
     if status is None:
         return Trouble.UNREACHABLE if text_of(message, MAX_TEXT).startswith("API Error: Unable to connect") else None
     return trouble_of_status(number_of(status))

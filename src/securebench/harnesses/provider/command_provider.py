@@ -59,7 +59,7 @@ def model_endpoint(provider: ModelProvider, place: str, allowed_domains: tuple[s
 
 
 def command_variables(provider: CommandProvider, endpoint: ProviderEndpoint) -> dict[str, str]:
-    """Return the variables with the base URL, the placeholder of the key, and the model."""
+    """Return the variables that give a command the base URL, the placeholder of the key, the model and the effort."""
     url = endpoint.agent_url
     if provider.dialect in _APPENDED:
         url = url.removesuffix("/v1")

@@ -1,4 +1,4 @@
-"""The part of a harness that hands everything about its provider to a connection."""
+"""The base class of harnesses that leave everything about the provider to a connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConnectedHarness(Harness):
 
     @property
     def needs_gateway(self) -> bool:
-        """Whether its agents need egress: always, to their provider."""
+        """Always true: the agents need their provider."""
         return True
 
     @property

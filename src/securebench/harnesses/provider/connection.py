@@ -54,7 +54,7 @@ class ProviderConnection:
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """The provider key for :attr:`HarnessProducer.credentials`: nothing before :meth:`prepare`."""
+        """The provider key for :attr:`HarnessProducer.credentials`; empty before :meth:`prepare`."""
         return tuple(filter(None, [self._secrets.key.value])) if self._secrets else ()
 
     def use_prices(self, table: PriceTable | None) -> str:
@@ -86,7 +86,10 @@ class ProviderConnection:
             run.notify(warning)
 
     def check(self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.check_provider`: ``provider-refused``, ``provider-rejected``, ``-unreachable``."""
+        """See :meth:`HarnessProducer.check_provider`.
+
+        Raises ``provider-refused``, ``provider-rejected`` and ``provider-unreachable``.
+        """
         if self.endpoint.cloud:
             cloud = self.endpoint.cloud
             notify(f"{cloud}: only the agent has credentials for the model, so they are not checked")
@@ -104,7 +107,7 @@ class ProviderConnection:
                 code="provider-refused",
                 hint=f"check {secrets.key.name} and that its account may use the model {endpoint.model}"
                 if secrets.key.value
-                else f"no key was sent: {' or '.join(endpoint.facts.key_names)} is not set",
+                else f"set {' or '.join(endpoint.facts.key_names)}: no key was sent",
             )
         if report.model_unknown:
             raise ConfigError(

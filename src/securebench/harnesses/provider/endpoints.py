@@ -27,7 +27,7 @@ PLACEHOLDER: Final = "held-outside-the-sandbox"
 """The value of the key variables in a sandbox if a relay holds the real key."""
 
 NO_PROXY: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-"""Makes programs connect to the relay directly, even if the image configures a proxy."""
+"""Variables that make programs connect to the relay directly, even if the image configures a proxy."""
 
 _AZURE_APIS: Final = frozenset({Provider.OPENAI, Provider.CHAT_COMPLETIONS})
 _AZURE_NAMES: Final = ("AZURE_OPENAI_API_KEY",)
@@ -39,7 +39,7 @@ _SUBSCRIPTION_NAME: Final = "CLAUDE_CODE_OAUTH_TOKEN"
 programs, and not in a relay or for probes."""
 
 _CLOUDS: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "GOOGLE_GENAI_USE_VERTEXAI")
-"""The variables with which programs use a cloud, for which they have credentials of their own."""
+"""The variables that make a program use a cloud, with the program's own credentials."""
 
 RELAY: Final = "relay"
 PASSTHROUGH: Final = "passthrough"
@@ -54,9 +54,9 @@ class ProviderFacts:
     key_names: tuple[str, ...]
 
     def with_auth(self, auth: str | None) -> ProviderFacts:
-        """Return the facts for another form of the key, whose own variables are read first.
+        """Return the facts for the form of the key that ``auth`` names. The variables of that form are read first.
 
-        Raises :class:`ConfigError` (``auth-unfit``) if Azure does not have the API.
+        Raises :class:`ConfigError` (``auth-unfit``) if ``auth`` is ``azure`` and Azure does not have the API.
         """
         if auth == KeyForm.AZURE and self.provider not in _AZURE_APIS:
             raise ConfigError(
@@ -100,7 +100,7 @@ class ProviderEndpoint:
     auth: str | None = None
     api_version: str | None = None
     cloud: str = ""
-    """The variable with which the agent uses a cloud: with ``passthrough``, if there is no key."""
+    """The variable that makes the agent use a cloud; empty unless it has ``passthrough`` and no key."""
     place: str
     model: str
     provider_tools: bool
@@ -111,7 +111,7 @@ class ProviderEndpoint:
     price_date: str = ""
     """The date of the price table that was used; empty if the tester YAML has the prices, or there is no table."""
     price_fault: str = ""
-    """Why there are no prices."""
+    """Why there are no prices. It has a meaning only if there are none."""
     timeouts: ProviderTimeouts
     allowed_domains: tuple[str, ...]
 
@@ -132,7 +132,7 @@ class ProviderEndpoint:
 
     @property
     def url_hint(self) -> str:
-        """What to check if the server at the base URL does not answer as the API does."""
+        """The hint for a server at the base URL that does not answer as the API does."""
         if self.is_own:
             return f"check {self.place}.model"
         version = {Provider.GEMINI: "/v1beta", Provider.ANTHROPIC: ""}.get(self.facts.provider, "/v1")
@@ -183,8 +183,8 @@ class ProviderEndpoint:
     def plan(self, key: ProviderKey, network: HostNetwork | None = None, spent: Spent | None = None) -> EgressPlan:
         """Return the egress plan of one try of a task. ``spent`` is what earlier tries used of the task's budget.
 
-        The proxy does not allow the relayed provider's host: an agent with its own key could otherwise use it to
-        exfiltrate what it read.
+        With a relay, the provider's host is not added to the allowed domains: an agent with a key of its own could use
+        it to exfiltrate what it read.
         """
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys(filter(None, (*self.allowed_domains, self.host)))))
@@ -232,7 +232,7 @@ class ProviderEndpoint:
         """Return the endpoint with the model's prices in ``table``, by default SecureBench's own.
 
         Prices of the tester YAML win. SecureBench's table is only for the provider's public endpoint: others charge
-        what they like. For an alias that only the agent program resolves, all models count that it may stand for.
+        what they like. An alias that only the agent program resolves gets the prices of every model that it may mean.
         """
         if not self.is_relayed or self.prices:
             return self
@@ -274,7 +274,7 @@ class ProviderEndpoint:
         )
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return what a run states about its provider and the protection of the key."""
+        """Return the provider, the prices and the protection of the key, for the run's identity."""
         return {
             "provider": self.facts.provider.value,
             "endpoint": self.host or self.cloud,

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_LINE: Final = MIB
-"""Bytes of one event. A program puts the whole output of a command into one line."""
+"""Maximum bytes of one event. A program puts the whole output of a command into one line."""
 
 MAX_EVENTS: Final = 100_000
-"""Events of one task: a thousand times more than a long task has."""
+"""Maximum events of one task: a thousand times as many as a long task has."""
 
 MAX_NUMBER: Final = 10**15
 """The largest count that is accepted."""
 
 MAX_ITEMS: Final = 1000
-"""Items read from a list in an event."""
+"""Maximum items that are read from a list in an event."""
 
 Event = dict[str, Any]
 
 
 class EventReader:
-    """Splits a stream into events and passes each on. Not thread safe. ``skipped`` counts the invalid lines."""
+    """Splits a stream into events and passes each to ``take``. ``skipped`` counts the other lines. Not thread safe."""
 
     def __init__(self, take: Callable[[Event], None]) -> None:
         self._take = take
@@ -69,7 +69,7 @@ class EventReader:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Parse ``line`` as a JSON object, or return ``None``: not JSON, not an object, nested too deep, or not finite.
+    """Return the JSON object in ``line``; ``None`` if it is anything else, nested too deep, or has an infinite number.
 
     The interpreter's recursion limit bounds the nesting here; code that reads an event must not recurse into it.
     """

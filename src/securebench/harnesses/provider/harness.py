@@ -94,8 +94,8 @@ class AgentType:
 class ProviderHarness(ConnectedHarness):
     """A harness that runs a declared agent with a provider. Call :meth:`prepare` before :meth:`produce`.
 
-    Raises :class:`ConfigError`: the errors of :class:`AgentSettings` and :func:`agent_mounts`. :meth:`prepare` raises
-    ``env-missing``, ``agent-unfit`` and the errors of the image store.
+    Raises the errors of :class:`AgentSettings` and :func:`agent_mounts`. :meth:`prepare` raises :class:`ConfigError`
+    (``env-missing``, ``agent-unfit``) and the errors of the image store.
     """
 
     def __init__(self, name: str, config: ProviderSettings, store: AgentStore | None = None) -> None:
@@ -174,7 +174,7 @@ class ProviderHarness(ConnectedHarness):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """See :attr:`HarnessProducer.programs`. A runtime is part of the base image."""
+        """See :attr:`HarnessProducer.programs`. A runtime needs the base image, too."""
         return (*self._store.references, *((DEFAULT_IMAGE,) if self._runtime else ()))
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
@@ -222,7 +222,7 @@ class ProviderHarness(ConnectedHarness):
         agent = SessionAgent(
             identity=identity,
             parser=self.parser(),
-            # Servers and further arguments of the tester act before the model's first answer.
+            # MCP servers and extra arguments of the tester may act before the model's first answer.
             is_trusted=self.known.is_own and not (self.config.mcp_servers or self.config.extra_arguments),
             gave_up_exit_codes=self.declared.gave_up_exit_codes,
         )
@@ -233,8 +233,8 @@ class ProviderHarness(ConnectedHarness):
         if not self._connection.endpoint.is_own or self.known.knows_model(installation.version, self.config.model):
             return ""
         return (
-            f"{self.name} {installation.version} does not list the model {self.config.model} and may use unfit "
-            "settings for it, which can lower the score; see harness.config.version for a newer program"
+            f"{self.name} {installation.version} does not list the model {self.config.model} and may use "
+            "unsuitable settings for it, which can lower the score; to use a newer program, set harness.config.version"
         )
 
     def _call(self, executable: str, *, prompt: str, family: str = "") -> Call:

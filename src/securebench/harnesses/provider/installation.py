@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
 
 VERSION_SECONDS: Final = 60.0
-"""A generous time limit. On an idle machine it takes less than a second."""
+"""Time limit in seconds for printing the version. On an idle machine it takes less than one second."""
 
 _MAX_LENGTH: Final = 200
 
@@ -133,5 +133,5 @@ def require_version(program: AgentProgram, result: CommandResult, image: str = "
     raise ConfigError(
         f"{program.name} does not start in {image}, or is not version {program.version}: {ended}, {output!r}",
         code="agent-unfit",
-        hint="the program printed this message; install a missing or outdated library in the image",
+        hint="see what the program printed; a library in the image may be missing or outdated",
     )

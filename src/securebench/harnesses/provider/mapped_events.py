@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.provider.events import Event
 
 _FIELDS = {"thought": "text", "command": "command", "result": "output"}
-"""The field of a step that has the text."""
+"""The field of a trajectory step that gets the text, by kind of event."""
 
 _ANSWERS = frozenset({"message", "thought", "command"})
 """The kinds of events that mean that a model answered."""

@@ -13,9 +13,9 @@ program's own events. The first two are evidence. The third is a claim: any proc
 * A policy refusal by the model or the provider is a failure of the agent at any time.
 * A request that the provider rejects as invalid is a failure of the agent, and so is an exhausted budget.
 * A command of the tester is itself the agent under test. It acts from the start, so it is judged as after a first
-  answer, and only trouble that the gateway meets, too, is an infrastructure error. It reports nothing, so the gateway
-  also probes if it left a candidate after its provider's last response was an error, and if its time ran out while a
-  request had no response. If no model has answered it, a rejection counts as such trouble.
+  answer: only trouble that the gateway meets, too, is an infrastructure error. A command reports nothing. The gateway
+  therefore also probes if the provider's last response was an error but the command left a candidate, and if the time
+  ran out while a request had no response. If no model has answered the command, a rejection counts as trouble, too.
 * A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
   gateway still probes the provider.
@@ -91,7 +91,7 @@ class OutcomeEvidence:
 
 @dataclass(frozen=True, slots=True)
 class JudgedOutcome:
-    """An outcome, and the failure unless it is a success."""
+    """An outcome, and the failure that it means; ``None`` if the agent did not fail."""
 
     outcome: AgentOutcome
     failure: CandidateError | None = None
@@ -165,7 +165,7 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
 
 
 def _end(evidence: OutcomeEvidence) -> AgentOutcome:
-    """Return the outcome of an agent that did not fail. The program's claims only choose between empty outcomes."""
+    """Return the outcome of an agent that failed or left no candidate. Its program's claims only give the reason."""
     self_report, failure = evidence.self_report, evidence.failure
     if failure is not None and failure.reason in _ENDS:
         return _ENDS[failure.reason]
@@ -187,9 +187,10 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 
 
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
-    """Return the troubles that are the provider's if the gateway meets them, too.
+    """Return the troubles that count as the provider's if the gateway meets them, too.
 
-    A rejection counts only if no model has answered a command: what it sends itself may be invalid.
+    A rejection counts only for a command that no model has answered. After an answer, the API and the model exist, and
+    the command's own request was invalid.
     """
     relay = evidence.relay
     is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)
@@ -233,7 +234,7 @@ def _refused() -> JudgedOutcome:
 def provider_error(
     trouble: Trouble, detail: str, retry_after: float | None = None, served: str = "agent"
 ) -> ProviderError:
-    """Return the error of a provider that did not serve the agent, or whom else ``served`` names."""
+    """Return the error of a provider that did not serve ``served``: the agent or, for example, the judge model."""
     code, hint = _CODES[trouble]
     message = f"the model provider did not serve the {served} ({_OUTCOMES[trouble].value})"
     error = ProviderError(f"{message}{f': {detail}' if detail else ''}", code=code, hint=hint)
@@ -251,7 +252,8 @@ def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
     return InfrastructureError(
         f"the agent exited before any model response ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
         code=_NOT_STARTED,
-        hint="check its output with --show-agent-output; the image may lack a dependency, or the sandbox memory",
+        hint="check its output with --show-agent-output; the image may lack a dependency, or the sandbox may have too "
+        "little memory",
     )
 
 

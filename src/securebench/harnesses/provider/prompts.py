@@ -18,7 +18,7 @@ ANSWER_FILES: Final[Mapping[CandidateKind, str]] = {
     CandidateKind.TEXT: "candidate.txt",
     CandidateKind.CODE: "candidate.py",
 }
-"""The answer file, in the agent's working directory. Other candidate kinds are the changes to that directory."""
+"""The answer file in the working directory, by candidate kind. For other kinds, the answer is the directory."""
 
 _COMMON: Final = (
     "Work on the task that is described in the JSON file whose path the environment variable SECUREBENCH_TASK_FILE "
@@ -70,5 +70,5 @@ def prompt_for(view: AgentView) -> str:
 
 
 def instruction_for(view: AgentView) -> str:
-    """Return what an answer is in the family of this task."""
+    """Return the instructions for answers in the family of this task."""
     return _FAMILIES.get(view.family, _KINDS[view.candidate_kind])

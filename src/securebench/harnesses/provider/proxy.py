@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 _PROXY: Final = ("https_proxy", "HTTPS_PROXY")
 _EXCEPT: Final = ("no_proxy", "NO_PROXY")
-"""The variables, in lower case first, as curl and Python read them."""
+"""The variables, in order of precedence: lower case first, as in curl and Python."""
 
 
 def proxy_of(variables: Mapping[str, str], base_url: str) -> str | None:
     """Return the URL of the proxy for a provider, according to ``HTTPS_PROXY`` and ``NO_PROXY``, or ``None``.
 
-    There is no proxy for plain HTTP, which is for this machine and private networks only, and for loopback addresses.
-    Raises :class:`ConfigError` (``proxy-invalid``). It does not quote the URL, which may contain a password.
+    Returns ``None`` for loopback addresses and for plain HTTP, which is allowed only on this machine and in private
+    networks. Raises :class:`ConfigError` (``proxy-invalid``). Its message does not quote the URL, which may contain a
+    password.
     """
     url = urlsplit(base_url)
     host = url.hostname or ""

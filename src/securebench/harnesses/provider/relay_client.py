@@ -1,4 +1,4 @@
-"""A client of the relay on the host: for requests of the run itself, which go the same way as those of agents.
+"""A client on the host for requests of the run itself. They pass through a relay, as those of agents do.
 
 The relay serves a Unix socket in a directory that only this user can enter, not a port: any local user could connect to
 a port, and spend the tester's money.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from securebench.egress.model import EgressReport
 
 MAX_ANSWER: Final = 8 * 1024 * 1024
-"""Bytes of an answer that are read."""
+"""Maximum bytes of an answer that are read."""
 
 _POLL_SECONDS: Final = 0.5
 _DEATH_SECONDS: Final = 2.0
-"""How long after a broken connection the gateway may still turn out to be dead."""
+"""Seconds to wait, after a connection broke, for the news that the gateway has exited."""
 
 
 class RelayAnswer(NamedTuple):
@@ -59,7 +59,7 @@ class RelayClient:
         session.forwarded_ports[0].serve(listener)
 
     def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> RelayAnswer:
-        """Send a JSON body to ``path``, below the version of the API."""
+        """Send a JSON body to ``path``, below the version of the API, and return the answer."""
         connection = http.client.HTTPConnection("relay")
         try:
             connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -73,7 +73,7 @@ class RelayClient:
             data = response.read(MAX_ANSWER)
             return RelayAnswer(response.status, {name.lower(): text for name, text in response.getheaders()}, data)
         except (OSError, http.client.HTTPException):
-            # A connection of a dead gateway ends before the run notices the death.
+            # If the gateway has exited, its connections end before the run notices it.
             if self._dead.wait(_DEATH_SECONDS):
                 self._session.close()  # raises the error that says why
             return RelayAnswer(0, {}, b"")

@@ -35,7 +35,7 @@ NODE_TARGET: Final = "/opt/securebench/node"
 """Where Node is mounted."""
 
 _NODE_OPTIONS: Final = ("--liftoff-only",)
-"""No optimizing compiler for WebAssembly: on a parser of shell commands it can use more than a gigabyte of memory."""
+"""Turn off the optimizing compiler for WebAssembly, which can use more than a gigabyte for a shell parser."""
 
 _LOADERS: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _PYTHONS: Final = (f"usr/local/bin/python{PYTHON}", f"usr/bin/python{PYTHON}")
@@ -43,9 +43,9 @@ _PYTHONS: Final = (f"usr/local/bin/python{PYTHON}", f"usr/bin/python{PYTHON}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRuntime:
-    """The beginning of a command line, what it needs in the sandbox, and what a run states about it.
+    """A runtime: the beginning of the command line, the mounts that it needs, and its part of the run's identity.
 
-    ``lease`` keeps the files for as long as the runtime is used.
+    ``lease`` protects its files from removal.
     """
 
     command: tuple[str, ...]
@@ -61,7 +61,7 @@ def prepare_runtime(kind: Runtime, store: AgentStore, run: RunContext) -> AgentR
     """
     image = run.driver.resolve_image(DEFAULT_IMAGE)
     lease = run.driver.image_tree(image)
-    root = lease.root.resolve()  # mounts pass through no link
+    root = lease.root.resolve()  # a mount's source must not contain a link
     machine = os.uname().machine
     library = f"{machine}-linux-gnu"
     loader = _real(root, f"lib/{library}/{_LOADERS[machine]}", f"lib64/{_LOADERS[machine]}", f"lib/{_LOADERS[machine]}")

@@ -70,7 +70,7 @@ class SelfReport:
             self.warnings.append(clipped)
 
     def answer(self) -> None:
-        """Note that a model answered: earlier provider trouble is over."""
+        """Note that a model answered, which ends earlier provider trouble."""
         self.answered, self.trouble, self.error = True, None, ""
 
 

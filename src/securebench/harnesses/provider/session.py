@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 PAUSE_SECONDS: Final = 1.0
-"""Seconds between probes of a provider that works: it may fail intermittently."""
+"""Seconds between probes that succeed. Several are sent because a provider may fail intermittently."""
 
 QUESTIONS: Final = 3
 """Successful probes before a provider counts as working."""
@@ -47,9 +47,8 @@ _MAX_PAUSE: Final = 60.0
 class SessionAgent:
     """The agent of a session: its identity for the record, and how to read what it reports.
 
-    Without a ``parser`` it reports no events. Unless ``is_trusted``, it is itself under test: its own code is not
-    trusted. With one of the ``gave_up_exit_codes`` it says that it gave up. ``is_streamed``: it requests answers as
-    streams.
+    Without a ``parser`` it reports no events. Unless ``is_trusted``, its own code is under test, too. One of the
+    ``gave_up_exit_codes`` means that it gave up. ``is_streamed``: it requests answers as streams.
     """
 
     identity: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class SessionAgent:
 class ProviderSetup:
     """The agent, and the sandbox variables that hold its key or a placeholder.
 
-    ``ask`` makes the gateway probe the model of this name; ``model`` is the configured one.
+    ``ask`` makes the gateway probe a model, given its name. ``model`` is the configured name.
     """
 
     agent: SessionAgent
@@ -147,7 +146,7 @@ class ProviderSession(EgressAgentSession):
             self._reader.finish()
 
     def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:
-        """Probe the provider after the agent is dead and can no longer influence the result.
+        """Probe the provider, and return the last result. The agent is dead and can no longer influence it.
 
         One failed probe of several is enough: a provider may fail intermittently. A rate limit must last longer than
         a minute, because the agent alone could have caused a shorter one.
@@ -224,7 +223,7 @@ def _relayed(relay: RelayReport) -> dict[str, JsonValue]:
 
 
 def unreported(relay: RelayReport) -> dict[str, JsonValue]:
-    """Return what answers whose end is not known may have used beyond the counts, for a record."""
+    """Return what incomplete answers may have used beyond the counts, for a record."""
     return {
         **({"unreported_tokens": relay.unreported_tokens} if relay.unreported_tokens else {}),
         **({"unreported_usd": in_usd(relay.unreported_micro_usd)} if relay.unreported_micro_usd else {}),

@@ -61,8 +61,8 @@ _FIELDS: Final = frozenset(
         "top_p",
     }
 )
-"""Excluded: ``container`` and ``mcp_servers``, which the provider would connect to; ``fallbacks``, which are other
-models; ``speed``, which costs more than the tester expects."""
+"""The allowed parameters. Excluded: ``container`` and ``mcp_servers``, which the provider would connect to;
+``fallbacks``, which are other models; ``speed``, which costs more than the tester expects."""
 
 _LINES: Final = ("fable", "haiku", "opus", "sonnet")
 _ALIASES: Final = {line: (line,) for line in _LINES} | {
@@ -110,7 +110,7 @@ _SOURCES: Final = frozenset({"base64", "content", "text"})
 _REFUSED_BETAS: Final = ("advisor-", "files-api-", "managed-agents-", "mcp-", "server-side-fallback-", "skills-")
 _LONG_CONTEXT_BETA: Final = "context-1m-"
 _DEAR_BETAS: Final = ("fast-mode-",)
-"""These betas, and that of a long context, change the prices."""
+"""Betas that change the prices, besides :data:`_LONG_CONTEXT_BETA`."""
 _PROVIDER_BETAS: Final = ("code-execution-", "web-fetch-", "web-search-")
 
 _MODEL: Final = Route("/v1/messages")
@@ -131,9 +131,9 @@ _REFUSAL: Final = "refusal"
 _FILTERED: Final = "content filtering policy"
 """Part of the message of a policy refusal, whose error type is that of a malformed request."""
 _SPENT: Final = "spend_limit_reached"
-"""The end of the error codes for an account that may spend no more: a 429 like a rate limit."""
+"""The end of the error codes for an account at its spending limit. The status is 429, as for a rate limit."""
 _NO_CREDIT: Final = "credit balance is too low"
-"""Part of the message for an empty account: a 400 like a malformed request; only the message differs."""
+"""Part of the message for an account without credit. Otherwise the error is that of a malformed request (400)."""
 
 
 class Anthropic(Dialect):
@@ -191,7 +191,7 @@ class Anthropic(Dialect):
     def headers(self, given: Collection[Header], plan: RelayPlan) -> list[Header]:
         """See :meth:`Dialect.headers`. If the cost is counted, betas with other prices are left out.
 
-        A long context is kept if the tester configured it, and so its price.
+        The beta of a long context is kept if the configured model asks for it, because its prices are then configured.
         """
         passed = super().headers(given, plan)
         if plan.prices is None:
@@ -226,7 +226,7 @@ class Anthropic(Dialect):
         return ProbeRequest(f"{base}/v1/messages", body, (_VERSION,))
 
     def is_unknown_model(self, body: Object) -> bool:
-        """See :meth:`Dialect.is_unknown_model`. The message mentions the model; another 404 may be about the path."""
+        """See :meth:`Dialect.is_unknown_model`. Without ``model`` in the message, a 404 may be about the path."""
         error = part(body, "error")
         return error.get("type") == "not_found_error" and "model" in str(error.get("message"))
 
@@ -256,7 +256,7 @@ class Anthropic(Dialect):
         return replace(usage, ended=True, trouble=_refusal(answer), model=_model(answer))
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error. Only its text distinguishes an empty account from a malformed or a too early request."""
+        """Classify an error. Only its text distinguishes a lack of credit from a malformed request or a rate limit."""
         message = str(part(body, "error").get("message"))
         if _FILTERED in message:
             return Trouble.DECLINED

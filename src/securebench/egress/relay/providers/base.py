@@ -33,7 +33,7 @@ _REFERENCES: Final = frozenset(
 
 _MOST_OUTPUT: Final = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 _MOST_TOKENS: Final = 10**9
-"""More tokens than one answer can have. A larger number is false."""
+"""The largest plausible number of tokens, far more than one answer can have."""
 
 _HEADERS: Final = frozenset({b"accept", b"user-agent"})
 
@@ -44,7 +44,7 @@ _ANSWER_HEADERS: Final = frozenset({b"content-type", b"retry-after", b"request-i
 class Route:
     """An allowed API path, relative to the base URL. ``is_model``: a model answers, and its tokens are counted.
 
-    ``model`` and ``streams`` are ``None`` if the body says them, and not the path.
+    ``model`` and ``streams`` are ``None`` if the body contains them, and not the path.
     """
 
     path: str
@@ -55,7 +55,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class EventReading:
-    """The content of an event or of a whole answer. Tokens are totals of the answer so far, ``None`` if unknown."""
+    """What the relay reads from an event or a whole answer. Tokens are totals so far, ``None`` if unknown."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -124,9 +124,9 @@ class Dialect(ABC):
         return None
 
     def with_usage(self, body: Object) -> Object:
-        """Return a checked body with what makes the provider report the tokens of a stream.
+        """Return a checked body with the option that makes the provider report the tokens of a stream.
 
-        It is ``body`` itself if nothing needs to be added.
+        Returns ``body`` itself if nothing needs to be added.
         """
         return body
 
@@ -136,7 +136,7 @@ class Dialect(ABC):
         return False
 
     def retry_delay(self, body: Object) -> float | None:
-        """Return the seconds in an error body after which to try again; ``None`` if it has none. Never raises."""
+        """Return the seconds to wait before a retry, as an error body asks; ``None`` if it does not. Never raises."""
         del body
         return None
 
@@ -244,7 +244,7 @@ def within_budget(given: Object, name: str, plan: RelayPlan) -> None:
 
 
 def whole_number(given: Object, name: str) -> None:
-    """Raise :class:`RefusedError` if the limit ``name`` has another type, which a provider may read differently."""
+    """Raise :class:`RefusedError` if the limit ``name`` is not a number: providers may read other types differently."""
     if given.get(name) is not None and count(given[name]) is None:
         raise RefusedError(RelayRefusal.FIELD, f"{name} must be a whole number of tokens")
 
@@ -262,12 +262,12 @@ def objects(value: JsonValue, what: str) -> Iterator[Object]:
 
 
 def kind_of(value: Object, default: str) -> str:
-    """Return the type of an item, a tool or a piece of content. Raises :class:`RefusedError`."""
+    """Return the ``type`` of an item, a tool or content, or ``default`` without one. Raises :class:`RefusedError`."""
     kind = value.get("type", default)
     if kind is None:
         return default
     if not isinstance(kind, str):
-        raise RefusedError(RelayRefusal.FIELD, "a type is not a string")
+        raise RefusedError(RelayRefusal.FIELD, "'type' must be a string")
     return kind
 
 

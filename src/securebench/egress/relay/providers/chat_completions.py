@@ -72,12 +72,12 @@ _FIELDS: Final = frozenset(
         "verbosity",
     }
 )
-"""Excluded: ``audio`` and ``modalities``, which cost more than text; ``metadata``, by which gateways choose other
-servers; and everything with which a gateway uses other models, plug-ins or credentials: ``models``, ``fallbacks``,
-``provider``, ``plugins``, ``api_base``, ``api_key``."""
+"""The allowed parameters. Excluded: ``audio`` and ``modalities``, which cost more than text; ``metadata``, by which
+gateways choose other servers; and everything with which a gateway uses other models, plug-ins or credentials
+(``models``, ``fallbacks``, ``provider``, ``plugins``, ``api_base``, ``api_key``)."""
 
 _SEARCH: Final = "web_search_options"
-"""Makes the provider search the web."""
+"""The parameter that makes the provider search the web."""
 
 _STREAM_OPTIONS: Final = frozenset({"continuous_usage_stats", "include_obfuscation", "include_usage"})
 _TOOLS: Final = frozenset({"custom", "function"})
@@ -102,28 +102,28 @@ _MESSAGE: Final = frozenset(
 answer that the provider stores."""
 
 _ECHOED: Final = frozenset({"reasoning_content", "refusal"})
-"""What LiteLLM's client sends back of an answer, in ``provider_specific_fields``."""
+"""The fields of an answer that LiteLLM's client sends back, in ``provider_specific_fields``."""
 
 _PARTS: Final = {
     "file": frozenset({"file_data", "filename"}),
     "image_url": frozenset({"detail", "url"}),
     "input_audio": frozenset({"data", "format"}),
 }
-"""The parts with an object of their own name, and its fields."""
+"""The types of content whose value is an object under the key of the same name, and the fields of that object."""
 _TEXTS: Final = frozenset({"refusal", "text"})
 _SOURCES: Final = ("file_data", "url")
-"""The fields that some servers fetch unless they are data URLs."""
+"""The fields with a URL that some servers fetch unless it is a data URL."""
 _INLINE: Final = "data:"
 
 _MODEL: Final = Route("/chat/completions")
 _LISTS: Final = frozenset({"/models", "/v1/models"})
 _MOST_TOKENS: Final = 16
 _FAILED: Final = "error"
-"""The ``finish_reason`` of an answer that broke off, at gateways."""
+"""The ``finish_reason`` with which gateways mark an answer that broke off."""
 
 
 class ChatCompletions(OpenAIDialect):
-    """The Chat Completions API. The relay itself answers the list of models: the configured one."""
+    """The Chat Completions API. The relay itself answers requests for the list of models."""
 
     marks = (b"{",)  # all: the events have no types
     routes = {"/chat/completions": _MODEL, "/v1/chat/completions": _MODEL}  # noqa: RUF012 - see Dialect
@@ -173,7 +173,7 @@ class ChatCompletions(OpenAIDialect):
         return _reading(answer, "message")
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error. OpenRouter says with a 403 that it flagged a prompt."""
+        """Classify an error. OpenRouter answers 403 if it flagged a prompt."""
         if part(part(body, "error"), "metadata").get("flagged_input") is not None:
             return Trouble.DECLINED
         return super().error_trouble(status, body)
@@ -200,7 +200,7 @@ def _check_stream(body: Object) -> None:
 
 
 def _check_tool(tool: Object) -> None:
-    """Refuse what the agent does not run. Some gateways read other fields of a tool, whatever its type says."""
+    """Refuse a tool that the agent does not run. Some gateways use fields that do not belong to the tool's type."""
     if (kind := kind_of(tool, "")) not in _TOOLS:
         raise tool_refused(kind)
     if other := sorted(name for name in tool.keys() - {"type", "cache_control", kind} if tool[name] is not None):
@@ -222,7 +222,7 @@ def _check_message(message: Object) -> None:
 
 
 def _check_part(piece: Object) -> None:
-    """Refuse what the server would fetch. Some servers read a field whatever the type says, so all are checked."""
+    """Refuse content that the server would fetch. All fields are checked: some servers ignore the type."""
     kind = kind_of(piece, "")
     if kind not in _TEXTS and kind not in _PARTS:
         raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not allowed")
@@ -246,7 +246,7 @@ def _only_content(given: Object, known: frozenset[str] | set[str]) -> None:
 
 
 def _reading(answer: Object, key: str) -> EventReading:
-    """Return the content of an event or of a whole answer. ``key`` has the text of a choice: the piece, or all."""
+    """Return what an event or a whole answer reports. ``key`` is where a choice has its text or a piece of it."""
     if not answer:
         return NOTHING
     usage, found = part(answer, "usage"), answer.get("choices")

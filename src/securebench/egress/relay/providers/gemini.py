@@ -46,7 +46,7 @@ _FIELDS: Final = frozenset(
         "tools",
     }
 )
-"""Excluded: ``cachedContent``, which the provider stores; ``store``; ``labels``, which are for bills."""
+"""The allowed parameters, without ``cachedContent``, which the provider stores, ``store``, and ``labels`` for bills."""
 
 _GENERATION: Final = frozenset(
     {
@@ -71,11 +71,11 @@ _GENERATION: Final = frozenset(
         "topP",
     }
 )
-"""Excluded: speech and images, which cost more than text, and the selection of other models."""
+"""The allowed settings, without speech and images, which cost more than text, and the choice of other models."""
 
 _TOOL_CONFIG: Final = frozenset({"functionCallingConfig", "includeServerSideToolInvocations", "retrievalConfig"})
 _TOOLS: Final = frozenset({"computerUse", "functionDeclarations"})
-"""Both kinds are calls that the agent runs. A tool is an object with the name of its kind."""
+"""The kinds of tools that the agent runs. The key of a tool is its kind."""
 _PROVIDER_TOOLS: Final = frozenset({"codeExecution", "googleSearch", "googleSearchRetrieval", "urlContext"})
 
 _CONTENT: Final = frozenset({"parts", "role"})
@@ -92,7 +92,7 @@ _PARTS: Final = frozenset(
         "videoMetadata",
     }
 )
-"""Excluded: ``fileData``, which the provider stores or fetches."""
+"""The allowed kinds of parts, without ``fileData``, which the provider stores or fetches."""
 _PROVIDER_PARTS: Final = frozenset({"codeExecutionResult", "executableCode", "toolCall", "toolResponse"})
 _INLINE: Final = frozenset({"data", "displayName", "mimeType"})
 _FUNCTION_RESPONSE: Final = frozenset({"id", "name", "parts", "response", "scheduling", "willContinue"})
@@ -126,9 +126,9 @@ _BLOCKED: Final = frozenset(
         "SPII",
     }
 )
-"""The reasons of an answer that a policy stopped."""
+"""The finish reasons of answers that a policy stopped."""
 _DISABLED: Final = "PUP_LIMITED_DISABLED"
-"""The reason of an answer that stopped because the account was limited or disabled."""
+"""The finish reason of an answer that stopped because the account was limited or disabled."""
 _UNFINISHED: Final = "FINISH_REASON_UNSPECIFIED"
 
 _STATUSES: Final = {
@@ -143,7 +143,7 @@ _BUDGET: Final[Object] = {
     "@type": "type.googleapis.com/google.rpc.QuotaFailure",
     "violations": [{"quotaId": "SecureBenchBudgetPerDay", "description": "the task's budget is used up"}],
 }
-"""Clients do not retry a quota of a whole day."""
+"""The detail of a used-up budget. It looks like a daily quota, because clients do not retry that."""
 
 
 class Gemini(Dialect):
@@ -159,7 +159,7 @@ class Gemini(Dialect):
     answer_prefixes = ()
 
     def find(self, target: str) -> Route | None:
-        """See :meth:`Dialect.find`. A streamed answer must be one of server-sent events."""
+        """See :meth:`Dialect.find`. A stream must be requested as server-sent events."""
         if (found := _TARGET.fullmatch(target)) is None:
             return None
         model, method, query = found.groups()
@@ -171,7 +171,7 @@ class Gemini(Dialect):
         return Route(path, is_model=method != "countTokens", model=model, streams=streams)
 
     def local_answer(self, method: str, target: str, model: str) -> bytes | None:
-        """See :meth:`Dialect.local_answer`. The list of models has the configured one."""
+        """See :meth:`Dialect.local_answer`. The list of models contains only the configured one."""
         described: Object = {
             "name": f"models/{model}",
             "displayName": model,
@@ -214,7 +214,7 @@ class Gemini(Dialect):
                 _check_parts(_fields(content, name, _CONTENT).get("parts"), parts)
 
     def retry_delay(self, body: Object) -> float | None:
-        """See :meth:`Dialect.retry_delay`. This API has no ``Retry-After`` header, but a detail such as ``34.5s``."""
+        """See :meth:`Dialect.retry_delay`. The delay is in a detail such as ``34.5s``, not in a header."""
         delays = [str(detail.get("retryDelay")) for detail in _details(part(body, "error"))]
         return next((float(found[1]) for delay in delays if (found := _DELAY.fullmatch(delay))), None)
 
@@ -232,7 +232,7 @@ class Gemini(Dialect):
         return ProbeRequest(f"{base}/models/{quote(model, safe='')}:{_STREAMED}?{_EVENTS}", body)
 
     def is_unknown_model(self, body: Object) -> bool:
-        """See :meth:`Dialect.is_unknown_model`. The message names the model; another 404 may be about the path."""
+        """See :meth:`Dialect.is_unknown_model`. Without the model in the message, a 404 may be about the path."""
         error = part(body, "error")
         return error.get("status") == "NOT_FOUND" and "models/" in str(error.get("message"))
 
@@ -269,7 +269,7 @@ class Gemini(Dialect):
         return self.read(answer)
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error. A wrong key is a 400 like a malformed request; only its reason differs."""
+        """Classify an error. A wrong key and a malformed request both have the status 400; only the reason differs."""
         return _trouble(part(body, "error"), trouble_of(status))
 
 
@@ -285,7 +285,7 @@ def _check_generation(given: JsonValue, plan: RelayPlan) -> None:
 
 
 def _check_parts(given: JsonValue, known: frozenset[str]) -> None:
-    """Check parts, including those in the result of a function. A part has the name of its kind."""
+    """Check parts, including those in the result of a function. The key of a part is its kind."""
     for piece in _objects(given, "parts"):
         found = _fields(piece, "a part", known, RelayRefusal.CONTENT)
         result = _fields(found.get("functionResponse"), "functionResponse", _FUNCTION_RESPONSE, RelayRefusal.CONTENT)
@@ -294,7 +294,7 @@ def _check_parts(given: JsonValue, known: frozenset[str]) -> None:
 
 
 def _objects(value: JsonValue, what: str) -> Iterator[Object]:
-    """Yield the objects in a list. Google's servers accept a single object instead of a list."""
+    """Yield the objects in a list, or a single object instead of a list, as Google's servers accept it."""
     for member in value if isinstance(value, list) else [] if value is None else [value]:
         if not isinstance(member, dict):
             raise RefusedError(RelayRefusal.FIELD, f"{what} contains a value that is not an object")

@@ -65,8 +65,8 @@ _FIELDS: Final = frozenset(
         "user",
     }
 )
-"""Excluded because they use data stored at the provider, or continue after the agent has exited: ``background``,
-``conversation``, ``previous_response_id`` and ``prompt``."""
+"""The allowed parameters. ``background``, ``conversation``, ``previous_response_id`` and ``prompt`` are excluded: they
+use data stored at the provider, or continue after the agent has exited."""
 
 _TOOLS: Final = frozenset({"custom", "function", "local_shell"})
 _GROUP: Final = "namespace"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 _SERVICE_TIERS: Final = (None, "auto", "default", "flex")
-"""Excludes ``priority``, which costs more than the tester expects."""
+"""The allowed service tiers. ``priority`` is excluded because it costs more than the tester expects."""
 
 FILTERED: Final = "content_filter"
 """The reason, and the error code, of an answer that the provider's safety filter stopped."""
@@ -47,7 +47,7 @@ _IMAGE: Final = "image"
 """Part of the error codes for images that the provider cannot use."""
 _FIRST_ERROR: Final = 400
 _UNKNOWN_MODEL: Final = ("model_not_found", "DeploymentNotFound")
-"""Error codes of OpenAI and Azure."""
+"""The error codes of OpenAI and Azure for a model that they do not have."""
 
 
 def check_common(body: Object, plan: RelayPlan, *, may_omit_store: bool) -> None:
@@ -96,7 +96,7 @@ class OpenAIDialect(Dialect, ABC):
 
 
 def trouble_of_error(error: Object, otherwise: Trouble = Trouble.FAILED) -> Trouble:
-    """Classify an error object. Some servers give an HTTP status for its code."""
+    """Classify an error object. Some servers put an HTTP status into its code."""
     code = error.get("code")
     if isinstance(code, int) and not isinstance(code, bool) and code >= _FIRST_ERROR:
         return trouble_of(code)
@@ -117,7 +117,7 @@ def name_of_model(answer: JsonValue) -> str:
 
 
 def cached_tokens(usage: Object, details: str) -> CachedTokens | None:
-    """Return the cached tokens of a usage, which are in its object ``details``; ``None`` if there is none."""
+    """Return the cached tokens in ``usage``, in its object ``details``; ``None`` if they are not reported."""
     given = part(usage, details)
     if not given:
         return None

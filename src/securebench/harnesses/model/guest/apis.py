@@ -1,6 +1,6 @@
 """The APIs of model providers, one class each: what a request contains, and what an answer means.
 
-The program in the sandbox uses it, and so does the judge of a run.
+The program in the sandbox uses this module, and so does the judge model of a run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TRUNCATED: Final = "truncated"
 REFUSED: Final = "refused"
-"""Why an answer stopped before its end."""
+"""The reasons why an answer stopped before its end."""
 
 SHELL: Final = "shell"
 _DESCRIPTION: Final = "Run a command in a new shell, and return its output and exit code."
@@ -27,7 +27,7 @@ _PARAMETERS: Final = {
 _TOOL: Final = {"name": SHELL, "description": _DESCRIPTION}
 
 DEFAULT_MAX_TOKENS: Final = 8192
-"""The limit of the Messages API, which needs one in every request."""
+"""The default limit of output tokens for the Messages API, which requires a limit in every request."""
 
 Object = dict[str, Any]
 
@@ -62,7 +62,7 @@ class ModelApi(ABC):
         self.said: list[tuple[str, str]] = []
 
     def say(self, role: str, text: str) -> None:
-        """Add a message of the ``user`` or the ``assistant``, which is also noted in ``said``."""
+        """Add a message, and note it in ``said``. ``role`` is ``user`` or ``assistant``."""
         self.said.append((role, text))
         self.items.append(self.message(role, text))
 
@@ -71,7 +71,7 @@ class ModelApi(ABC):
         return {"role": role, "content": text}
 
     def adapt(self, error: bytes) -> bool:
-        """Return whether the next request differs so that this error of the provider should not occur again."""
+        """Adapt later requests to an error of the provider, if possible, and return whether they changed."""
         del error
         return False
 
@@ -81,14 +81,14 @@ class ModelApi(ABC):
 
     @abstractmethod
     def take(self, answer: Any) -> ModelReply:
-        """Add the model's answer to the conversation. Raises :data:`INVALID` if it is not an answer of this API."""
+        """Add the model's answer to the conversation, and return it. Raises :data:`INVALID` for any other object."""
 
     @abstractmethod
     def results(self, outputs: Iterable[tuple[ToolCall, str]]) -> None:
         """Add the outputs of all calls of the last answer."""
 
     def _given(self, **fields: str) -> Object:
-        """Return the fields of a request for the settings that are given."""
+        """Return request fields for the settings that are given. ``fields`` maps a setting to its field."""
         return {field: self.setup[name] for name, field in fields.items() if self.setup.get(name) is not None}
 
 
@@ -106,7 +106,7 @@ class ChatCompletionsApi(ModelApi):
         self._limit = self._LIMITS[not setup["is_own"]]
 
     def adapt(self, error: bytes) -> bool:
-        """Use the other name of the limit: some servers know only the older one, some models only the newer."""
+        """Change the name of the limit: some servers know only ``max_tokens``, some models only the newer name."""
         if self.setup.get("max_tokens") is None or self._limit.encode() not in error:
             return False
         self._limit = self._LIMITS[self._limit == self._LIMITS[0]]
@@ -157,7 +157,7 @@ class ResponsesApi(ModelApi):
     def body(self, *, with_shell: bool) -> Object:
         """See :meth:`ModelApi.body`."""
         effort = self.setup.get("effort")
-        # Thoughts can be sent back only in this form. Models that do not reason reject it.
+        # Only encrypted thoughts can be sent back. Models that do not reason reject the request for them.
         thoughts = {"reasoning": {"effort": effort}, "include": ["reasoning.encrypted_content"]} if effort else {}
         tool = {"type": "function", **_TOOL, "parameters": _PARAMETERS, "strict": False}
         return {

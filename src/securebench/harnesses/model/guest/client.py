@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.model.guest.apis import ModelApi, ModelReply
 
 PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before each new request after a failure: about half a minute, as for the built-in agents."""
+"""Seconds to wait before each retry: half a minute together, as with the built-in agents."""
 
 _LONGEST_PAUSE: Final = 60.0
 _OK: Final = 200
@@ -76,10 +76,10 @@ class ModelClient:
         return reply
 
     def _post(self, body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of the answer; the status is 0 if there is none. The relay has timeouts.
+        """Return status, headers and body of the answer; the status is 0 if there is none. The relay limits the time.
 
-        HTTP/1.0 ends each answer with its connection. The library for HTTP would take longer to load than the whole
-        rest of the program.
+        With HTTP/1.0, the end of the connection ends the answer. Python's HTTP library is not used: loading it would
+        take longer than loading the whole rest of the program.
         """
         data = json.dumps(body).encode()
         lines = {**self._headers, "Content-Length": str(len(data))}.items()

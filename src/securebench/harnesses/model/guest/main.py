@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.model.guest.apis import ToolCall
 
 SETUP: Final = "SECUREBENCH_MODEL_SETUP_"
-"""The prefix of the variables whose values, in the order of their numbers, are the setup as JSON."""
+"""The prefix of numbered variables. Joined in the order of the numbers, their values are the setup as JSON."""
 
 _INVALID_CALL: Final = "The call is not valid: call the tool `shell` with one argument, `command`."
 _UNFINISHED: Final = "Your reply has neither text nor a tool call. Call the tool, or say that the work is finished."
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _answer(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, Any]) -> str:
-    """Write the model's answer to its file. A reply without the required form is asked for again."""
+    """Write the model's answer to its file, and return how the task ended. Ask again if a reply has the wrong form."""
     family = setup["family"]
     for example in setup["examples"]:
         client.api.say("user", question(family, example["input"]))
@@ -59,7 +59,7 @@ def _answer(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, An
 
 
 def _work(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, Any]) -> str:
-    """Run the model's commands until it makes no more calls. What it leaves is its answer."""
+    """Run the model's commands until it makes no more calls, and return how the task ended."""
     seconds, faults = setup["command_timeout_seconds"], 0
     client.api.say("user", assignment(setup["instruction"], task, seconds))
     client.show()

@@ -1,4 +1,4 @@
-"""What the model is asked, from the task file, and which form its answer must have."""
+"""The messages that ask a model to do a task, and the required form of its answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUESTIONS: Final = {
     "code_completion": "Write the Python module that is asked for: the starter code completed, if there is some, with "
     "its imports and signatures. Reply with the whole module in one Markdown code block, and no other code block.",
 }
-"""How to answer in each family. Others are asked their prompt alone."""
+"""How to answer, by family. For the other families, the model gets only the prompt."""
 
 _NO_ANSWER: Final = "Your reply does not end with a line of the form 'Answer: X'. Reply again, and end with that line."
 _NO_CODE: Final = "Your reply is not one module. Reply with the whole module in one Markdown code block, and no other."
@@ -77,7 +77,7 @@ def _is_python(text: str) -> bool:
 
 
 def _texts(task: Mapping[str, Any]) -> list[str]:
-    """Return the prompt of a task, and then its other texts under their names."""
+    """Return the prompt of a task, then its other fields, each after its name."""
     first = [task[name] for name in _PROMPTS if isinstance(task.get(name), str)]
     rest = {
         name: value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_OUTPUT: Final = 16 * 1024
-"""Bytes of a command's output that the model gets: the first and the last half."""
+"""Maximum bytes of a command's output that the model gets. Longer output is cut in the middle."""
 
 _DRAIN_SECONDS: Final = 0.5
 _PIECE: Final = 64 * 1024
 
 
 class _Output:
-    """The beginning and the end of an output. A thread reads it, even when the command's children keep it open."""
+    """The beginning and the end of an output. A thread reads it, so children that keep it open do not block."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
