@@ -16,8 +16,8 @@ class CandidateArtifact:
     """A sealed candidate: content-addressed and never modified.
 
     ``digest`` is the sha256 (hex) of the sealed bytes. ``path`` is the file in the store. ``text`` is the decoded
-    content of a text or code candidate. For a patch it is a unified diff, but only until the candidate is loaded again,
-    because the sealed form of a patch is the changed files themselves.
+    content of a text or code candidate. For a patch that was just sealed, it is a unified diff. A patch that is loaded
+    from the store has no text, because only its changed files are sealed.
     """
 
     kind: CandidateKind

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 MAX_CANDIDATE_BYTES = MIB
-"""The largest text, code or patch candidate. No answer that a person could read is longer."""
+"""The largest text or code candidate, in bytes: far more than a person could read."""
 
 _REASONS = {
     TreeRefusal.MISSING: FailureReason.CANDIDATE_MISSING,
@@ -53,7 +53,7 @@ class Sealed:
 
 
 def seal_output(store: CandidateStore, kind: CandidateKind, data: bytes, *, truncated: bool) -> Sealed:
-    """Seal an agent's stdout. A truncated output is not a candidate."""
+    """Seal an agent's stdout. Truncated output is not sealed, but returned as a failure."""
     if truncated or len(data) > MAX_CANDIDATE_BYTES:
         return _failed(FailureReason.CANDIDATE_TOO_LARGE, f"stdout is larger than {MAX_CANDIDATE_BYTES} bytes")
     return _seal_bytes(store, kind, data)
@@ -126,7 +126,7 @@ def code_from_text(text: str) -> str:
     """Return the program in ``text``: the content of its only fenced block, else the whole text.
 
     A byte order mark is dropped, and CRLF and CR become LF. A fence is a line of at least three backticks or tildes,
-    indented by at most three spaces; a block ends at a line with only the same mark, at least as many of them.
+    indented by at most three spaces; a block ends at a line with only the same characters, at least as many.
     If there is exactly one closed block, its content is returned; otherwise (none, several, or an unclosed one) the
     whole text is. No block is ever preferred over another, so none can be smuggled in.
     """

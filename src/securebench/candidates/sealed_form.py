@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from securebench.fs.tar_reader import Member
 
 MAX_TEXT: Final = 64 * MIB
-"""Bytes of a text or code candidate: what an agent may write to standard output."""
+"""The largest text or code candidate that is read, in bytes. A run seals smaller ones."""
 
 LIMITS: Final = TreeLimits()
 MAX_ARCHIVE: Final = LIMITS.total_bytes + LIMITS.entries * 4096
-"""Bytes of a sealed tree: its content, and the header and padding of each entry."""
+"""The largest sealed tree, in bytes: its content, and the header and padding of each entry."""
 MAX_HEADERS: Final = 2 * LIMITS.path_bytes + 4096
-"""Bytes of the extended headers of one entry of a sealed tree."""
+"""The largest extended headers of one entry of a sealed tree, in bytes."""
 
 TREES: Final = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
 """Kinds whose sealed form is an archive rather than text."""
@@ -99,7 +99,7 @@ def _seal_again(pieces: Iterator[bytes], output: IO[bytes]) -> str:
 
 
 def _checked_path(member: Member, known: dict[bytes, MemberKind]) -> bytes:
-    """Return the path of ``member``. Raises :class:`ConfigError` unless it is new, and in a directory of ``known``."""
+    """Return the path of ``member``. Raises :class:`ConfigError` unless it is new and its directory is in ``known``."""
     path = member.path.removesuffix(b"/")
     parent, _, name = path.rpartition(b"/")
     is_safe = (

@@ -1,7 +1,7 @@
 """The store of sealed candidates: one file per candidate, named by the sha256 of its content.
 
-``sha256sum`` verifies it; a workspace is a plain tar. Files are created atomically, never modified, and hashed again
-on every load, so the judged candidate is the sealed one.
+``sha256sum`` verifies a candidate. A sealed workspace is a plain tar archive. Files are created atomically, never
+modified, and hashed again on every load, so the judged candidate is the sealed one.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class CandidateStore:
     def seal_copy(self, kind: CandidateKind, digest: str, pieces: Iterable[bytes]) -> CandidateArtifact:
         """Store a candidate that another run sealed under ``digest``. ``pieces`` are its bytes.
 
-        Raises :class:`ConfigError` (``candidate-altered``) if they are not what a run would have sealed under this
-        digest, what ``pieces`` raises, and :class:`StorageError`. All leave no files behind.
+        Raises :class:`ConfigError` (``candidate-altered``) if a run would not have sealed these bytes under this
+        digest, :class:`StorageError`, and the errors of iterating ``pieces``. No file is left behind.
         """
         hashed = Digester()
         with self._storing(), self._temporary() as file:
@@ -126,9 +126,9 @@ class CandidateStore:
                 path.unlink(missing_ok=True)
 
     def keep_only(self, digests: Collection[str]) -> None:
-        """Remove all other candidates: a task was stopped after its candidate was sealed. Raises :class:`StorageError`.
+        """Remove all candidates except ``digests``. Raises :class:`StorageError`.
 
-        Call it only when nothing is sealed any more.
+        Others exist if a task was stopped after its candidate was sealed. Call it only after the last one was sealed.
         """
         self.clear_unfinished()
         with self._storing():

@@ -1,4 +1,4 @@
-"""The detail of one task: what it asked, what the agent left and reported, and the evidence. All of bounded size."""
+"""The detail of one task, in bounded size: what it asked, what the agent left and reported, and the evidence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DetailLimits:
 
 
 FULL: Final = DetailLimits(text=400_000, steps=2_000, step=4_000)
-"""The limits of a task on a page of its own."""
+"""The limits for a task on a separate page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class TextBox:
 
 @dataclass(frozen=True, slots=True)
 class TaskDetail:
-    """What a page shows about one task when it is unfolded. ``size`` is about the bytes of its HTML."""
+    """What a page shows about one task when it is unfolded. ``size`` is the approximate size of its HTML in bytes."""
 
     attempt: int
     phase: str
@@ -144,7 +144,7 @@ def _recorded_steps(record: RecordedTask) -> int:
 
 
 def _step_text(step: Any) -> str:
-    """Return a step with one line for each value in it, and its path: every program has its own format."""
+    """Return a step as text, in any format: one line for each value, with its path in the step."""
     return "\n".join(f"{path}: {value}" if path else value for path, value in _leaves(step, ""))
 
 
@@ -190,7 +190,7 @@ def _escaped(text: str) -> Markup:
 
 
 def _diff(text: str) -> Markup:
-    """Return a diff with a class for added and removed lines. Equal lines share an element."""
+    """Return a diff as HTML. Consecutive added or removed lines share an element with a CSS class."""
     parts: list[Markup] = []
     for kind, group in groupby(_LINE.findall(text), key=lambda line: _DIFF_CLASSES.get(line[0], "")):
         block = _escaped("".join(group))

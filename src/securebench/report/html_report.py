@@ -24,7 +24,7 @@ _SHOWN: Final = 1000
 
 
 def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> list[RunView]:
-    """Read the runs in ``directories``; a suite stands for its runs.
+    """Read the runs in ``directories``, including all runs of a suite.
 
     Raises :class:`ConfigError` for one that is missing or damaged.
     """
@@ -61,7 +61,7 @@ def write_report(directories: Sequence[Path], output: Path) -> None:
 
 
 def write_comparison(groups: Mapping[str, Sequence[Comparison]], file: IO[str]) -> None:
-    """Write the page of the comparisons of each benchmark. It follows the same policy as a report."""
+    """Write the page of the comparisons of each benchmark. It has the Content-Security-Policy of a report."""
     names = {key: name for pairs in groups.values() for key, name in names_of(pairs).items()}
     values = {"groups": groups, "name_of": lambda side: names[id(side)], "shown": _SHOWN}
     file.writelines(render("compare.html", **values, is_live=False))

@@ -1,4 +1,4 @@
-"""The pages of ``securebench view``: rendered when they are requested, from the files as they are then."""
+"""The pages of ``securebench view``, which are rendered from the current files when they are requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _REST: Final = 4
-"""An overview is rendered again after this multiple of the time that it took, so that it uses little of a processor."""
+"""The minimum time between two renderings of an overview, as a multiple of the rendering time. It limits CPU use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Page:
 
 
 class LivePages:
-    """The pages of some runs; a suite stands for its runs. Safe to use from several threads: one renders at a time."""
+    """The pages of runs, including all runs of a suite. Thread safe: one thread renders at a time."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = directories
@@ -72,7 +72,7 @@ class LivePages:
             return _page(render("task.html", run=run, record=record, detail=detail, command=command, is_live=False))
 
     def _files(self) -> object:
-        """Return a value that changes when a run does. A run that ends unlocks its directory and changes no file."""
+        """Return a value that changes when a file of a run changes, or a run ends: a killed run changes no file."""
         return [
             (run.is_active, [_stamp(run.directory / name) for name in (JOURNAL, SUPERSEDED, HEADER)])
             for run in read_all(self._directories)

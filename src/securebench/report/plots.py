@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WIDTH: Final = 340
 _MAX_POINTS: Final = 400
 MAX_BARS: Final = 20
-"""Groups of one plot."""
+"""Maximum groups in one plot."""
 _LABEL: Final = 28
 """Maximum characters of a label. Vega reserves room for the longest."""
 
@@ -73,14 +73,14 @@ _CONFIG: Final[Mapping[str, Any]] = {
 
 
 def _outcome_colour(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the colours of the outcomes that occur, for the legend, too."""
+    """Return the colours of outcomes as a Vega-Lite encoding. The legend shows only outcomes that occur."""
     present = {value["outcome"] for value in values}
     names = [status.value for status in _ORDER if status.value in present]
     return {"field": "outcome", "type": "nominal", "scale": {"domain": names, "range": [f"var(--{n})" for n in names]}}
 
 
 def pass_rates(groups: Sequence[tuple[str, Estimate | None]]) -> Markup | None:
-    """Return each named pass rate with its 95 % interval; ``None`` if there is none."""
+    """Return a plot of the named pass rates with their 95 % intervals; ``None`` if there are no rates."""
     values = [
         {
             "group": _label(name),
@@ -111,7 +111,7 @@ def pass_rates(groups: Sequence[tuple[str, Estimate | None]]) -> Markup | None:
 
 
 def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
-    """Return the number of trials of each group by outcome, as stacked bars."""
+    """Return stacked bars with the number of trials of each group by outcome; ``None`` without trials."""
     values = [
         {"group": _label(group.name), "outcome": status.value, "trials": group.outcomes[status], "order": order}
         for group in groups[:MAX_BARS]
@@ -137,7 +137,7 @@ def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
 
 
 def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str, number_format: str) -> Markup | None:
-    """Return how ``amounts`` are distributed, on a logarithmic scale; ``None`` if none is above 0.
+    """Return a histogram of ``amounts`` on a logarithmic scale; ``None`` if no amount is above 0.
 
     ``number_format`` is that of D3: ``~s`` writes 20k, and ``~g`` writes 0.05 where ``~s`` would write 50m.
     """
@@ -187,7 +187,7 @@ def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str, nu
 
 
 def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
-    """Return how many trials had a verdict, and how many passed, over the time of the run.
+    """Return a plot of the number of verdicts and passes over time; ``None`` for fewer than two verdicts.
 
     ``ends``: for each verdict, the seconds since the run began, and whether it is a pass.
     """
@@ -232,7 +232,7 @@ def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
 
 
 def _whole_numbers(largest: int) -> dict[str, Any]:
-    """Return an axis for numbers of trials up to ``largest``. More ticks than that would be at halves."""
+    """Return an axis for numbers of trials up to ``largest``. More ticks would mark fractions."""
     return {"tickCount": max(1, min(4, largest)), "format": "~s"}
 
 
@@ -244,10 +244,10 @@ def _time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _label(name: str) -> str:
-    """Return a label without control characters, on which vl-convert aborts the process.
+    """Return a label without control characters, because they make vl-convert abort the process.
 
-    Vega looks labels up in JavaScript objects, where ``constructor``, for example, exists in every object, and a plot
-    with such a label is empty. An invisible character makes it a name that no object has.
+    Vega looks labels up in JavaScript objects. Names such as ``constructor`` exist in every object, and a plot with
+    such a label would be empty. An invisible character at its end makes it a different name.
     """
     shown = printable_line(name[:_LABEL])
     if shown in _OF_EVERY_OBJECT or shown.startswith("__"):
@@ -256,7 +256,7 @@ def _label(name: str) -> str:
 
 
 def _drawn(spec: Mapping[str, Any], values: list[dict[str, Any]]) -> Markup | None:
-    """Return ``spec`` with ``values`` as SVG, or ``None`` without values and if it cannot be drawn."""
+    """Return ``spec`` with ``values`` as SVG, or ``None`` if there are no values or it cannot be drawn."""
     if not values:
         return None
     complete = {"width": _WIDTH, "background": None, "config": _CONFIG, "data": {"values": values}, **spec}
@@ -267,7 +267,7 @@ def _drawn(spec: Mapping[str, Any], values: list[dict[str, Any]]) -> Markup | No
 def checked_svg(text: str) -> Markup:
     """Return ``text`` for the page, without classes. Raises ``ValueError`` if it has more than shapes and text.
 
-    Labels of a plot come from a pack or an agent. Vega escapes them, and this does not rely on it.
+    Labels of a plot come from a pack or an agent. Vega escapes them, but this function does not rely on that.
     """
     ET.register_namespace("", _SVG[1:-1])
     root = ET.fromstring(text)  # noqa: S314 - written by vl-convert, without entities

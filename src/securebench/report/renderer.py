@@ -1,7 +1,7 @@
 """The renderer of plots: a child process, so that it starts while the caller reads records.
 
 Its JavaScript engine takes half a second to start, and holds Python's lock for that time. It also aborts its process on
-some input: then one plot is missing, and not the report.
+some input. In a child process, this costs one plot and not the report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SITE: Final = str(Path(vl_convert.__file__).parents[1])
 _SECONDS: Final = 60.0
-"""Time for the start of the renderer, and for one plot."""
+"""How long the start of the renderer, or one plot, may take, in seconds."""
 
 
 class Renderer:
@@ -35,12 +35,12 @@ class Renderer:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start it in the background, if it does not run. Errors are those of the next plot."""
+        """Start the process in the background unless it runs. Errors are ignored: :meth:`draw` tries again."""
         with self._lock:
             self._start()
 
     def draw(self, spec: Mapping[str, Any]) -> str | None:
-        """Return a Vega-Lite plot as SVG, or ``None`` if it cannot be drawn. The renderer loads no address."""
+        """Return a Vega-Lite plot as SVG, or ``None`` if it cannot be drawn. It loads nothing from the network."""
         with self._lock:
             self._start()
             if self._child is None:

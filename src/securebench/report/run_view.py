@@ -69,14 +69,14 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """How far the run is."""
+        """The progress of the run, in words."""
         if self.is_active:
             return f"in progress: {self.totals.total.trials:,} of {self.run.planned:,} done"
         return f"incomplete: {self.not_run:,} of {self.run.planned:,} not run" if self.not_run else "complete"
 
     @property
     def selection(self) -> str:
-        """Which part of the benchmark was run."""
+        """Which part of the benchmark was run, in words."""
         part = self.run.selection
         return part.describe() if part else "the whole benchmark"
 
@@ -153,7 +153,7 @@ class RunView:
 
 
 def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: int = 1) -> RunView:
-    """Read ``run`` once. ``share``: how many runs share the room of a page."""
+    """Read ``run`` once. ``share`` is the number of runs on the page: its limits are divided by it."""
     totals = RunTotals()
     rows = TaskRows(run, with_detail, MAX_ROWS // share, MAX_DETAIL // share)
 
@@ -171,7 +171,7 @@ def comparison(views: Sequence[RunView]) -> Figure | None:
 
 
 def _by_group(name: str, groups: Sequence[OutcomeGroup], number: int) -> dict[str, Markup | None]:
-    """Return the plots of one kind of group, by their captions. ``number``: how many groups of it there are."""
+    """Return the plots for one kind of group, such as ``tag``, by caption. ``number`` counts all its groups."""
     largest = f" (the {plots.MAX_BARS} largest of {number})" if number > plots.MAX_BARS else ""
     rates = plots.pass_rates([(group.name, group.estimate) for group in groups])
     return {

@@ -102,7 +102,7 @@ class _Guard:
 
     @staticmethod
     def _refusal(scope: Scope) -> Response | None:
-        """Return the response to a request that could come from another site, or that could change something."""
+        """Return an error for a request that may come from another site or change something, ``None`` for others."""
         if scope["method"] not in {"GET", "HEAD"}:
             return _plain(405, "only GET and HEAD are allowed", {"Allow": "GET, HEAD"})
         hosts = Headers(scope=scope).getlist("host")
@@ -113,8 +113,8 @@ class _Guard:
     def _welcome(self, scope: Scope) -> Response | None:
         """Exchange the secret in the address for a cookie.
 
-        The response is a page that leads on. After a redirect the browser would not send a SameSite=Strict cookie if
-        the address was opened from another site, such as a web terminal.
+        The response is a page that opens the overview, not a redirect: after a redirect, the browser would not send a
+        SameSite=Strict cookie if the address was opened from another site, such as a web terminal.
         """
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if scope["path"] != "/" or len(given) != 1 or not self._is_token(given[0]):
@@ -179,7 +179,7 @@ def _listener(port: int) -> socket.socket:
         raise ConfigError(
             f"cannot listen on {ADDRESS}:{port}: {error.strerror}",
             code="view-port-taken",
-            hint="choose another port with --port, or none for a free one",
+            hint="choose another port with --port, or omit --port to use a free one",
         ) from error
     return listener
 

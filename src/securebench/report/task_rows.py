@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from securebench.results.recorded_task import RecordedTask
 
 MAX_ROWS: Final = 20_000
-"""Maximum tasks that a page lists."""
+"""Maximum number of tasks that a page lists."""
 
 MAX_DETAIL: Final = 5 * 1024 * 1024
-"""Bytes of HTML that the details of a page may have."""
+"""Maximum size of the HTML of all task details on a page, in bytes."""
 
 MAX_TRAJECTORIES: Final = 32 * 1024 * 1024
-"""Bytes of trajectories that a page may read: most of one is not shown, but its digest is checked."""
+"""Maximum bytes of trajectories that are read for a page. Each is read completely to check its digest."""
 
 _BRIEF: Final = 160
 
 
 @dataclass(slots=True, kw_only=True)
 class TaskRow:
-    """One trial in the list of a page. ``detail`` is ``None`` if it did not fit or lives on a page of its own."""
+    """One trial in the list of a page. ``detail`` is ``None`` if it did not fit or has a separate page."""
 
     sequence: int
     task_id: str
@@ -38,13 +38,13 @@ class TaskRow:
     seconds: float | None
     tokens: int | None
     command: str
-    """Shows the whole task."""
+    """The command that prints everything about the trial."""
     detail: TaskDetail | None = None
 
 
 @dataclass(slots=True)
 class TaskRows:
-    """Collects the rows of one run. ``left_out`` counts those beyond the maximum: passed ones if possible."""
+    """Collects the rows of one run. ``left_out`` counts rows beyond the maximum. Passed tasks are left out first."""
 
     run: RecordedRun
     with_detail: bool
@@ -55,12 +55,12 @@ class TaskRows:
     _first: list[TaskRow] = field(default_factory=list)
     _rest: list[TaskRow] = field(default_factory=list)
     _droppable: list[TaskRow] = field(default_factory=list)
-    """Passed tasks with a detail, which may have to make room."""
+    """Passed tasks whose detail may be removed in favour of a failed task."""
     _used: int = 0
     _trajectories: int = 0
 
     def add(self, record: RecordedTask) -> None:
-        """Add a row. A failed task takes the room of the passed task that was added last."""
+        """Add a row. If the list is full, a failed task replaces the passed task that was added last."""
         row = _row(self.run, record)
         is_first = record.status in {VerificationStatus.FAILED, VerificationStatus.ERROR}
         if len(self._first) + len(self._rest) >= self.max_rows:
@@ -117,7 +117,7 @@ class TaskRows:
 
 
 BRIEF: Final = DetailLimits(text=6_000, steps=40, step=800)
-"""The limits of a task in a page of many."""
+"""The limits for a task on a page with many tasks."""
 
 
 def _row(run: RecordedRun, record: RecordedTask) -> TaskRow:

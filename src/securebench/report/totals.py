@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.results.recorded_task import RecordedTask
 
 MAX_GROUPS: Final = 40
-"""Maximum groups that are listed by tag: a pack may give every task one of its own."""
+"""Maximum number of groups that are listed: a pack may give every task its own tag."""
 
 
 @dataclass
@@ -29,10 +29,10 @@ class OutcomeGroup:
     name: str
     outcomes: Counter[VerificationStatus] = field(default_factory=Counter)
     verdicts: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By task id: how many trials passed, and how many have a verdict."""
+    """For each task id: how many trials passed, and how many have a verdict."""
     seconds: list[float] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
-    """The sum of what was reported. The cost is of the trials that have an estimate."""
+    """The sum of the reported usage. The cost includes only trials whose cost is known."""
 
     def add(self, record: RecordedTask) -> None:
         """Count one record."""
@@ -46,7 +46,7 @@ class OutcomeGroup:
             self.usage += usage
 
     def merge(self, other: OutcomeGroup) -> None:
-        """Count the trials of ``other``, which are of other tasks."""
+        """Add the counts of ``other``. The two groups must not share a task."""
         self.outcomes += other.outcomes
         self.verdicts |= other.verdicts
         self.seconds += other.seconds
@@ -105,23 +105,23 @@ class OutcomeGroup:
 
 @dataclass
 class RunTotals:
-    """Everything that a report counts about one run. Memory is small for each record, whatever its size."""
+    """Everything that a report counts about one run. Large records do not use more memory."""
 
     families: dict[str, OutcomeGroup] = field(default_factory=dict)
     tags: dict[str, OutcomeGroup] = field(default_factory=dict)
     reasons: Counter[tuple[VerificationStatus, str]] = field(default_factory=Counter)
     assurances: Counter[tuple[Assurance, bool]] = field(default_factory=Counter)
-    """By assurance and whether the verdict is a pass."""
+    """The number of verdicts, by assurance and by whether the verdict is a pass."""
     drivers: dict[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
-    """By description: the sandbox driver in the records, and the number of its trials."""
+    """For each sandbox driver (name, runtime and version): its provenance, and the number of its trials."""
     models: Counter[str] = field(default_factory=Counter)
-    """The models that answered, and the number of trials."""
+    """The number of trials in which each model answered."""
     durations: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     tokens: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     ends: list[tuple[float, bool]] = field(default_factory=list)
     """For each verdict, its time (seconds since 1970), and whether it is a pass."""
     has_trials: bool = False
-    """Whether some task ran more than once."""
+    """Whether a task has more than one trial."""
     last: datetime | None = None
     """When the last trial started."""
 
@@ -156,7 +156,7 @@ class RunTotals:
         return _largest(self.families.values())
 
     def progress(self) -> list[tuple[float, bool]]:
-        """Return :attr:`ends` in seconds since the first trial began."""
+        """Return :attr:`ends` in seconds since the estimated start of the first trial."""
         start = min((end for end, _ in self.ends), default=0.0)
         first = min((seconds for _, seconds in self.durations), default=0.0)
         return [(end - start + first, is_pass) for end, is_pass in self.ends]

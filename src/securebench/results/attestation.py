@@ -1,8 +1,8 @@
 """Signatures of results: a statement about a run or a suite, which is signed when it has ended.
 
-The chain of evidence: the signature covers the SHA-256 of ``run.json``, whose closing has the digests of the journal,
-whose records have the digests of the sealed candidates. The form is an in-toto statement with the predicate
-``test-result``, so that other tools can read it.
+The signature covers the SHA-256 of ``run.json``. The closing section of ``run.json`` has the digest of the journal, and
+the records of the journal have the digests of the sealed candidates. The form is an in-toto statement with the
+predicate ``test-result``, so that other tools can read it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Attestation(ABC):
     """What a signature of the results in a directory states."""
 
     kind: ClassVar[str]
-    """What messages call the results, and the beginning of the names of their signatures."""
+    """``run`` or ``suite``: used in messages, and as the first part of the names of signature files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,7 +61,7 @@ class Attestation(ABC):
 
     @abstractmethod
     def statement(self) -> Statement:
-        """Return the statement.
+        """Return the statement that is signed.
 
         Raises :class:`ConfigError` (``run-not-closed``), ``ValueError`` for an invalid header, and the errors of
         reading records.
@@ -69,11 +69,11 @@ class Attestation(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the results can be signed. A run that was killed while it was resumed may have an old signature."""
+        """Whether the results can be signed. A run that was killed during ``--resume`` may have an old signature."""
         return True
 
     def sign(self, signer: StatementSigner) -> Path:
-        """Sign, and return the file of the signature. Raises :class:`ConfigError`, :class:`StorageError`."""
+        """Sign the statement. Return the signature's path. Raises :class:`ConfigError`, :class:`StorageError`."""
         path = self.directory / f"{self.kind}{signer.suffix}"
         write_durably(path, signer.sign(self.statement().to_bytes()))
         return path
@@ -81,7 +81,7 @@ class Attestation(ABC):
     def require_signer(self, signer: StatementSigner | None) -> None:
         """Raise :class:`ConfigError` if there is a signature that ``signer`` did not make.
 
-        Results that were resumed anyway would lose their signature, or get that of another signer.
+        Resuming the results would remove that signature or replace it with one of another signer.
         """
         for file in signature_files(self.kind):
             if not os.path.lexists(self.directory / file):
@@ -90,7 +90,7 @@ class Attestation(ABC):
                 raise ConfigError(
                     f"{self.directory} is signed ({file}); resuming it this way would remove its signature",
                     code="resume-signed",
-                    hint="resume it with the same --sign, or start a new run with another --output-dir",
+                    hint="use the same --sign as before, or start a new run with another --output-dir",
                 )
             self.require_signed_by(signer)
 
@@ -111,9 +111,9 @@ class Attestation(ABC):
                 sync_directory(self.directory)
 
     def check(self, key: PublicKey | None) -> str:
-        """Check the signature of a key, and return the id of the key that it names.
+        """Check the signature made with a key, and return the id of the key that it names.
 
-        Without ``key``, nobody knows who signed: only the statement is checked. Raises :class:`ConfigError`:
+        Without ``key``, only the statement is checked, not who signed it. Raises :class:`ConfigError`:
         ``signature-missing``, ``signature-invalid``, and the errors of reading records.
         """
         with self._signature(ENVELOPE_SUFFIX) as data:
@@ -122,7 +122,7 @@ class Attestation(ABC):
         return envelope.key_id
 
     def check_sigstore(self, signer: SigstoreIdentity) -> None:
-        """Check the Sigstore bundle: ``signer`` made this statement. Raises like :meth:`check`.
+        """Check that ``signer`` signed this statement with Sigstore. Raises like :meth:`check`.
 
         Also raises :class:`ConfigError` if Sigstore cannot be checked here: ``extra-missing``, ``sigstore-failed``.
         """
@@ -138,7 +138,7 @@ class Attestation(ABC):
         location = SourceLocation(str(path))
         if not os.path.lexists(path):
             hint = "ask its author to sign it with 'securebench run --sign KEY'"
-            message = f"the {self.kind} has no such signature"
+            message = f"the {self.kind} lacks this signature file"
             raise ConfigError(message, code="signature-missing", hint=hint, location=location)
         with open_regular(path, "signature") as opened:
             data = opened.read(MAX_ENVELOPE + 1)
@@ -161,7 +161,7 @@ class Attestation(ABC):
                 other = f"it was changed, or belongs to another {self.kind}"
                 raise ValueError(f"{name} is not the file that was signed: {other}")
         if payload != self.statement().to_bytes():
-            raise ValueError(f"the statement does not agree with the records of the {self.kind}")
+            raise ValueError(f"the signed statement does not agree with the records of the {self.kind}")
 
 
 class RunAttestation(Attestation):
@@ -207,7 +207,7 @@ def result_statement(
     *,
     is_complete: bool = True,
 ) -> Statement:
-    """Return a statement with the predicate ``test-result``: only a complete success has ``PASSED``."""
+    """Return a statement with the predicate ``test-result``. Its result is ``PASSED`` only if everything passed."""
     result = "PASSED"
     if tests["failedTests"]:
         result = "FAILED"

@@ -1,7 +1,7 @@
-"""A bundle: what a reader needs of a run or a suite, in one archive that ``tar`` unpacks.
+"""A bundle: the files of a run or a suite that a reader needs, in one archive that ``tar`` unpacks.
 
 It has the records, the sealed candidates and trajectories that they name, and the signature. It has no workspaces, no
-commitment key, and nothing else of the machine. Order, modes, owners and times are fixed, so two bundles of the same
+commitment key, and nothing else from the machine. Order, modes, owners and times are fixed, so two bundles of the same
 run are the same bytes.
 """
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 _RUN_FILES: Final = (HEADER, JOURNAL, SUPERSEDED, EGRESS_LOG, *signature_files("run"))
 _SUITE_FILES: Final = (SUITE, *signature_files("suite"))
 _NAME: Final = 80
-"""Characters of the name of the directory in the archive."""
+"""Maximum length of the name of the directory in the archive, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """What a bundle contains. ``bytes``: of its files. ``digest``: the SHA-256 (hex) of the uncompressed archive."""
+    """What a bundle contains. ``bytes`` is the size of its files, ``digest`` the SHA-256 (hex) of the tar archive."""
 
     runs: int
     candidates: int
@@ -100,7 +100,7 @@ def write_bundle(directory: Path, output: IO[bytes]) -> Bundled:
 
 
 def _name(run_id: str) -> str:
-    """Return the name of the directory in the archive: safe, whatever a stranger chose as the id."""
+    """Return a safe name for the directory in the archive, because a stranger may have chosen the id."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", run_id).strip("-")[:_NAME] or "run"
 
 
@@ -127,7 +127,7 @@ def _files(run: RecordedRun) -> Iterator[_File]:
 
 
 def _write(files: dict[str, _File], output: IO[bytes]) -> tuple[int, str]:
-    """Write the archive. Return the bytes of the files, and its digest."""
+    """Write the archive. Return the size of all files in bytes, and the digest of the archive."""
     written, made = 0, set[str]()
     with TarWriter(output) as archive:
         for path in sorted(files):

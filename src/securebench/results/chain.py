@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 UNCHAINED: Final = "0" * 64
-"""``previous`` of a record that is not in a journal yet."""
+"""The value of ``previous`` in a record that is not in a journal yet."""
 
 _MAX_INTEGER: Final = 2**53 - 1
 """The largest integer that every reader of JSON represents exactly (RFC 7493)."""
@@ -39,7 +39,7 @@ def value_digest(value: Any) -> str:
 
 
 def expressible(value: Any) -> JsonValue:
-    """Return ``value`` with a canonical form, as RFC 8785 advises: large integers and lone surrogates as plain text."""
+    """Return ``value`` with large integers and lone surrogates as plain text, which RFC 8785 can express."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, Mapping):
@@ -53,7 +53,7 @@ def expressible(value: Any) -> JsonValue:
 
 
 def line_hash(line: bytes) -> str:
-    """Return the sha256 (hex) of a record's line without its newline: ``previous`` of the next record."""
+    """Return the sha256 (hex) of a record's line without its newline. It is ``previous`` of the next record."""
     return hashlib.sha256(line.removesuffix(b"\n")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The closing of a run: its counts, and hashes of everything that it wrote. ``run.json`` has it once the run ended."""
+"""The section ``closing`` of ``run.json`` for a run that has ended: counts, and hashes of everything that it wrote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDINGS: Final = ("finished", "interrupted", "stopped", "out_of_budget")
 
 _LOGS: Final = (JOURNAL, SUPERSEDED, EGRESS_LOG)
 _WORKER_LOG: Final = re.compile(r"egress-\d+\.jsonl")
-"""The egress log of a worker in another process."""
+"""The name of the egress log of a worker in a separate process."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _COUNTS: Final = (*(status.value for status in VerificationStatus), "not_run", "superseded")
 _KEYS: Final = {
@@ -53,20 +53,20 @@ class RecordTally:
     """The digests of the candidates of all records."""
 
     def counts(self, planned: int) -> dict[str, int]:
-        """Return the counts of a run with this many trials."""
+        """Return the counts of a run with ``planned`` trials."""
         statuses = {status.value: self.statuses[status.value] for status in VerificationStatus}
         return {**statuses, "not_run": planned - self.statuses.total(), "superseded": self.superseded}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """The closing of a run. ``root`` is a hash of the whole header with the rest of the closing."""
+    """The closing of a run. ``root`` is a hash of the whole header, including all of the closing except ``root``."""
 
     closed_at: str
     ending: str
     """One of :data:`ENDINGS`."""
     counts: Mapping[str, int]
-    """The trials by status; ``not_run``, those without a record; and ``superseded``, the records of errors."""
+    """The number of trials by status and without a record (``not_run``), and of ``superseded`` records."""
     records: int
     """The number of all records, including superseded ones."""
     last: str
@@ -103,7 +103,7 @@ class Closing:
             raise ValueError(f"'closing.ending' is {value['ending'][:80]!r}, not one of {', '.join(ENDINGS)}")
         hashes = (value["root"], value["records"]["last"], value["candidates"]["root"], *value["files"].values())
         if not all(map(_DIGEST.fullmatch, hashes)):
-            raise ValueError("'closing' contains something other than a SHA-256 in hex")
+            raise ValueError("'closing' contains a hash that is not a SHA-256 in hex")
         return cls(
             closed_at=value["closed_at"],
             ending=value["ending"],

@@ -2,8 +2,8 @@
 
 A plain digest of a row would let every reader of a record test guesses: the hidden part of a multiple-choice row has
 only four possible values. A commitment is an HMAC of the digest with a random key of the run. The key is in a file that
-is not published with the records. With the key and the pack, one can check which rows were run; with only the records,
-one can test nothing. See ADR 0016.
+is not published with the records. With the key and the pack, anyone can check which rows were run. With
+the records alone, no guess can be tested. See ADR 0016.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """The key of one run. Its ``repr`` does not show it."""
+    """The commitment key of one run. The ``repr`` does not show the key."""
 
     _key: bytes
 

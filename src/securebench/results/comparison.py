@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS: Final = 5
 _ENOUGH_TASKS: Final = 20
-"""With fewer, a bootstrap's interval is too narrow."""
+"""With fewer tasks, the interval of a bootstrap is too narrow."""
 _KEY_BYTES: Final = 256
-"""The most bytes that are read of a file, because a stranger may have made it."""
+"""Maximum size of a key file that is read, in bytes. A stranger may have made the file."""
 
-_HINT: Final = "compare runs of the same pack; to compare several benchmarks, pass runs of each of them"
+_HINT: Final = "compare runs of the same pack; to compare agents on several packs, pass all their runs on each pack"
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class PairTally:
     trials: int = 0
     errors: int = 0
     weak: Counter[str] = field(default_factory=Counter)
-    """Passes that the candidate's code could have forged, by what they rest on."""
+    """The number of passes with a weak assurance, by its text in :data:`WEAK`."""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -73,7 +73,7 @@ class PairTally:
         return pass_at_1(task.result for task in self.tasks.values())
 
     def caveats(self) -> Iterator[str]:
-        """Yield what a reader must know about the pass rate: the tasks and trials it is from, and what it rests on."""
+        """Yield what a reader must know about the pass rate: the tasks and trials it covers, and weak passes."""
         if self.run.selection:
             yield self.run.selection.describe()
         if missing := self.run.planned - self.trials:
@@ -119,7 +119,7 @@ class Comparison:
     agreement: float
     """The share of tasks with the same pass rate in both."""
     notes: tuple[str, ...]
-    """Differences between the runs that a reader must know, such as another verifier version."""
+    """What a reader must know about the comparison, such as different versions of the verifiers."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the comparison as JSON."""
@@ -186,7 +186,7 @@ def compare(a: PairTally, b: PairTally) -> Comparison:
 def names_of(pairs: Sequence[Comparison]) -> dict[int, str]:
     """Return a name for each run, by the ``id()`` of its tally.
 
-    It is the label of the agent, or the directory where several runs have the same label.
+    It is the label of the agent, or the directory of the run if several runs have the same label.
     """
     sides = [pairs[0].a, *(pair.b for pair in pairs)]
     labels = [side.run.label for side in sides]
@@ -202,7 +202,7 @@ def _differences(a: PairTally, b: PairTally) -> Iterator[Problem]:
     for section, key, text in (
         ("benchmark", "id", "benchmarks"),
         ("benchmark", "version", "versions of the benchmark"),
-        ("pack", "public_digest", "packs: the digests of what agents may see"),
+        ("pack", "public_digest", "packs (digests of what agents may see)"),
     ):
         left, right = _decisive(a, section).get(key), _decisive(b, section).get(key)
         if left != right:
@@ -215,7 +215,7 @@ def _differences(a: PairTally, b: PairTally) -> Iterator[Problem]:
     if _share_key(a, b):
         left, right = _decisive(a, "pack").get("commitment"), _decisive(b, "pack").get("commitment")
         if left != right and not changed:
-            yield Problem("runs-differ", f"{names} had different hidden content in their packs", hint=_HINT)
+            yield Problem("runs-differ", f"the packs of {names} had different hidden content", hint=_HINT)
 
 
 def _notes(a: PairTally, b: PairTally) -> Iterator[str]:
@@ -234,12 +234,12 @@ def _notes(a: PairTally, b: PairTally) -> Iterator[str]:
         ("verification", "verification policies"),
         ("limits", "sandbox limits"),
         ("sandbox", "sandbox drivers"),
-        ("judge", "judge models, or different settings of one"),
+        ("judge", "judge models or judge settings"),
     ):
         if _decisive(a, section) != _decisive(b, section):
             yield f"the runs used different {text}"
     if not _share_key(a, b):
-        yield "hidden content was not compared: each run has its own commitment key"
+        yield "hidden content was not compared, because the runs do not share a commitment key"
 
 
 def _few(method: str, tasks: int) -> Iterator[str]:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 EGRESS_LOG: Final = "egress.jsonl"
 
 MAX_LINES_A_TASK: Final = 10_000
-"""Maximum lines of one trial of a task. The summary in its record also counts the others."""
+"""Maximum lines for one trial of a task. The summary in its record also counts further decisions."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Maximum size of the log."""
+"""Maximum size of the log, in bytes."""
 
 _MAX_TEXT: Final = 512
 """Maximum characters of one text. The longest host name has 253."""
@@ -62,7 +62,7 @@ def _cost_of(line: bytes) -> int:
 class EgressLog:
     """The open log; a context manager. Thread safe.
 
-    ``trouble`` says why decisions are missing after the log has become full.
+    ``trouble`` is a message if the log is full, so that later decisions are missing; otherwise it is empty.
     """
 
     def __init__(self, path: Path, redactor: Redactor) -> None:

@@ -49,12 +49,12 @@ class RunIdentity:
     def _other_sources(self, found: Mapping[str, Any], expected: Mapping[str, JsonValue]) -> Iterator[str]:
         for name, own in expected.items():
             if found.get(name) != own:
-                yield f"it comes from another {name}"
+                yield f"its 'provenance.{name}' does not match the run"
         driver = found.get("driver")
         if not isinstance(driver, dict) or any(driver.get(name) != own for name, own in self.driver.items()):
-            yield "it comes from another driver"
+            yield "its 'provenance.driver' does not match the run"
         image = found.get("image")
         if not isinstance(image, dict) or not {"reference", "id"} <= image.keys():
             yield "it does not name its image"
         elif image["id"] and self.images.get(str(image["reference"])) != image["id"]:
-            yield f"it comes from another image {image['reference']!r}"
+            yield f"its image {image['reference']!r} has a different id in the run"

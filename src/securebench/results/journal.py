@@ -1,7 +1,7 @@
 """The journal, ``candidates.jsonl``: the authoritative records of a run.
 
-Each record is one line in an append-only log, and is on disk before the run continues. Opening the journal repairs the
-traces of a killed writer: a complete record without its newline gets one, and a partial record is moved aside. Any
+Each record is one line in an append-only log, and is on disk before the run continues. Opening the journal repairs what
+a killed writer left: a complete record without its newline gets one, and a partial record is moved to another file. Any
 other damage is an error.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Journal:
     """An open journal; a context manager. The caller holds the lock of its directory.
 
-    ``entries``: a summary of each record, by task and trial. Whole records are never kept in memory.
+    ``entries`` maps each trial to a summary of its record. Whole records are never kept in memory.
     """
 
     def __init__(self, directory: Path, header: RunHeader, identity: RunIdentity | None = None) -> None:
@@ -85,7 +85,7 @@ class Journal:
         return (entry.judge_usage if entry else None) or Usage()
 
     def set_aside(self) -> Iterator[RecordEntry]:
-        """Yield the last superseded record of each trial that has no other record."""
+        """Yield the last superseded record of each trial that has no current record."""
         return (entry for name, entry in self._past.items() if name not in self.entries)
 
     def unverified(self, trial: TrialId) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ OWNER_FILE: Final = "owner.json"
 
 
 _RETRY_SECONDS: Final = 0.5
-"""For how long a new run keeps trying, because a reader holds the lock for a moment (:func:`is_locked`)."""
+"""How long a new run tries to get the lock, in seconds: a reader may hold it for a moment (:func:`is_locked`)."""
 
 
 def is_locked(directory: Path) -> bool:
@@ -42,7 +42,7 @@ def is_locked(directory: Path) -> bool:
 
 @contextmanager
 def reading(directory: Path) -> Iterator[None]:
-    """Keep runs from writing to ``directory``. Raises :class:`ConfigError` (``run-active``) if one is doing so.
+    """Keep runs from writing to ``directory``. Raises :class:`ConfigError` (``run-active``) if a run is writing to it.
 
     Where the file system has no locks, nothing is done.
     """

@@ -1,4 +1,4 @@
-"""Whether the digests in a run are those of a pack.
+"""Compare the digests in a run with those of a pack.
 
 A public digest covers what agents may see. Only the commitment covers hidden content too, and checking it needs the
 commitment key of the run: see ADR 0016.

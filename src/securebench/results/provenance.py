@@ -59,12 +59,13 @@ def harness_fields(config: HarnessConfig) -> dict[str, JsonValue]:
 
 
 def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict[str, JsonValue]:
-    """Return the agent's name, the harness's type, and the digest of its configuration and its agent's files.
+    """Return the agent's name, the harness's type, and the digests of its configuration and of the agent's files.
 
-    An agent with a directory is recognized by the digest of its files alone, wherever they are. Other files count in
-    :meth:`HarnessProducer.prepare`.
-    The digest includes only the names of the variables in ``harness.env``, because the values may be secret. Raises
-    :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
+    The path of the agent's directory is not included, only the digest of its files. The content of other files is
+    covered by :meth:`HarnessProducer.prepare`. Of ``harness.env``, only the names of the variables are included,
+    because the values may be secret.
+
+    Raises :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """
     fields = harness_fields(config)
     agent_dir = getattr(config.config, "agent_dir", None)

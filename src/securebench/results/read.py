@@ -1,4 +1,4 @@
-"""Read a run back: one that is finished, interrupted or in progress, of this or an older version, from anyone.
+"""Read a run that is finished, interrupted or in progress, in this or an older format.
 
 A run directory may come from a stranger, so nothing in it is trusted: no link is followed, and lines, sizes and nesting
 are bounded.
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from securebench.trials import TrialId
 
 _SHOWN: Final = 200
-"""Characters of a suggested id."""
+"""Maximum length of a suggested id, in characters."""
 _LEFT_OUT: Final = 1024
-"""Bytes of the last line of a trajectory, which counts the lines left out."""
+"""Maximum size in bytes of a trajectory's last line, which gives the number of omitted lines."""
 
 
 def read_run(directory: str | Path) -> RecordedRun:
@@ -114,8 +114,8 @@ class RecordedRun:
     def records(self) -> Iterator[RecordedTask]:
         """Yield the current record of each trial, in the order in which they finished.
 
-        Memory is constant but for ids and digests. A line that is still being written is left out. At the end, the
-        chain of records must show that none was changed or removed.
+        Only ids and digests are kept in memory. A line that is still being written is left out. While reading, the
+        chain of records is checked: no record may have been changed or removed.
         """
         return (line.record for line in self._files() if line.is_current)
 
@@ -131,18 +131,18 @@ class RecordedRun:
         return (line.record for line in self._files() if not line.is_current)
 
     def running(self) -> RunningSession | None:
-        """Return what the process that writes to this run is executing; ``None`` if there is none, or it is unknown."""
+        """Return what the process that writes to this run is executing; ``None`` if that is unknown."""
         return read_running(self._root) if self.is_active else None
 
     def summary(self, each: Callable[[RecordedTask], None] | None = None) -> TesterRunSummary:
-        """Count the records, as at the end of a run. The tasks of a run that is not complete count as not run.
+        """Return the summary, counted from the records. Trials without a record count as not run.
 
         ``each`` is called with every record.
         """
         return self.counted(each)[0]
 
     def counted(self, each: Callable[[RecordedTask], None] | None = None) -> tuple[TesterRunSummary, RecordTally]:
-        """Return the :meth:`summary`, and what a closing would say about the records."""
+        """Return the :meth:`summary`, and the tally of records that a closing is compared with."""
         is_active = self.is_active  # before the records are read: the last one may be written meanwhile
         files, header = self._files(), self.header
         aside: dict[TrialId, RecordEntry] = {}
@@ -219,7 +219,7 @@ class RecordedRun:
         if len(data) > MAX_TRAJECTORY + _LEFT_OUT:
             raise self._altered(path, f"it has more than {MAX_TRAJECTORY} bytes")
         if hashlib.sha256(data).hexdigest() != described.get("sha256"):
-            raise self._altered(path, "its digest is not the recorded one")
+            raise self._altered(path, "its digest differs from the recorded one")
         lines = data.split(b"\n", MAX_LINES + 2)
         if len(lines) > MAX_LINES + 2:
             raise self._altered(path, f"it has more than {MAX_LINES} lines")
@@ -236,7 +236,7 @@ class RecordedRun:
         aside: dict[TrialId, RecordEntry],
         each: Callable[[RecordedTask], None] | None,
     ) -> Iterator[RecordEntry]:
-        """Yield the entries of the current records. ``aside`` gets those of trials with superseded records only."""
+        """Yield the entries of the current records. ``aside`` gets those of trials with only superseded records."""
         for line in files:
             record = line.record
             if not line.is_current:

@@ -46,7 +46,7 @@ VOLATILE: Final = frozenset(
 )
 """Keys that may differ between two correct runs of the same task, at any depth of provenance and metadata.
 
-Those of the last line describe tests that must fail, which are drawn at random for each verification.
+The keys in the last line describe controls, which are drawn at random for each verification.
 """
 
 
@@ -58,7 +58,7 @@ class VerificationStatus(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
-    """The infrastructure failed: no score, run again with ``--resume``, excluded from the pass rate."""
+    """The infrastructure failed. The task has no score, and ``--resume`` runs it again."""
 
 
 class Assurance(StrEnum):
@@ -67,9 +67,9 @@ class Assurance(StrEnum):
     FULL = "full"
     """The candidate never shared a process with the code that judged it."""
     TEST_BY_TEST = "test_by_test"
-    """The repository's tests reported one by one, and the controls that must fail did fail."""
+    """Each of the repository's tests was reported, and the controls failed, as they must."""
     EXIT_CODE = "exit_code"
-    """Only the exit code of a command that runs the candidate's code."""
+    """Only the exit code of a command that runs the candidate's code was judged."""
     SHARED = "shared"
     """The tests ran in the candidate's own process."""
     MODEL_GRADED = "model_graded"
@@ -79,8 +79,8 @@ class Assurance(StrEnum):
 ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
     {
         Assurance.FULL: "The candidate never shared a process with the code that judged it.",
-        Assurance.TEST_BY_TEST: "The repository's tests reported one by one, and tests that must fail did fail.",
-        Assurance.EXIT_CODE: "Only the exit code of a command that runs the candidate's code, which could forge it.",
+        Assurance.TEST_BY_TEST: "Each of the repository's tests was reported, and tests that must fail did fail.",
+        Assurance.EXIT_CODE: "Only a command's exit code. The candidate's code ran in the command and could forge it.",
         Assurance.SHARED: "Tests and candidate ran in one process; the candidate could forge the verdict.",
         Assurance.MODEL_GRADED: "A judge model's opinion: it may be wrong, and the candidate may have influenced it.",
     }
@@ -94,7 +94,7 @@ WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
         Assurance.MODEL_GRADED: "graded by a model",
     }
 )
-"""How to mark a pass that the candidate could have forged or talked the judge into."""
+"""The words for a pass that the candidate could have forged, or could have influenced the judge to give."""
 
 
 def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
@@ -262,9 +262,9 @@ class RecordEntry:
     reason: str = ""
     message: str = ""
     usage: Usage | None = None
-    """The usage of all attempts at the task, including this one."""
+    """The usage of all attempts at the trial, including this one."""
     can_be_verified: bool = False
-    """Only the verification failed, with an infrastructure error, so the sealed candidate can be verified again."""
+    """Whether only the verification ended in an infrastructure error, so that the candidate can be verified again."""
     candidate_digest: str | None = None
     assurance: Assurance | None = None
     agent_stderr: str = ""
@@ -281,8 +281,8 @@ class RecordEntry:
 def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``record`` without the keys that may differ between two correct runs of the same task.
 
-    Two runs are equal if the sets of their comparable records are equal, since a journal is in the order in which tasks
-    finished. The keys in :data:`VOLATILE` are dropped, at any depth of provenance and metadata.
+    To compare two runs, compare the sets of these records: a journal is in the order in which tasks finished. The keys
+    in :data:`VOLATILE` are dropped, at any depth of provenance and metadata.
     """
     kept = {key: value for key, value in record.items() if key not in VOLATILE}
     for name in ("provenance", "producer_metadata", "verifier_metadata"):

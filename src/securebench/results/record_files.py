@@ -56,7 +56,7 @@ class RecordLine(NamedTuple):
 
 
 class RecordFiles:
-    """The two files of records of a run. Iterating reads them once, and memory is constant but for ids and digests.
+    """The two files of records of a run. Iterating reads them once, and keeps only ids and digests in memory.
 
     Lines come in the order of their sequence numbers. If a run was killed while it superseded records, such a record is
     in both files; its line in the journal comes first. A line that is still being written is left out. At the end,
@@ -93,7 +93,7 @@ class RecordFiles:
         }
         self._trials, self._planned_tasks = header.trials, header.planned_tasks
         self._torn: ConfigError | None = None
-        """What is wrong with a last line that is not whole."""
+        """The error for an incomplete last line, if there is one."""
         self.tally = RecordTally(header.genesis)
 
     def __iter__(self) -> Iterator[RecordLine]:
@@ -142,9 +142,9 @@ class RecordFiles:
         self._on_problem(error)
 
     def _lines(self, name: str, file: IO[bytes]) -> Iterator[RecordLine]:
-        """Yield the lines of one file. A last line of the journal without a newline counts only if it is whole.
+        """Yield the lines of one file. A last line without a newline counts only if its record is complete.
 
-        Only the journal can have one: ``superseded.jsonl`` is replaced at once.
+        Only the journal may have such a line, because ``superseded.jsonl`` is always replaced as a whole.
         """
         last, path = -1, str(self._shown / name)
         for number, data in numbered_lines(file, MAX_LINE):
@@ -187,7 +187,7 @@ class RecordFiles:
         return self._identity.foreign(record.raw) if self._identity else ""
 
     def _require_next(self, line: RecordLine, before: RecordLine | None, attempts: Counter[TrialId]) -> None:
-        """Refuse the record unless it continues the chain, and its trial's attempts."""
+        """Refuse the record unless it continues the chain and has the next attempt number of its trial."""
         record, number = line.record, before.sequence + 1 if before else 0
         if record.sequence != number:
             self._refuse(broken(f"the record with the sequence number {number} is missing", self._location(line)))
@@ -246,7 +246,7 @@ def damaged(what: str, location: SourceLocation) -> ConfigError:
 
 
 def broken(what: str, location: SourceLocation) -> ConfigError:
-    """Return the error for records of which one was changed, removed, added or moved."""
+    """Return the error for a chain in which a record was changed, removed, added or moved."""
     return _refused(what, "chain-broken", location)
 
 

@@ -1,4 +1,4 @@
-"""A record that was read back: typed values, checked against what an untrusted file could contain."""
+"""A record that was read from an untrusted file, with typed and checked values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from securebench.results.record import RecordEntry
 
 MAX_LINE: Final = 48 * MIB
-"""Bytes of one record. A row has up to 4 MiB, a candidate up to a million characters, each of up to 6 bytes in JSON."""
+"""Maximum bytes of a record: a row has up to 4 MiB, a candidate up to a million characters of up to 6 bytes in JSON."""
 
 _MAX_VALUES: Final = 500_000
-"""Lists, objects and commas outside of strings: an empty list has two bytes in a file and fifty in memory."""
+"""Maximum lists, objects and commas of a record. An empty list has two bytes in a file, but fifty in memory."""
 
 _LONGEST: Final = 10**9
-"""Seconds that a task may take: thirty years. More is a false report."""
+"""The longest accepted duration of a task, in seconds: thirty years."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 _FIELD_OF_KIND: Final = {
@@ -64,7 +64,7 @@ class RecordedTask:
     started_at: datetime | None = None
     """In UTC."""
     duration_seconds: float | None = None
-    """From the start of the attempt to its record."""
+    """The time from the start of the attempt to its record."""
     usage: Usage | None = None
     """The usage of the last try."""
     spent: Usage | None = None

@@ -38,7 +38,7 @@ MIN_VALUE: Final = 8
 """Minimum length of a value that is searched for in texts, in characters other than white space."""
 
 MIN_CREDENTIAL: Final = 4
-"""The same for credentials. Shorter ones are removed too, because no reader needs them."""
+"""The same for credentials. It is smaller, because no reader needs a text that equals a credential."""
 
 MIN_LINE: Final = 12
 """The same for a single line of a secret, or a quoted string in a hidden file, in the output of a verifier."""
@@ -48,8 +48,8 @@ CAP: Final = 64 * 1024
 
 _PREFIX: Final = MIN_CREDENTIAL
 _HEAD: Final = 256
-"""How many characters of a form the binary search compares. Few forms are longer, and fewer have a common prefix of
-this length."""
+"""How many characters of an encoded secret the binary search compares. Few encoded secrets are longer, and fewer share
+a prefix of this length."""
 _QUOTED: Final = re.compile(r"""(["'])((?:(?!\1)[^\\\n]|\\.)*)\1""")
 _ESCAPED: Final = frozenset("\\\"'")
 _BASE64_WRAP: Final = 3
@@ -109,7 +109,7 @@ class Redactor:
         )
 
     def with_files(self, hidden: Iterable[str], public: Iterable[str]) -> Redactor:
-        """Return a redactor that with ``lines`` also removes lines and quoted strings of the task's ``hidden`` files.
+        """Return a redactor whose option ``lines`` also removes lines and quoted strings of the ``hidden`` files.
 
         Text that also occurs in the ``public`` files stays. Arguments are the contents of text files.
         """
@@ -129,7 +129,7 @@ class Redactor:
         return (self._lines if lines else self._whole).redact(text, cap)
 
     def patch(self, text: str, *, cap: int) -> str:
-        """Return a patch that SecureBench rendered, with secrets removed from its added lines. It still applies.
+        """Return a patch that SecureBench rendered, without the secrets in its added lines. The result still applies.
 
         File names, context and removed lines come from the repository and stay. Files that do not fit into ``cap``
         characters are omitted, and a last line says so. Credentials are removed everywhere, including file names.
@@ -197,7 +197,7 @@ class _Forms:
         return "".join(pieces) + (f"\n[clipped: {counted(left_out, 'more character')}]" if left_out > 0 else "")
 
     def redact_lines(self, text: str) -> list[str]:
-        """Return the redacted lines of ``text``, in the same number. A form over several lines is replaced on each."""
+        """Return the lines of ``text``, each redacted. A form that spans several lines is replaced on each of them."""
         spans = list(self._spans(text))
         lines, start, passed = [], 0, 0
         for line in text.split("\n"):
@@ -307,9 +307,9 @@ def _lines_of(text: str) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a file and its quoted strings, if they are long enough to be specific.
+    """Yield the lines and quoted strings of ``text`` that are long enough to be specific.
 
-    Longer ones are split, and each part is searched for.
+    Those longer than :data:`_HEAD` are split into parts.
     """
     for whole in (*_lines_of(text), *(quoted for _, quoted in _QUOTED.findall(text))):
         if MIN_LINE <= len(squeezed := "".join(whole.split())) <= _HEAD:

@@ -1,4 +1,4 @@
-"""The comparison of a run's verdicts with those of judging its sealed candidates again."""
+"""Compare the verdicts of a run with those of a new run that judges its sealed candidates again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPARED = ("sandbox", "framework", "verifiers", "families")
 
 
 class RecordedVerdict(NamedTuple):
-    """What a verifier decided."""
+    """The verdict of a verifier."""
 
     status: VerificationStatus
     reason: str
@@ -47,7 +47,7 @@ class RecordedVerdict(NamedTuple):
 
 
 class ChangedVerdict(NamedTuple):
-    """A trial with another verdict. ``message`` explains the new one."""
+    """A trial whose verdict changed. ``message`` explains the new verdict."""
 
     trial: TrialId
     was: RecordedVerdict
@@ -63,7 +63,7 @@ class Unjudged(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Something other than the candidates that differs from the run: its name in ``run.json``, and both values."""
+    """A value in ``run.json`` that differs between the two runs: its name, and both values."""
 
     name: str
     was: str
@@ -75,7 +75,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VerdictComparison:
-    """How the verdicts of a run compare: ``same`` is the number of equal ones."""
+    """How the verdicts of a run compare: ``same`` is the number of equal verdicts."""
 
     same: int
     changed: tuple[ChangedVerdict, ...]
@@ -113,9 +113,9 @@ class Reverification:
 
 
 def why_unjudged(entry: RecordEntry | None) -> str:
-    """Return why there is no verdict in a record that could be compared; empty if there is one."""
+    """Return why a record has no verdict to compare with; empty if it has one."""
     if entry is None:
-        return "the run has no record of it"
+        return "the run has no record of this trial"
     if entry.assurance is not None:
         return ""
     if entry.status is VerificationStatus.PENDING:
@@ -128,7 +128,7 @@ def why_unjudged(entry: RecordEntry | None) -> str:
 def compare_verdicts(
     trials: Iterable[TrialId], before: Mapping[TrialId, RecordEntry], now: RecordedRun
 ) -> VerdictComparison:
-    """Compare the verdicts on ``trials`` in a run with those in the run ``now``. The results are in order of the ids.
+    """Compare the verdicts on ``trials`` in the records ``before`` with those in the run ``now``. Sort results by id.
 
     Raises :class:`ConfigError` as :meth:`RecordedRun.records` does.
     """
@@ -151,7 +151,7 @@ def compare_verdicts(
 
 
 def reverified(reviewed: RunHeader, decisive: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, JsonValue]:
-    """Return what the header of a run says about the run ``reviewed``, whose candidates it judges again.
+    """Return ``information.reverifies`` of a run that judges the candidates of the run ``reviewed`` again.
 
     ``decisive`` and ``images`` are those of the new run. Only images that both runs resolved are compared.
     """

@@ -59,8 +59,8 @@ def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[byte
 def numbered_lines(file: IO[bytes], limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of ``file`` as it is now, counted from 1. What is appended meanwhile is left out.
 
-    The last line may lack its newline. A line longer than ``limit`` bytes is yielded in part, with more than ``limit``
-    bytes, and is the last.
+    The last line may lack its newline. A line longer than ``limit`` bytes is the last that is yielded: it is cut, but
+    still longer than ``limit``.
     """
     left = os.fstat(file.fileno()).st_size
     for number in count(1):

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 HEADER: Final = "run.json"
 HEADER_VERSION: Final = 4
-"""Incremented when another version of SecureBench would misread the header or the records."""
+"""Incremented when an older version of SecureBench would misread the header or the records."""
 
 _MAX_MODELS: Final = 100
 _MAX_BYTES: Final = 16 * MIB
-"""Far more than a run of a hundred thousand tasks needs."""
+"""Maximum size of ``run.json``, in bytes: far more than a run of a hundred thousand tasks needs."""
 
 _KEYS: Final = {
     "created_at": str,
@@ -50,7 +50,7 @@ _NAMES: Final[Mapping[type, str]] = {str: "a string", dict: "an object", list: "
 
 
 def most_models(models: Counter[str]) -> dict[str, JsonValue]:
-    """Return what a header says about the models of its records: a provider may give any number of names."""
+    """Return the most frequent models, at most :data:`_MAX_MODELS`: a provider may report any number of names."""
     return dict(sorted(models.items(), key=lambda item: (-item[1], item[0]))[:_MAX_MODELS])
 
 
@@ -63,7 +63,7 @@ class RunHeader:
     """The description of a run.
 
     ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. Only the
-    ``trials`` and the limit of the ``selection`` may grow, and the agent may get builds for more platforms. ``images``
+    ``trials`` and the limit of the ``selection`` may grow, and builds of the agent program may be added. ``images``
     maps each image reference that was resolved so far to its id. ``information`` affects nothing.
     """
 
@@ -78,7 +78,7 @@ class RunHeader:
     """The usage of each check of key and model: one for each start or resumption that had tasks to run."""
 
     closing: Closing | None = None
-    """What the run wrote, once it has ended."""
+    """The counts and hashes of what the run wrote; ``None`` until it ends."""
     version: int = HEADER_VERSION
     """The format of the header and the records."""
 
@@ -159,7 +159,7 @@ class RunHeader:
         return value_digest(expressible(constant(self.decisive)))
 
     def resumed_by(self, now: RunHeader) -> RunHeader:
-        """Return the header of this run after it is resumed as ``now``: it is not closed.
+        """Return the header of this run, resumed with the settings of ``now`` and without a closing.
 
         Raises :class:`ConfigError` (``resume-mismatch``) with every difference.
         """
@@ -177,7 +177,7 @@ class RunHeader:
         return self if problem in self.problems else replace(self, problems=(*self.problems, problem))
 
     def answered_by(self, models: Counter[str]) -> RunHeader:
-        """Return the header with the number of trials by the models that answered in them: see :func:`most_models`."""
+        """Return the header with the number of trials in which each model answered: see :func:`most_models`."""
         return replace(self, information={**self.information, "models": most_models(models)}) if models else self
 
     def closed(self, closing: Closing) -> RunHeader:
@@ -216,7 +216,7 @@ class RunHeader:
 
 
 def read_header(directory: Path, *, older: bool = False, check_root: bool = True) -> RunHeader | None:
-    """Return the header of the run in ``directory``, if there is one.
+    """Return the header of the run in ``directory``, or ``None`` if there is no ``run.json``.
 
     ``older``: also accept versions whose runs can be read but not resumed. Without ``check_root``, the header may have
     been changed after the run was closed.
@@ -305,7 +305,7 @@ def _require_consistent(header: RunHeader) -> None:
     _ = header.pack_tasks, header.planned_families, header.selection, header.budget_usd
     _section(header.information, "settings")
     if header.closing and header.version < HEADER_VERSION:
-        raise ValueError(f"a run of version {header.version} has no 'closing'")
+        raise ValueError(f"'closing' is not allowed in version {header.version}")
 
 
 def _text(section: Mapping[str, JsonValue], name: str) -> str:

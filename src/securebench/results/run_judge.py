@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """The number of responses by known grade and verdict. ``false_pass`` is a response that should have failed."""
+    """The number of responses by known grade and verdict. ``false_pass`` counts passes that should have failed."""
 
     true_pass: int
     false_pass: int
@@ -43,7 +43,7 @@ class JudgeAgreement:
 
     @property
     def kappa(self) -> float:
-        """Cohen's kappa: 1 for full agreement, 0 for that of chance, and less for a worse one.
+        """Cohen's kappa: 1 for full agreement, 0 for agreement by chance, negative for less than that.
 
         J. Cohen, "A coefficient of agreement for nominal scales", 1960.
         """
@@ -52,7 +52,7 @@ class JudgeAgreement:
         return 1.0 if chance == 1 else (self.agreement - chance) / (1 - chance)
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return the counts, and what follows from them, for ``run.json``."""
+        """Return the counts, the agreement and kappa, for ``run.json``."""
         return {
             "items": self.items,
             "true_pass": self.true_pass,
@@ -100,7 +100,7 @@ class JudgeSummary:
 
 
 def judge_of(header: RunHeader, usage: Usage) -> JudgeSummary | None:
-    """Return the judge of a run; ``None`` if it has none. ``usage`` is that in the records."""
+    """Return the judge of a run; ``None`` if it has none. ``usage`` is the sum in the records."""
     identity = header.decisive.get("judge")
     if not isinstance(identity, dict):
         return None

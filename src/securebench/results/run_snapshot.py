@@ -1,4 +1,4 @@
-"""The progress of a run, from its files alone. It may be the run of another process."""
+"""The progress of a run, read from its files. Another process may be executing the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHARE: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
-    """A run at one moment. ``rate`` counts trials per minute since this process began with its tasks.
+    """A run at one moment. ``rate`` is the number of trials per minute since the run was last started or resumed.
 
     ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial.
     """
@@ -44,7 +44,7 @@ class RunSnapshot:
     started_at: datetime | None = None
     """When the first trial began."""
     finished_at: datetime | None = None
-    """When the last trial ended so far."""
+    """When the most recent trial ended."""
 
     @property
     def state(self) -> RunEnd:
@@ -102,7 +102,7 @@ class RunSnapshot:
 
 
 class _Times:
-    """The times of the records of a run, and the tasks of ``session`` that have none."""
+    """The times of the records of a run, and the tasks of ``session`` that have no record."""
 
     def __init__(self, session: RunningSession | None) -> None:
         self._since = session.since if session else None
@@ -110,11 +110,11 @@ class _Times:
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.recent = 0
-        """Trials that ended after ``since``."""
+        """The number of trials that ended since the session began."""
 
     @property
     def running(self) -> tuple[RunningTask, ...]:
-        """The tasks in progress that have no record: a task has one moments before it leaves ``running.json``."""
+        """The tasks in progress that have no record. A finished task may stay in ``running.json`` for a moment."""
         return tuple(self._running.values())
 
     def __call__(self, record: RecordedTask) -> None:
@@ -129,7 +129,7 @@ class _Times:
 
 
 def run_snapshot(run: RecordedRun, now: datetime | None = None) -> RunSnapshot:
-    """Return how far ``run`` is. Raises :class:`ConfigError` for damaged records."""
+    """Return the progress of ``run``. Raises :class:`ConfigError` for damaged records."""
     session = run.running()
     times = _Times(session)
     summary = run.summary(times)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RUNNING: Final = "running.json"
 WRITE_SECONDS: Final = 0.2
-"""How long a change of the running tasks may take to be seen."""
+"""How long a change of the running tasks may take to appear in the file, in seconds."""
 _PHASES: Final = frozenset({"agent", "verifier"})
 _MAX_BYTES: Final = 4 * MIB
 
@@ -59,7 +59,7 @@ class RunningSession:
 class RunningTasks:
     """An event sink and context manager that keeps ``running.json`` of a run up to date, and removes it at the end.
 
-    With ``seconds``, a thread writes the file, and at most that often: short tasks would have it written several times
+    With ``seconds``, a thread writes the file at most once in this time, because short tasks would cause several writes
     each. Otherwise every change is written at once.
     """
 

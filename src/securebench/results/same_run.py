@@ -1,4 +1,4 @@
-"""Whether a resumed run is still the run that began: which values may grow, and which may not differ."""
+"""Check that a resumed run is still the same run: some values may grow, all others must be equal."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _PARTS: Final = {
     "pack.commitment": "the pack",
     "pack.public_digest": "the public part of the pack",
 }
-"""What the digests are of. Those of a configuration cover the settings in ``information.settings``.
+"""What each digest covers. Those of a configuration cover the settings in ``information.settings``.
 
-A run that judges the candidates of another run again names that run.
+In a run that judges candidates again, ``harness.config.run`` identifies the run of the candidates.
 """
 _OF_SETTINGS: Final = {"harness.digest": "harness.", "judge.config": "judge."}
 
@@ -56,8 +56,8 @@ def require_same(
 ) -> None:
     """Raise :class:`ConfigError` (``resume-mismatch``) with every difference between two ``decisive`` parts.
 
-    ``images`` are those of then and now. They may differ in images that only one of them resolved. ``settings`` are
-    what ``information.settings`` says of then and now: it names what differs if a digest of a configuration does.
+    ``images`` and ``settings`` have the values of then and now. Images that only one side resolved are not compared.
+    ``settings`` are those in ``information.settings``. They name what differs if the digest of a configuration differs.
     """
     before, after = _shared(*images)
     old, new = _without_growth(then, now)
@@ -92,20 +92,20 @@ def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _trials(decisive: Mapping[str, Any]) -> int:
-    """Return how often each task is tried. A damaged value counts as none, and is then reported as a difference."""
+    """Return the number of trials of each task. A damaged value counts as 0, and is then reported as a difference."""
     trials = decisive.get("trials")
     return trials if type(trials) is int else 0
 
 
 def _limit(decisive: Mapping[str, Any]) -> float:
-    """Return how many of the selected tasks are planned at most. A damaged value counts as all of them."""
+    """Return the maximum number of planned tasks. It is infinite without a limit, or for a damaged value."""
     selection = decisive.get("selection")
     limit = selection.get("limit") if isinstance(selection, dict) else None
     return limit if type(limit) is int else math.inf
 
 
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both headers restricted to their common builds, and with the same sizes if these are larger now."""
+    """Return both ``decisive`` parts with only their common builds, and with equal sizes if ``now`` has larger ones."""
     if _trials(now) > _trials(then):
         then = {**then, "trials": now["trials"]}
     if _limit(now) > _limit(then):
@@ -133,7 +133,7 @@ def _with_builds(decisive: Mapping[str, Any], builds: Mapping[str, Any]) -> dict
 def _differences(
     then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the name of every leaf that differs, and its two values."""
+    """Yield the dotted name of each value that differs, and both values."""
     for name in sorted({*then, *now}):
         before, after = then.get(name), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
@@ -143,7 +143,7 @@ def _differences(
 
 
 def _problem(name: str, before: Any, after: Any) -> Problem:
-    """Return the problem of a leaf that differs. A digest tells nobody anything."""
+    """Return the problem of a value that differs. Digests are not shown, because they say nothing to a user."""
     what = f"{name} was {before!r} when the run began, and is {after!r} now"
     if _is_digest(before) or _is_digest(after):
         what = f"{_PARTS.get(name, name)} has changed since the run began"

@@ -24,7 +24,7 @@ _RESAMPLES: Final = (1_000, 10_000)
 """Minimum and maximum number of bootstrap resamples."""
 
 _DRAWS: Final = 10_000_000
-"""Draws that a bootstrap makes in all, if the limits above allow: less than a second."""
+"""The total number of draws of a bootstrap, within the limits above. They take less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ def pass_at_1(results: Iterable[TaskResult]) -> Estimate | None:
 def pass_at_k(results: Iterable[TaskResult], k: int) -> Estimate | None:
     """Return the probability that at least one of ``k`` trials passes, averaged over tasks.
 
-    Unbiased: the share of the ``k``-element subsets of a task's trials with a pass. Tasks with fewer than ``k``
-    verdicts are excluded; ``None`` if none is left. Source: Chen et al., arXiv:2107.03374.
+    The estimate is unbiased: it is the share of the ``k``-element subsets of a task's trials that contain a pass. Tasks
+    with fewer than ``k`` verdicts are excluded; ``None`` if no task remains. Source: Chen et al., arXiv:2107.03374.
     """
     return _mean_over_tasks(results, k, lambda result: 1 - _share(result.scored - result.passed, result.scored, k))
 
@@ -107,7 +107,7 @@ def pass_at_k(results: Iterable[TaskResult], k: int) -> Estimate | None:
 def pass_hat_k(results: Iterable[TaskResult], k: int) -> Estimate | None:
     """Return the probability that all of ``k`` trials pass (pass^k), averaged over tasks.
 
-    Unbiased, with the same exclusions as :func:`pass_at_k`. Source: Yao et al., arXiv:2406.12045.
+    The estimate is unbiased. Tasks are excluded as in :func:`pass_at_k`. Source: Yao et al., arXiv:2406.12045.
     """
     return _mean_over_tasks(results, k, lambda result: _share(result.passed, result.scored, k))
 
@@ -144,8 +144,10 @@ def paired_bootstrap(differences: Sequence[float], seed: int = 0) -> tuple[Inter
     ``differences``: for each task, the pass rate of one agent minus that of the other. Whole tasks are resampled, so
     that trials of one task stay together. The interval has the percentiles of the resampled means. The same
     ``differences`` and ``seed`` give the same result. With fewer than about 20 tasks the interval is too narrow. The
-    p-value is never below that of an exact sign-flip test in which all differences have the same sign: a few tasks
-    cannot show more, although no resample of them might change the sign. Raises ``ValueError`` without differences.
+    p-value is never below that of an exact sign-flip test in which all differences have the same sign: with few
+    tasks, all resamples may have the same sign, which would make the p-value too small.
+
+    Raises ``ValueError`` without differences.
     """
     if not differences:
         raise ValueError("no tasks to compare")
@@ -175,5 +177,5 @@ def _mean_over_tasks(
 
 
 def _share(part: int, whole: int, k: int) -> float:
-    """Return the share of the ``k``-element subsets of ``whole`` trials that lie within ``part`` of them."""
+    """Return the share of the ``k``-element subsets of ``whole`` trials that contain only trials of a ``part``."""
     return math.comb(part, k) / math.comb(whole, k)

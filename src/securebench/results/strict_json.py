@@ -9,9 +9,9 @@ from typing import Any, Final
 from securebench.strict_input.json_text import json_problem
 
 MAX_DEPTH: Final = 64
-"""Levels of lists and objects: twice what a row may have, so that code may recurse into a record."""
+"""Maximum levels of lists and objects: twice those of a row, and few enough for recursive code."""
 
-CONVERTED: Final = "its line endings were converted to CRLF, as by git's core.autocrlf: get the file as it was"
+CONVERTED: Final = "its line endings were converted to CRLF, as by git's core.autocrlf: get the original file"
 
 
 def strict_loads(data: bytes) -> Any:
@@ -49,7 +49,7 @@ def require_shallow(value: Any) -> None:
 
 @cache
 def _decoder() -> json.JSONDecoder:
-    """Return the decoder of all files: making one for each takes time."""
+    """Return the decoder, which is created once because creating it takes time."""
     return json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
 
 

@@ -51,7 +51,7 @@ _SINCE: Final = {"trial": 3, "tags": 3, "previous": 4}
 def read_record(line: bytes) -> dict[str, Any]:
     """Parse a line of the journal. A record of version 2 is returned as trial 1 without tags.
 
-    What a record says about others, such as ``previous``, is not checked here.
+    Values that refer to other records, such as ``previous``, are not checked here.
 
     Raises ``ValueError``, ``TypeError`` or ``RecursionError`` if the record is incomplete or contradicts itself.
     Duplicate keys are refused, because two readers could use different ones.
@@ -150,7 +150,7 @@ def _shortened(text: str) -> str:
 
 
 def _require_fields_of(record: dict[str, Any], version: int) -> None:
-    """Raise ``ValueError`` or ``TypeError`` if a field that not all versions have is invalid.
+    """Raise ``ValueError`` or ``TypeError`` if a field that only some versions have is invalid.
 
     Add the fields of version 3 to a record of version 2.
     """
@@ -194,7 +194,7 @@ def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> N
 def contradiction(record: Mapping[str, Any]) -> str:
     """Return how a record that :func:`read_record` returned contradicts itself; empty if it does not.
 
-    Records of older versions than 4 may do so.
+    Records of versions before 4 may contradict themselves.
     """
     return next(chain(_candidate_contradictions(record), _verifier_contradictions(record)), "")
 

@@ -106,7 +106,7 @@ def _inside(directory: Path, path: str) -> Path:
 
 
 def _has_names_of_files(path: str) -> bool:
-    """Return whether a file system can have the parts of ``path``."""
+    """Return whether every part of ``path`` is a possible file name."""
     data = path.encode("utf-8", "replace")
     parts = data.split(b"/")
     return data.decode() == path and b"\0" not in data and len(data) < _MAX_PATH and max(map(len, parts)) <= _MAX_NAME
@@ -124,7 +124,7 @@ def _suite(data: bytes) -> RecordedSuite:
         raise TypeError("'runs' is not an object with at least one run")
     for path, description in runs.items():
         pure = PurePosixPath(path)
-        # A path that is written in another way, such as a//b, could name a run twice.
+        # Other forms of a path, such as a//b, could name the same run twice.
         is_plain = pure.parts and str(pure) == path and not pure.is_absolute() and ".." not in pure.parts
         if not is_plain or not _has_names_of_files(path):
             raise ValueError(f"{path[:200]!r} is not a path in the suite")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class SuiteAttestation(Attestation):
     """The statement about a suite: ``suite.json``, the ``run.json`` of each run, and the results of the runs.
 
-    A run that was not started is named without a file.
+    A run that was not started is listed by its path only.
     """
 
     kind = "suite"
@@ -60,7 +60,7 @@ class SuiteAttestation(Attestation):
 
 
 def _list_of(closing: Closing | None) -> str:
-    """Return the list of the predicate for a run; ``None`` for one that was not started."""
+    """Return the name of the predicate's list for a run. ``closing`` is ``None`` for a run that was not started."""
     counts = closing.counts if closing else {"not_run": 1}
     if counts.get("failed"):
         return "failedTests"

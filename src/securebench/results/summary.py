@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from securebench.results.run_judge import JudgeSummary
 
 SHOWN_FAILURES: Final = 20
-"""Maximum failed trials that a summary lists. All are in the records."""
+"""Maximum number of failed trials that a summary lists. The records contain all of them."""
 
 SHOWN_FLAKY: Final = 10
-"""Maximum flaky tasks that a summary lists."""
+"""Maximum number of flaky tasks that a summary lists."""
 
 
 class RunStatus(StrEnum):
@@ -44,7 +44,7 @@ class RunEnd(StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
-    """The run could not continue: the engine became unavailable, or every task failed."""
+    """The run could not continue, for example because the engine became unavailable."""
     OUT_OF_BUDGET = "out_of_budget"
     """The run reached its budget before all tasks had run."""
 
@@ -264,7 +264,8 @@ def count(
 ) -> Counted:
     """Count records. ``planned`` maps task ids to families; there are ``trials`` of each task.
 
-    If the ids of planned tasks are unknown, ``sizes`` has their number by family, and those with a record are added.
+    If the ids of planned tasks are unknown, ``sizes`` has their number by family. A family with more tasks in the
+    records than in ``sizes`` counts with the larger number.
     """
     tasks = dict(planned)
     verdicts: dict[str, list[bool]] = {}

@@ -28,7 +28,7 @@ def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 
     """Return the path of one try's trajectory. ``name`` is the directory name of its task.
 
     Tries are numbered from 1 in each attempt. All but the first have both numbers in the name, so that a resumed run
-    keeps earlier trajectories, which were paid for.
+    keeps earlier trajectories.
     """
     return directory / (f"{name}.jsonl" if (attempt, number) == (1, 1) else f"{name}.{attempt}-{number}.jsonl")
 

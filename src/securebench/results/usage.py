@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 _MOST: Final = 10**15
-"""More than one task can use. A larger reported value is ignored as false."""
+"""Larger reported values are ignored, because no task can use that much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Usage:
     forgiven: int = 0
     bytes: int = 0
     unreported_tokens: int = 0
-    """What answers whose end is not known may have used beyond these counts. Budgets are charged it."""
+    """What answers without an end may have used in addition. It is charged to budgets."""
     unreported_usd: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:

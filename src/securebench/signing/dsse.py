@@ -1,7 +1,7 @@
 """DSSE envelopes (v1.0) with exactly one Ed25519 signature.
 
-The library securesystemslib has envelopes, too. They are not used: its reader ignores unknown fields and damaged
-base64, accepts any number of signatures, and trusts the key id to select the key, which an attacker writes.
+The envelopes of the library securesystemslib are not used: its reader ignores unknown fields and damaged base64,
+accepts any number of signatures, and selects the key by the key id, which an attacker can choose.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from securebench.signing.keys import PublicKey, Signer
 
 MAX_ENVELOPE: Final = 64 * MIB
-"""Bytes: enough for the names of several hundred thousand tests."""
+"""Maximum size of an envelope, in bytes: enough for the names of several hundred thousand tests."""
 
 _SIGNATURE_BYTES: Final = 64
 _MAX_VALUES: Final = 16
-"""There are nine values in an envelope with one signature."""
+"""Maximum number of JSON values. An envelope with one signature has nine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Envelope:
         return (json.dumps(content, indent=2) + "\n").encode("ascii")
 
     def verify(self, key: PublicKey) -> None:
-        """Raise ``ValueError`` unless ``key`` made the signature. The key id is a claim, and must be true, too."""
+        """Raise ``ValueError`` unless ``key`` made the signature and the key id is that of ``key``."""
         if len(self.signature) != _SIGNATURE_BYTES:
             raise ValueError(f"the signature has {len(self.signature)} bytes instead of {_SIGNATURE_BYTES}")
         if not key.has_signed(signed_bytes(self.payload_type, self.payload), self.signature):
@@ -75,7 +75,7 @@ class Envelope:
 
 
 def signed_bytes(payload_type: str, payload: bytes) -> bytes:
-    """Return what is signed: DSSE's pre-authentication encoding, which nobody can read in two ways."""
+    """Return what is signed: DSSE's pre-authentication encoding, which is unambiguous."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from securebench.signing.keys import Passphrase, PublicKey, Signer
 
 _MAX_BYTES: Final = 64 * 1024
-"""Keys have less than one KiB. The rest is room for comments."""
-_MAKE: Final = "'securebench keys new' makes a key"
+"""Maximum size of a key file, in bytes. Keys have less than one KiB, the rest is for comments."""
+_MAKE: Final = "create a key with 'securebench keys new'"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -44,7 +44,7 @@ def create_key(path: Path, passphrase: bytes = b"") -> PublicKey:
     try:
         if path == default_key_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The public key is first: with an old one beside it, a new private key would be mistaken for the old.
+        # Write the public key first: if an old one exists, no private key that does not match it may be created.
         _write_new(public, f"{key.public.openssh} securebench\n".encode("ascii"), 0o644)
         try:
             _write_new(path, key.pem(passphrase), 0o600)
@@ -57,12 +57,12 @@ def create_key(path: Path, passphrase: bytes = b"") -> PublicKey:
         raise ConfigError(f"{error.filename} already exists", code="key-exists", hint=hint) from None
     except (OSError, ValueError) as error:
         problem = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
-        raise ConfigError(problem, code="key-unusable", hint="choose a file in a directory of your own") from error
+        raise ConfigError(problem, code="key-unusable", hint="choose a file in a writable directory") from error
     return key.public
 
 
 def load_signer(path: Path, passphrase: Passphrase) -> Signer:
-    """Return the signer for ``path``: its private key, or for a public key the ssh-agent, which must have the key.
+    """Return the signer for the key in ``path``. For a public key, that is the ssh-agent, which must have the key.
 
     Raises :class:`ConfigError`: ``key-invalid``, ``key-exposed``, ``key-passphrase``, ``key-unusable``, or the errors
     of :func:`open_regular`.
@@ -75,7 +75,7 @@ def load_signer(path: Path, passphrase: Passphrase) -> Signer:
 
 
 def load_public(path: Path, passphrase: Passphrase) -> PublicKey:
-    """Return the public key in ``path``, or that of the private key in it. Raises like :func:`load_signer`."""
+    """Return the public key in ``path``, or that of the private key in ``path``. Raises like :func:`load_signer`."""
     data = _read(path)
     try:
         return decode_private(data, passphrase).public if is_private(data) else decode_public(data)
@@ -92,7 +92,7 @@ def _read(path: Path) -> bytes:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise _invalid(path, ValueError(f"it has more than {_MAX_BYTES} bytes"))
-    # With an access control list, the group's bits are its mask: users who are only in the list show here, too.
+    # With an access control list, the group's bits are its mask, so they also show users who are only in the list.
     if is_private(data) and mode & _OTHERS:
         raise ConfigError(
             f"other users may use this private key: its mode is {stat.S_IMODE(mode):04o}",

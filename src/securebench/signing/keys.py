@@ -1,4 +1,4 @@
-"""Ed25519 keys and their text forms. Which file or agent a key is in makes no difference here."""
+"""Ed25519 keys and their text forms. Nothing here depends on where a key is stored."""
 
 from __future__ import annotations
 

@@ -24,22 +24,22 @@ class StatementSigner(Protocol):
     """Signs statements, and recognizes its own signatures."""
 
     suffix: str
-    """The end of the name of a file that has its signature."""
+    """The suffix of the names of its signature files."""
     secrets: tuple[Path, ...]
     """Files that nobody else may read, such as the private key."""
 
     @property
     def name(self) -> str:
-        """What messages call the signer."""
+        """The name of the signer in messages."""
 
     def try_out(self) -> None:
-        """Check that it can sign. Raises :class:`ConfigError`."""
+        """Check that this signer can sign. Raises :class:`ConfigError`."""
 
     def sign(self, payload: bytes) -> bytes:
-        """Return the content of the file for a statement. Raises :class:`ConfigError`."""
+        """Return the content of the signature file for the statement ``payload``. Raises :class:`ConfigError`."""
 
     def open(self, data: bytes) -> bytes:
-        """Return the statement in a file of this signer. Raises ``ValueError`` if another one has signed it."""
+        """Return the statement in a signature file. Raises ``ValueError`` unless this signer signed it."""
 
 
 class KeySigner:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sigstore.models import ClientTrustConfig
 
 TRUST_VARIABLE: Final = "SECUREBENCH_SIGSTORE_TRUST_CONFIG"
-"""The file of a client trust configuration, for a Sigstore that is not the public one."""
+"""The environment variable with the path of a trust configuration, for a Sigstore other than the public one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def trust_config(*, offline: bool = True) -> ClientTrustConfig:
 
     ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` names the file.
 
-    With ``offline``, the keys of the public Sigstore are those of the last use, or of the library's release.
+    With ``offline``, the keys of the public Sigstore come from the last online use, or from the library's release.
     """
     try:
         from sigstore.models import ClientTrustConfig
@@ -109,7 +109,7 @@ def trust_config(*, offline: bool = True) -> ClientTrustConfig:
 
 
 def _token() -> Any:
-    """Return an identity token of this CI job. It is valid for minutes, so each use asks for another one."""
+    """Return an identity token of this CI job. It is valid for minutes, so each use requests a new one."""
     trust_config()  # the library is installed
     from sigstore.oidc import IdentityError, IdentityToken, detect_credential
 

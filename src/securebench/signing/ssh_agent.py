@@ -1,7 +1,7 @@
 """Sign with a key that an ssh-agent has. The protocol is draft-ietf-sshm-ssh-agent: length, type, content.
 
-The data that is signed begins with ``DSSEv1``. No message of the SSH protocol begins like this, so the signature of a
-run can never log in anywhere, and the agent of a malicious host cannot make one of its own.
+The data that is signed begins with ``DSSEv1``. No message of the SSH protocol begins like this. So the signature of
+a run can never be used to log in, and a signature made for a login can never be that of a run.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SIGN_REQUEST: Final = 13
 _SIGN_RESPONSE: Final = 14
 
 _MAX_MESSAGE: Final = 256 * 1024
-"""OpenSSH's own limit."""
+"""Maximum size of a message, in bytes, as in OpenSSH."""
 _TIMEOUT: Final = 120.0
-"""Seconds for an answer: an agent may ask its user for a confirmation (``ssh-add -c``)."""
+"""How long to wait for an answer, in seconds: an agent may ask its user for a confirmation (``ssh-add -c``)."""
 
 
 class AgentKey:
@@ -64,7 +64,7 @@ class AgentKey:
             signature = _Fields(_Fields(_receive(agent, _SIGN_RESPONSE)).string())
             name, value = signature.string(), signature.string()
         if name != SSH_NAME:
-            raise _unusable("the ssh-agent signed with another algorithm")
+            raise _unusable("the ssh-agent signed with an algorithm other than Ed25519")
         return value
 
 

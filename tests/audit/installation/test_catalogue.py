@@ -128,10 +128,10 @@ def _problem(tmp_path: Path, text: str) -> str:
         ("id: A02", "id: A01", "10:13", "must come after 'A01'"),
         ("id: A02", "id: B02", "10:13", "must begin with 'A'"),
         ("id: A02", "id: a2", "10:13", "an id such as 'A01'"),
-        ("        probes: [code]\n", "", "5:9", "must have 'probes' or 'tests'"),
+        ("        probes: [code]\n", "", "5:9", "must have 'probes', 'tests' or both"),
         ("probes: [code]", "probes: []", "9:17", "at least 1 item"),
         ("probes: [code]", "tests: [test_x]", "9:17", "is not a test such as"),
-        ("        not_applicable: it", "        probes: [x]\n        not_applicable: it", "10:9", "or else"),
+        ("        not_applicable: it", "        probes: [x]\n        not_applicable: it", "10:9", "or only"),
         ("title: One\n", "title: One\n        title: One\n", "7:9", "key"),
     ],
 )

@@ -158,12 +158,12 @@ FORGED: dict[str, tuple[Change, int, str]] = {
     "11 a line deleted": (
         lambda records: records.remove(_failure(records)),
         14,
-        "the run finished with 1 trial not run",
+        "the run finished, but 1 trial did not run",
     ),
     "13 candidate text": (_as(candidate_text="right"), 13, "'candidate_text' is not the sealed candidate"),
     "13 candidate digest": (_as(candidate_digest=OTHER), 13, "'candidate_text' is not the sealed candidate"),
-    "13 no candidate": (_as(candidate_text=None), 13, "the candidate is text, but the record does not have it"),
-    "another assurance": (_as(assurance="exit_code"), 14, "the verifier's metadata says otherwise"),
+    "13 no candidate": (_as(candidate_text=None), 13, "the candidate is text, but the record does not contain it"),
+    "another assurance": (_as(assurance="exit_code"), 14, "the verifier's metadata contradicts it"),
     "another trial": (_as(trial=2), 10, "has no trial '2' in this run"),
     "a second attempt": (lambda records: records[0]["provenance"].update(attempt=2), 11, "this is attempt 1"),
 }

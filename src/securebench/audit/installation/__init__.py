@@ -1,5 +1,6 @@
-"""``securebench audit --self``: run the catalogue of attacks against this installation, and report what contained them.
+"""``securebench audit --self``: make the attacks of the catalogue, and report what contained them.
 
-:mod:`.catalogue` reads ``audit/catalogue.yaml``, :mod:`.probes` has the attacks that need no test suite, :mod:`.run`
-makes them on each driver, and :mod:`.render` and :mod:`.page` show the report.
+:mod:`.catalogue` reads ``audit/catalogue.yaml``. :mod:`.probes` defines what a probe is, and the ``*_probes`` modules
+contain the probes. :mod:`.run` runs them on the host and on each driver. :mod:`.render` and :mod:`.page` write the
+report.
 """

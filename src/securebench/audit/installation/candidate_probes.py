@@ -1,6 +1,6 @@
-"""Probes of verdicts in sandboxes: candidates that try to pass without a solution.
+"""Probes with candidates that try to pass without solving their task. Judging them needs sandboxes.
 
-Each kind first judges the known solution. If that fails, failing cheats would show nothing, and there is no result.
+Each kind first judges a known solution. If it does not pass, the failure of a cheat proves nothing: no result.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _canary() -> str:
 
 
 def _judged(name: str, result: VerificationResult, canary: str) -> ProbeFinding:
-    """Judge the verdict on a cheat: it must not be a pass, nor contain a part of the tests."""
+    """Return the finding for a cheat: its verdict must not be a pass, and must not contain the canary of the tests."""
     if result.passed:
         return ProbeFinding.of(name, "passed without a solution", "")
     if canary and canary in repr(result):
@@ -89,7 +89,8 @@ def _unless_unsolved(
     if known.passed:
         yield from cheats
     else:
-        yield from (ProbeFinding.of(name, f"no result: the known solution got {known.reason}", "") for name in names)
+        problem = f"no result: the known solution failed ({known.reason})"
+        yield from (ProbeFinding.of(name, problem, "") for name in names)
 
 
 _CODE: Final = {cheat.name: cheat for cheat in code.CHEATS}
@@ -115,7 +116,7 @@ CANDIDATE_KINDS: Final = (
     ),
     ProbeKind(
         "repository",
-        "changes to a repository that cheat",
+        "repository changes that cheat",
         {name: cheat.entry for name, cheat in _REPOSITORY.items()},
         judge_repository_cheats,
         sandboxed=True,

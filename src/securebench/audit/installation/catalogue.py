@@ -49,7 +49,7 @@ class CatalogueEntry(WireModel):
     def _is_checked_somehow(self) -> Self:
         given = self.model_fields_set & {"probes", "tests", "not_applicable"}
         if not given or ("not_applicable" in given and len(given) > 1):
-            raise refusal("field-value", "must have 'probes' or 'tests', or else 'not_applicable'")
+            raise refusal("field-value", "must have 'probes', 'tests' or both, or only 'not_applicable'")
         return self
 
 
@@ -101,7 +101,7 @@ def entries_of(sections: Iterable[CatalogueSection]) -> Iterator[CatalogueEntry]
 
 
 def select_entries(sections: Iterable[CatalogueSection], patterns: Iterable[str]) -> tuple[CatalogueSection, ...]:
-    """Return the sections with the entries whose id matches one of the glob ``patterns``; all if there are none.
+    """Return the sections, with only the entries whose id matches one of the glob ``patterns``. No patterns match all.
 
     Raises :class:`ConfigError` (``audit-entry-unknown``) for a pattern that matches nothing.
     """

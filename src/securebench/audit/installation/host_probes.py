@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import TextVerifier
 
 MAX_SECONDS: Final = 20.0
-"""Processor seconds for one attack. A bound that must hold on a busy machine."""
+"""The CPU time that one attack may use, in seconds."""
 
 _VERIFIERS: Final[Mapping[str, TextVerifier]] = {
     verifier.family: verifier for verifier in (MultipleChoiceVerifier(), ShortAnswerVerifier(), FreeResponseVerifier())
@@ -47,15 +47,15 @@ _TEXTS: Final = {cheat.name: cheat for cheat in texts.CHEATS}
 
 
 def _timed(attempt: Callable[[], ProbeFinding]) -> ProbeFinding:
-    """Return the finding of ``attempt``, or a problem if it needed more than :data:`MAX_SECONDS` of the processor."""
+    """Return the finding of ``attempt``, or a problem if it used more than :data:`MAX_SECONDS` of CPU time."""
     start = time.thread_time()
     finding = attempt()
     seconds = time.thread_time() - start
-    return finding if seconds <= MAX_SECONDS else ProbeFinding.of(finding.item, f"it took {seconds:.0f} s", "")
+    return finding if seconds <= MAX_SECONDS else ProbeFinding.of(finding.item, f"it used {seconds:.0f} s of CPU", "")
 
 
 def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Set each trap in a workspace, and seal it as a candidate. Traps change the working directory: one at a time."""
+    """Seal a workspace with each trap, one at a time because each attempt changes the working directory."""
     before = os.getcwd()  # noqa: PTH109 - a string is enough to return
     places = context.scratch / "trees"
     make_private_directory(places)
@@ -68,7 +68,7 @@ def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeF
             os.chdir(root.parent if trap.entry.startswith("H") else root)  # where a tool would be started
             problem, how = _sealed(context.scratch / f"store-{name}", root, trap.outcome)
             ran = [path for path in ("ran", "canary") if os.path.lexists(root / path)]
-            return ProbeFinding.of(name, "a program of the tree ran" if ran else problem, how)
+            return ProbeFinding.of(name, "a program in the tree was executed" if ran else problem, how)
         finally:
             os.chdir(before)
             remove_tree(root)
@@ -77,15 +77,15 @@ def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeF
 
 
 def _sealed(store: Path, root: Path, expected: str) -> tuple[str, str]:
-    """Seal a tree. Return a problem or an empty string, and what was done with the tree."""
+    """Seal a tree. Return a problem, empty if the outcome is ``expected``, and what was done with the tree."""
     try:
         CandidateStore(store).seal_tree(CandidateKind.WORKSPACE, root)
         outcome, how = trees.SEALED, "sealed as data"
     except TreeRefusedError as refused:
         outcome, how = refused.refusal.value, f"refused: {refused.refusal.value}"
         if not refused.offenders:
-            return "it was refused without naming a path", ""
-    return ("" if outcome == expected else f"it was {outcome}, not {expected}"), how
+            return "it was refused, but the error names no path", ""
+    return ("" if outcome == expected else f"the outcome was '{outcome}', not '{expected}'"), how
 
 
 def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
@@ -105,7 +105,7 @@ def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[P
         outside = sorted(set(outside) - {"middle", "middle/inside"})
         escaped = os.path.lexists(f"{tempfile.gettempdir()}/escaped")
         size = sum(path.lstat().st_blocks * 512 for path in inside.rglob("*"))
-        problem = f"it wrote outside: {outside}" if outside or escaped else ""
+        problem = f"it wrote outside its directory: {outside}" if outside or escaped else ""
         return ProbeFinding.of(name, problem or ("it filled the disk" if size > _MAX_UNPACKED else ""), how)
 
     yield from findings(_ARCHIVES, names, lambda name, attack: _timed(partial(attempt, name, attack)), workers=1)
@@ -121,7 +121,7 @@ def _directory(context: ProbeContext, name: str) -> Path:
 
 
 class _Files:
-    """The repository of the patches."""
+    """The files that the patches change."""
 
     def get(self, path: bytes) -> FileVersion | None:
         content = patches.FILES.get(path)
@@ -129,7 +129,7 @@ class _Files:
 
 
 def apply_patches(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
-    """Apply each patch, and judge the result by the default policy on paths."""
+    """Check that each patch is refused, either when it is applied or by the default policy on paths."""
     del context
     if _refusal(patches.HONEST):
         return [ProbeFinding.of(name, "no result: an honest patch was refused", "") for name in names]
@@ -151,20 +151,20 @@ def _refusal(patch: bytes) -> str:
 
 
 def load_packs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
-    """Load and compile each pack."""
+    """Check that each pack is refused with the expected error code when it is loaded and compiled."""
     if problem := _codes(packs.PackAttack("", "honest", ""), _directory(context, "pack")):
         return [ProbeFinding.of(name, f"no result: a valid pack was refused ({problem})", "") for name in names]
 
     def attempt(name: str, attack: packs.PackAttack) -> ProbeFinding:
         codes = _codes(attack, _directory(context, "pack"))
-        problem = "" if attack.code in codes else f"it was refused for {codes}" if codes else "it was accepted"
+        problem = "" if attack.code in codes else f"it was refused with {codes}" if codes else "it was accepted"
         return ProbeFinding.of(name, problem, attack.code)
 
     return findings(_PACKS, names, lambda name, attack: _timed(partial(attempt, name, attack)))
 
 
 def _codes(attack: packs.PackAttack, directory: Path) -> list[str]:
-    """Return the codes of the errors with which a pack is refused; none if it is accepted."""
+    """Write the pack to ``directory`` and load it. Return its error codes, or an empty list if it is accepted."""
     manifest, tasks = attack.write(directory)
     try:
         compile_benchmark_pack(load_benchmark_pack(manifest, tasks))
@@ -174,7 +174,7 @@ def _codes(attack: packs.PackAttack, directory: Path) -> list[str]:
 
 
 def judge_texts(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
-    """Judge text answers, and the right answer of the same question."""
+    """Judge each cheating answer, after checking that the right answer to its question passes."""
     del context
 
     def attempt(name: str, cheat: texts.TextCheat) -> ProbeFinding:

@@ -1,4 +1,4 @@
-"""The results of an audit: of each probe in each place, of each entry of the catalogue, and of the whole."""
+"""The results of an audit: of each probe in each place, of each catalogue entry, and the whole report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 HOST: Final = "host"
-"""The place of probes that need no sandbox."""
+"""The ``place`` of probes that need no sandbox."""
 
 
 class AuditOutcome(StrEnum):
     """The outcome of a probe or an entry.
 
     ``not contained``: an attack worked, or there was no result. ``not applicable``: this installation has nothing that
-    could be attacked. ``not checked here``: only the project's own tests show it. Only entries have this outcome.
+    could be attacked. ``not checked here``: only the project's own tests check it. Entries can
+    have this outcome, but not probes.
     """
 
     CONTAINED = "contained"
@@ -66,7 +67,7 @@ class EntryResult:
     results: tuple[ProbeResult, ...] = ()
 
     def by_place(self) -> Iterator[tuple[str, AuditOutcome, int, int]]:
-        """Yield for each place its name, its outcome, the number of contained probes, and that of applicable ones."""
+        """Yield the name and outcome of each place, the number of contained probes, and that of applicable probes."""
         places = dict.fromkeys(result.place for result in self.results)
         for place in places:
             here = [result for result in self.results if result.place == place]
@@ -108,7 +109,7 @@ class AuditReport:
 
     @property
     def holds(self) -> bool:
-        """Whether no entry is "not contained"."""
+        """Whether the audit found no entry with the outcome "not contained"."""
         return not self.counts[AuditOutcome.NOT_CONTAINED]
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -147,7 +148,7 @@ def _entry_to_json(result: EntryResult) -> JsonValue:
 
 
 def worst(outcomes: Iterator[AuditOutcome]) -> AuditOutcome:
-    """Return the outcome of several probes together: the worst of them; "not applicable" only if all are."""
+    """Return the worst of several outcomes. The result is "not applicable" only if all of them are."""
     found = set(outcomes)
     for outcome in (AuditOutcome.NOT_CONTAINED, AuditOutcome.CONTAINED):
         if outcome in found:
@@ -169,7 +170,7 @@ def judge_entry(entry: CatalogueEntry, results: Sequence[ProbeResult]) -> EntryR
 
 
 def _reason(outcome: AuditOutcome, results: Sequence[ProbeResult]) -> str:
-    """Return one sentence: the first attacks that were not contained, or how many were, or why none applies."""
+    """Return the reason for ``outcome``: the first attacks that worked, the number contained, or why none applies."""
     applied = [result for result in results if result.outcome is not AuditOutcome.NOT_APPLICABLE]
     if outcome is AuditOutcome.NOT_APPLICABLE:
         return "; ".join(dict.fromkeys(result.how for result in results))

@@ -18,7 +18,7 @@ _CLASSES: Final = {
     AuditOutcome.NOT_APPLICABLE: "pending",
     AuditOutcome.NOT_CHECKED: "pending",
 }
-"""The style of each outcome: that of a status in run reports."""
+"""The CSS class for each outcome: that of a task status in run reports."""
 
 
 def audit_page(report: AuditReport) -> Iterator[str]:

@@ -21,12 +21,12 @@ _T = TypeVar("_T")
 
 _WORKERS: Final = 4
 MAX_HOW: Final = 200
-"""Characters of an explanation that are kept."""
+"""The maximum length of :attr:`ProbeFinding.how`, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeContext:
-    """What a probe may use: a ``scratch`` directory and, in a place that is a driver, sandboxes.
+    """What a probe may use: a ``scratch`` directory and, if ``place`` is a driver, its sandboxes.
 
     ``repository_image`` is the name of an image with the repository of :mod:`securebench.testing.judging.repository`.
     """
@@ -39,7 +39,7 @@ class ProbeContext:
 
     @property
     def sandboxes(self) -> tuple[SandboxDriver, ResolvedImage]:
-        """The driver and the image. Only for kinds that are ``sandboxed``."""
+        """The driver and the image. Only probes of ``sandboxed`` kinds have them."""
         assert self.driver is not None
         assert self.image is not None
         return self.driver, self.image
@@ -64,9 +64,10 @@ class ProbeFinding:
 class ProbeKind:
     """Probes that run together.
 
-    ``items`` are their names, each with the id of the entry that it belongs to, or an empty string if only the
-    catalogue says so. ``run`` makes the given items, and may yield more. ``sandboxed``: it needs a driver.
-    ``once``: it runs on one driver only, unless several were named, because it tests verdicts and not the driver.
+    ``items`` maps each probe's name to the id of its catalogue entry, or to an empty string if only the catalogue
+    assigns the probe to entries. ``run`` runs the probes with the given names, and may yield findings of others, too.
+    ``sandboxed`` kinds need a driver. A ``once`` kind tests verdicts, not the driver: it runs on the first available
+    driver only, unless the user names drivers.
     """
 
     name: str
@@ -82,7 +83,7 @@ def findings(
 ) -> Iterator[ProbeFinding]:
     """Yield ``attempt``'s finding for each of ``items`` in ``names``, several at a time.
 
-    If it raises, there is no result: unknown is never contained.
+    If ``attempt`` raises, the finding is "not contained", with the error as its reason.
     """
 
     def made(name: str) -> ProbeFinding:

@@ -43,7 +43,7 @@ _CONTROL: Final = frozenset(chr(code) for code in (*range(9), *range(11, 32), *r
 def finished_run(root: Path, answers: tuple[str, ...], tags: tuple[str, ...] = ()) -> Path:
     """Run a small pack with a scripted agent that gives ``answers`` in turn, and return the run's directory.
 
-    Nothing is executed: the driver is a double. The records are those of a real run.
+    Nothing is executed, because the driver is a fake. The records are written as in a real run.
     """
     for name in ("pack", "agent"):
         (root / name).mkdir(parents=True)
@@ -66,7 +66,7 @@ def finished_run(root: Path, answers: tuple[str, ...], tags: tuple[str, ...] = (
 
 
 def edit_runs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
-    """Make each edit in a copy of a finished run, and read the copy."""
+    """Make each edit in a copy of a finished run, and check that ``verify-run`` notices it."""
     run = finished_run(context.scratch / "run", ("Answer: yes\n", "Answer: no\n"))
     if problem := _problem(run):
         return [ProbeFinding.of(name, f"no result: an unchanged run was refused ({problem})", "") for name in names]
@@ -88,7 +88,7 @@ def _problem(run: Path) -> str:
 
 
 def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
-    """Show a run with hostile texts in each form that this installation can write."""
+    """Write a run with hostile texts in each output format that is available, and check that they stay text."""
     run = finished_run(context.scratch / "hostile", (TEXT,), (f"=1+{MARK}",))
 
     def attempt(name: str, check: Callable[[Path, Path], str]) -> ProbeFinding:
@@ -105,7 +105,7 @@ def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterabl
 
 
 def _terminal(run: Path, _output: Path) -> str:
-    """Show a task on a terminal, with the command of this installation."""
+    """Run ``securebench show`` on a task. Return what is wrong with its output, or an empty string."""
     command = [sys.executable, "-P", "-m", "securebench", "show", str(run), "pack/0"]
     shown = subprocess.run(command, capture_output=True, check=False, timeout=60).stdout.decode("utf-8", "replace")  # noqa: S603
     if MARK not in shown:
@@ -119,7 +119,7 @@ def _obeyed(text: str) -> str:
 
 
 def _table(run: Path, output: Path) -> str:
-    """Write the table that a spreadsheet opens."""
+    """Write a CSV file. Return which cells a spreadsheet would evaluate, or an empty string."""
     with output.open("w+", encoding="utf-8", newline="") as file:
         write_csv(read_run(run), file)
         file.seek(0)
@@ -131,16 +131,16 @@ def _table(run: Path, output: Path) -> str:
 
 
 def _junit(run: Path, output: Path) -> str:
-    """Write the file that continuous integration reads."""
+    """Write a JUnit file. Return which of its elements are unexpected, or an empty string."""
     with output.open("w+", encoding="utf-8") as file:
         write_junit([read_run(run)], file)
     kinds = {element.tag for element in ET.parse(output).iter()}  # noqa: S314 - written a moment ago
     others = kinds - _JUNIT_TAGS
-    return f"it has other elements: {sorted(others)}" if others else ""
+    return f"it has unexpected elements: {sorted(others)}" if others else ""
 
 
 def _page(run: Path, output: Path) -> str:
-    """Write the HTML report, and check its elements, attributes and addresses."""
+    """Write an HTML report. Return which elements and attributes it must not have, or an empty string."""
     from securebench.report.html_report import write_report
 
     write_report([run], output)
@@ -150,7 +150,7 @@ def _page(run: Path, output: Path) -> str:
 
 
 class _Page(HTMLParser):
-    """Finds what a report must not contain."""
+    """Collects elements and attributes that a report must not have."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ def _outcome(result: EntryResult) -> str:
 
 
 def _checked_by(result: EntryResult) -> str:
-    """Return the number of attempts by kind and place, and the tests; or why there is nothing to check."""
+    """Return the number of attempts of each kind on one driver, and the tests; or why there is nothing to check."""
     if result.entry.not_applicable:
         return result.entry.not_applicable
     counts: dict[str, dict[str, int]] = {}
@@ -91,7 +91,7 @@ def _checked_by(result: EntryResult) -> str:
 
 
 def _breakout(report: AuditReport) -> str:
-    """Return the table of escape attempts: what stopped each on each driver."""
+    """Return the table of escape attempts, with what stopped each attempt on each driver."""
     by_item: dict[str, dict[str, ProbeResult]] = {}
     for entry in report.entries.values():
         for result in entry.results:
@@ -105,9 +105,9 @@ def _breakout(report: AuditReport) -> str:
 
 
 def together(results: Mapping[str, str]) -> str:
-    """Return each result with its drivers in parentheses. ``results`` are by driver.
+    """Return a text with each different result and, in parentheses, its drivers. ``results`` maps drivers to results.
 
-    The result of more than half of the drivers comes first, without their names.
+    A result that more than half of the drivers share comes first, without their names.
     """
     drivers: dict[str, list[str]] = {}
     for driver, result in results.items():

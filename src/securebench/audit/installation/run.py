@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 KINDS: Final = (*HOST_KINDS, *RECORD_KINDS, *SANDBOX_KINDS, *CANDIDATE_KINDS)
-"""All kinds of probes. Those of the host come first: they are quick."""
+"""All kinds of probes. Those that run on the host come first, because they are quick."""
 
 DRIVERS: Final = ("crun", "runc", "runsc", "docker", "docker:runsc")
-"""The drivers that are looked for: runtimes of the oci driver, Docker's default runtime, and gVisor in Docker."""
+"""The drivers that are tried by default: runtimes of the oci driver, Docker's default runtime, and gVisor in Docker."""
 
 _NO_DRIVER: Final = "no driver can make sandboxes on this machine"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What to audit: the sections of the catalogue, the names of drivers, or none for all that are available.
+    """What to audit: sections of the catalogue, and names of drivers. Without names, all available drivers are audited.
 
     ``report`` receives a line of text when something begins or ends.
     """
@@ -65,8 +65,8 @@ class AuditRequest:
 def audit_installation(request: AuditRequest) -> AuditReport:
     """Run the probes of the requested entries and judge them. Nothing is left behind.
 
-    Raises the error of a driver that was named and is not available, and :class:`ImageError` if ``image`` is missing
-    for it. An error in a probe is not raised: the probe then has no result, which counts as not contained.
+    Raises the error of a driver that the request names but that is not available, and :class:`ImageError` if that
+    driver lacks ``image``. An error in a probe is not raised: the probe then counts as not contained.
     """
     started, begin = datetime.now(UTC), time.monotonic()
     wanted = [entry for entry in entries_of(request.sections) if entry.probes]
@@ -119,7 +119,7 @@ def _scratch() -> Iterator[Path]:
 
 @contextmanager
 def _repository(request: AuditRequest, wanted: Sequence[CatalogueEntry]) -> Iterator[str]:
-    """Yield the name of a temporary image with a repository, or an empty string if no probe needs it or it fails."""
+    """Yield the name of a temporary image with a repository, or an empty string if it is not needed or not built."""
     with ExitStack() as stack:
         name = ""
         if any(kind.name == "repository" and _items(kind, wanted) for kind in KINDS):
@@ -139,7 +139,7 @@ def _audit_driver(
     wanted: Sequence[CatalogueEntry],
     request: AuditRequest,
 ) -> tuple[AuditedDriver, list[ProbeResult]]:
-    """Run the probes of ``kinds`` on the driver ``name``, unless it is not available and was not named."""
+    """Run the probes of ``kinds`` on the driver ``name``. Skip an unavailable driver that the request does not name."""
     request.report(f"{name}: opening")
     with ExitStack() as stack:
         try:
@@ -175,13 +175,13 @@ def _ignore(_message: str) -> None:
 def _run_kind(
     kind: ProbeKind, context: ProbeContext, wanted: Sequence[CatalogueEntry], request: AuditRequest
 ) -> list[ProbeResult]:
-    """Run the items of ``kind`` that the entries ask for. After an error, the remaining ones have no result."""
+    """Run the probes of ``kind`` that the entries refer to. After an error, the remaining probes have no result."""
     names = _items(kind, wanted)
     if not names:
         return []
     request.report(f"{context.place}: {kind.title}")
     found: dict[str, ProbeFinding] = {}
-    problem = "the probe gave no answer"
+    problem = "the probe returned no finding"
     try:
         for finding in kind.run(context, names):
             found[finding.item] = finding
@@ -198,7 +198,7 @@ def _run_kind(
 
 
 def _items(kind: ProbeKind, wanted: Iterable[CatalogueEntry]) -> list[str]:
-    """Return the items of ``kind`` that the entries name, in the order of the kind."""
+    """Return the names of the probes of ``kind`` that the entries refer to, in the order of the kind."""
     chosen = {
         item
         for entry in wanted

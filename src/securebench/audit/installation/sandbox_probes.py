@@ -44,7 +44,7 @@ _SECONDS: Final = 120.0
 def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Make the breakout attempts as each user, and check the host afterwards."""
     driver, image = context.sandboxes
-    # That the host is unharmed means something only after all attempts.
+    # The checks for damage to the host prove something only after all attempts.
     looks_afterwards = any(evidence.name in names for evidence in EVIDENCE)
     attempts = [name for name in ATTEMPTS if looks_afterwards or name in names]
     by_name: dict[str, dict[str, AttemptResult]] = {}
@@ -56,7 +56,7 @@ def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[Prob
 
 
 def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: DriverInfo) -> ProbeFinding:
-    """Join the results for each user. A part of gVisor's kernel that can be reached is not the host's."""
+    """Join the results for each user. Reaching a part of gVisor's own kernel counts as contained."""
     bad = []
     stopped = []
     for who, result in by_user.items():
@@ -70,7 +70,7 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 
 
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Run the conformance checks. A restriction that the driver declares as not enforced is not contained."""
+    """Run the conformance checks. A restriction that the driver does not enforce counts as "not contained"."""
     driver, image = context.sandboxes
     info = driver.info()
     for outcome in run_checks([check for check in CHECKS if check.name in names], driver, image):
@@ -134,9 +134,9 @@ def _attacked(context: ProbeContext, kind: str) -> ProbeFinding:
     if keys - {_KEY}:
         problems.append("another key reached the provider")
     if kind == "keys" and b"placeholder" not in loot:
-        problems.append("no result: the search found nothing, not even the placeholder")
+        problems.append("no result: the search for keys did not even find the placeholder")
     if kind == "budget" and len(received) > _REQUESTS:
-        problems.append(f"{len(received)} requests reached the provider, not {_REQUESTS}")
+        problems.append(f"{len(received)} requests reached the provider, but the budget allows {_REQUESTS}")
     if not lines:
         problems.append("no result: no attempt was made")
     return ProbeFinding.of(kind, "; ".join(problems), f"{counted(len(lines), 'attempt')} denied")
@@ -149,7 +149,7 @@ def _is_expected(line: Mapping[str, str]) -> bool:
 
 
 def _is_allowed(request: Received) -> bool:
-    """Return whether the relay may pass on such a request: one path, one model, and no tool of the provider."""
+    """Return whether the relay may forward ``request``: to one path, for one model, without the provider's tools."""
     body = request.body or {}
     at = (request.method, request.path)
     return at == ("POST", "/v1/responses") and body.get("model") == _MODEL and "tools" not in body

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = ArchiveLimits()
 _PART: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,255}")
-"""A component of a path in a bundle. Paths of such components cannot lead out of the directory."""
+"""A component of a path in a bundle. A path of such components stays inside its directory."""
 _MAX_PARTS: Final = 8
 
 
@@ -34,8 +34,9 @@ _MAX_PARTS: Final = 8
 def unpacked_bundle(path: Path) -> Iterator[Path]:
     """Yield the directory of the run or suite in the bundle ``path``. It is removed at the end of the block.
 
-    Only plain files and directories are unpacked, within the limits of archives. Raises :class:`ConfigError`
-    (``bundle-damaged``, ``file-not-regular``).
+    Only plain files and directories are unpacked, up to the limits of :class:`ArchiveLimits`.
+
+    Raises :class:`ConfigError` (``bundle-damaged``, ``file-not-regular``).
     """
     with TemporaryDirectory(prefix="securebench-bundle-") as name:
         root = Path(name).resolve()
@@ -48,10 +49,10 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
             raise ConfigError(
                 f"cannot unpack the bundle to {root}: {error.strerror or error}",
                 code="bundle-damaged",
-                hint="free some space, or set TMPDIR to a directory with more",
+                hint="free some space, or set TMPDIR to a directory on a larger disk",
             ) from error
         if len(tops) != 1:
-            raise _damaged(f"it has {len(tops)} directories at the top, not one", path)
+            raise _damaged(f"it has {len(tops)} top-level directories, expected one", path)
         try:
             yield root / tops.pop()
         except ConfigError as error:
@@ -59,10 +60,10 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
 
 
 def require_exact(path: Path, directory: Path) -> None:
-    """Raise :class:`ConfigError` unless the bundle ``path`` is the archive that ``bundle`` writes of ``directory``.
+    """Raise :class:`ConfigError` unless ``path`` is exactly the bundle that SecureBench writes of ``directory``.
 
-    Programs read unusual archives in different ways. One that is not exactly as SecureBench writes it could be checked
-    here and be unpacked to other files elsewhere.
+    Programs read unusual archives in different ways, so another program could unpack different files than those that
+    are checked here.
     """
     with Path(os.devnull).open("wb") as nowhere:
         written = write_bundle(directory, nowhere).digest
@@ -71,7 +72,7 @@ def require_exact(path: Path, directory: Path) -> None:
         for piece in _archive(file):
             found.update(piece)
     if found.hexdigest() != written:
-        raise _damaged("it differs from the bundle that 'securebench bundle' makes of its content", path)
+        raise _damaged("'securebench bundle' would write a different archive of these files", path)
 
 
 def _archive(file: IO[bytes]) -> Iterator[bytes]:
@@ -79,7 +80,7 @@ def _archive(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unpack(archive: TarReader, root: Path) -> set[str]:
-    """Unpack the members, and return the names at the top."""
+    """Unpack the members, and return the top-level names."""
     tops: set[str] = set()
     for number, member in enumerate(archive):
         if number >= _LIMITS.members:
@@ -95,17 +96,17 @@ def _unpack(archive: TarReader, root: Path) -> set[str]:
                 for piece in archive.content():
                     file.write(piece)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
-            problem = "occurs twice, or is not in a directory of the archive"
+            problem = "occurs twice, or the archive lacks its directory"
             raise ImageError(f"{printable_name(member.path)} {problem}", code="image-malformed") from None
     return tops
 
 
 def _parts(member: Member) -> list[str]:
-    """Return the parts of a member's path. Raises :class:`ImageError` for one that a bundle does not have."""
+    """Return the parts of a member's path. Raises :class:`ImageError` if no bundle has such a member."""
     parts = member.path.removesuffix(b"/").decode("utf-8", "backslashreplace").split("/")
     is_plain = len(parts) <= _MAX_PARTS and all(map(_PART.fullmatch, parts))
     if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY} or not is_plain:
-        raise ImageError(f"{printable_name(member.path)} is not a file of a bundle", code="image-malformed")
+        raise ImageError(f"{printable_name(member.path)} is not allowed in a bundle", code="image-malformed")
     return parts
 
 
@@ -128,7 +129,7 @@ def _in_bundle(error: ConfigError, root: Path, path: Path) -> ConfigError:
 
 def _damaged(problem: str, path: Path) -> ConfigError:
     return ConfigError(
-        f"the bundle cannot be unpacked: {problem}",
+        f"the bundle is damaged: {problem}",
         code="bundle-damaged",
         hint="ask its author for another copy, made with 'securebench bundle'",
         location=SourceLocation(str(path)),

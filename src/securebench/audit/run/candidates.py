@@ -1,4 +1,4 @@
-"""Whether the sealed candidates of a run are complete, unchanged, and those of its records.
+"""Check that the sealed candidates of a run are complete and unchanged, and match its records.
 
 Each file is read once, whatever the number of records that name it, and memory does not grow with its size.
 """
@@ -52,9 +52,9 @@ class _Claims:
     line: int
     kinds: set[CandidateKind] = field(default_factory=set)
     patches: set[str] = field(default_factory=set)
-    """Digests of the changed paths in recorded patches."""
+    """For each recorded patch, a digest of the paths that it changes."""
     without_text: bool = False
-    """Whether a record has no text. The candidate must then not be text."""
+    """Whether a record names this candidate without containing it. It must then not be text."""
 
 
 class CandidateChecks:
@@ -89,11 +89,11 @@ class CandidateChecks:
                 self._records.add(f"'candidate_patch' is not a patch: {error.message}", line.name, line.number)
 
     def finish(self, directory: Path, *, is_closed: bool) -> None:
-        """Check the files in ``directory``. A run that is not closed may have left unfinished ones."""
+        """Compare the files in ``directory`` with the records. A run that is not closed may have unfinished files."""
         size = sum(self._check_file(directory, digest, claims) for digest, claims in self._claims.items())
         self._check_unknown(directory, is_closed=is_closed)
         candidates = counted(len(self._claims), "sealed candidate")
-        self._files.text = f"{candidates}, {counted(size, 'byte')}, with the right digests"
+        self._files.text = f"{candidates}, {counted(size, 'byte')}, with the recorded digests"
         self._records.text = f"{counted(self._compared, 'record')}, consistent with the sealed candidates"
         self._check_trajectories(directory)
 
@@ -110,7 +110,7 @@ class CandidateChecks:
             message = "'candidate_patch' and the sealed patch change different paths"
             self._records.add(message, claims.file, claims.line)
         if claims.without_text and sealed.text is not None:
-            self._records.add("the candidate is text, but the record does not have it", claims.file, claims.line)
+            self._records.add("the candidate is text, but the record does not contain it", claims.file, claims.line)
         return sealed.size
 
     def _check_unknown(self, directory: Path, *, is_closed: bool) -> None:
@@ -178,7 +178,7 @@ def _contradictions(record: RecordedTask) -> Iterator[str]:
 
 
 def _kind_of(family: str) -> CandidateKind | None:
-    """Return the kind of a family's candidates, ``TEXT`` for code, too; ``None`` for a family of another package."""
+    """Return the kind of a family's candidates (``TEXT`` for code), or ``None`` for a family of another package."""
     if family not in plugins.own_names(ExtensionKind.FAMILY):
         return None
     kind = CANDIDATE_KINDS.get(family, CandidateKind.TEXT)
@@ -186,7 +186,7 @@ def _kind_of(family: str) -> CandidateKind | None:
 
 
 def _recorded_changes(record: RecordedTask) -> set[str]:
-    """Return the digest of the paths that a recorded patch changes; empty if redaction may have hidden some.
+    """Return a set with the digest of the paths that a recorded patch changes. It is empty if paths may be redacted.
 
     Raises :class:`PatchError` if it is not a patch.
     """

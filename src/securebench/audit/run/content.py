@@ -1,4 +1,4 @@
-"""Whether the records of a run agree with its description, with themselves, and with each other."""
+"""Check that the records of a run contradict neither ``run.json`` nor themselves nor each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "executor": (),
     "agent": ("integrity",),
 }
-"""Sections of ``decisive`` that each record repeats in its provenance, each with its keys that may differ."""
+"""The sections of ``decisive`` that each record repeats in its provenance, with the keys that are not compared."""
 
 
 class ContentChecks:
@@ -63,7 +63,7 @@ class ContentChecks:
         for family, number in families.items() if planned else ():
             if number > planned.get(family, 0):
                 tasks = counted(number, f"task of {shown(family)}", f"tasks of {shown(family)}")
-                self._check.add(f"records of {tasks}, planned: {planned.get(family, 0)}")
+                self._check.add(f"there are records of {tasks}, but {planned.get(family, 0)} were planned")
         if planned and sum(planned.values()) != header.planned_tasks:
             self._check.add("'information.planned_families' does not add up to 'planned_tasks'", "run.json")
         for check in judge_checks(header):
@@ -76,7 +76,8 @@ class ContentChecks:
         if closing and header.information.get("models", {}) not in ({}, most_models(self._models)):
             self._check.add("'information.models' are not the models that answered in the records", "run.json")
         if closing and closing.ending == "finished" and closing.counts["not_run"]:
-            self._check.add(f"the run finished with {counted(closing.counts['not_run'], 'trial')} not run", "run.json")
+            not_run = counted(closing.counts["not_run"], "trial")
+            self._check.add(f"the run finished, but {not_run} did not run", "run.json")
         records, tasks = counted(self._number, "record"), counted(len(self._tasks), "task")
         self._check.text = f"{records} of {tasks}, consistent with run.json and each other"
 
@@ -101,13 +102,13 @@ def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
     if record.assurance is Assurance.MODEL_GRADED and record.verifier is not None:
         evidence = object_of(record.verifier.metadata.get("evidence"))
         if evidence.get("judge") != header.decisive.get("judge"):
-            yield "the judge of the verdict is not that of the run"
+            yield "the verdict comes from a different judge model than the run's"
     own = object_of(header.decisive.get("verifiers")).get(record.family)
     yield from _against_verifier(record, object_of(own) if own is not None else None)
 
 
 def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield how a record contradicts the verifier that the run has for its family; ``own`` is ``None`` without one."""
+    """Yield how a record contradicts ``own``, the run's verifier for its family, or ``None`` if the run has none."""
     found, family = record.provenance.get("verifier"), shown(record.family)
     if own is None:
         if found is not None:
@@ -130,7 +131,7 @@ def _against_itself(record: RecordedTask) -> Iterator[str]:
         except (ValueError, KeyError, TypeError):
             rests_on = None
         if rests_on is not record.assurance:
-            yield f"'assurance' is {record.assurance.value!r}, but the verifier's metadata says otherwise"
+            yield f"'assurance' is {record.assurance.value!r}, but the verifier's metadata contradicts it"
     if record.verifier is not None and record.assurance is Assurance.MODEL_GRADED:
         yield from _against_replies(record, object_of(record.verifier.metadata.get("evidence")))
 
@@ -143,7 +144,7 @@ def _against_replies(record: RecordedTask, evidence: Mapping[str, Any]) -> Itera
         yield str(error)
         return
     if evidence.get("votes") != list(grading.votes):
-        yield "the votes in 'evidence' are not those in the judge's replies"
+        yield "the votes in 'evidence' differ from those in the judge's replies"
     if grading.reason is not record.reason:
         found = grading.reason.value if grading.reason else "a pass"
         yield f"the judge's replies give {found}, which contradicts the verdict"

@@ -1,4 +1,4 @@
-"""Whether a run was made with a given pack."""
+"""Check whether a run was made with a given pack."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PackChecks:
             self._check.add(problem, line.name, line.number)
 
     def finish(self) -> None:
-        """Describe in the check what was compared."""
+        """Set the text of the check, which says what was compared."""
         hidden = "public and hidden content" if self._commitment else "public content"
         left = "" if self._commitment else "; hidden content needs the run's commitment key"
         self._check.text = f"{counted(self._number, 'record')}, consistent with {self._pack.id}, {hidden}{left}"
@@ -65,31 +65,31 @@ class PackChecks:
         pack, decisive = self._pack, self._header.decisive
         if decisive.get("benchmark") != {"id": pack.id, "version": pack.version}:
             self._check.add(
-                f"the run is not of {shown(pack.id)} {pack.version}, but of another benchmark or version", "run.json"
+                f"the run used a benchmark or version other than {shown(pack.id)} {pack.version}", "run.json"
             )
         match = match_pack(decisive.get("pack"), pack, self._commitment)
         self._check.require(match.agrees, f"the pack has {match.value}", "run.json")
         if self._header.pack_tasks != len(pack.rows):
-            message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one {len(pack.rows)}"
+            message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one has {len(pack.rows)}"
             self._check.add(message, "run.json")
 
     def _planned_tasks(self) -> tuple[SecureBenchTask, ...]:
-        """Return the tasks of the pack that the run selected; without a valid selection, all."""
+        """Return the tasks of the pack that the run selected. If the selection is invalid, return all tasks."""
         tasks = tuple(self._tasks.values())
         try:
             return select_tasks(tasks, _selection(self._header.selection))
         except (ConfigError, TypeError) as error:
-            self._check.add(f"the run's selection does not fit the pack: {error}", "run.json")
+            self._check.add(f"the run's selection cannot be applied to this pack: {error}", "run.json")
             return tasks
 
     def _compare_plan(self, planned: tuple[SecureBenchTask, ...]) -> None:
         header = self._header
         if header.planned_tasks != len(planned):
             tasks = counted(header.planned_tasks, "task")
-            message = f"the run planned {tasks}; its selection has {len(planned)} in this pack"
+            message = f"the run planned {tasks}, but its selection matches {len(planned)} in this pack"
             self._check.add(message, "run.json")
         if header.planned_families and header.planned_families != Counter(task.task_type for task in planned):
-            self._check.add("the planned tasks have other families in this pack", "run.json")
+            self._check.add("the planned tasks have different families in this pack", "run.json")
         if self._commitment is not None:
             digest = json_digest([[task.id, self._commitment.to(task.row_digest)] for task in planned])
             is_same = header.information.get("planned_digest") == digest
@@ -104,7 +104,7 @@ class PackChecks:
         if record.task_id not in self._planned:
             return f"the run did not select the task {name}"
         if record.family != task.task_type:
-            return f"task {name} is of the family {task.task_type}, not {shown(record.family)}"
+            return f"task {name} has the family {task.task_type} in the pack, but {shown(record.family)} in the record"
         match = match_row(record.provenance.get("row"), self._rows[record.task_id], self._commitment)
         if not match.agrees:
             return f"the row of task {name} has {match.value}"
@@ -119,17 +119,17 @@ class PackChecks:
 
 
 def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
-    """Return how a verdict is not what the task's rubric asks for: of a judge model, or not. Empty if it is."""
+    """Return how a verdict contradicts the task's rubric, which may ask for a judge model; empty if it does not."""
     name, values = shown(record.task_id), task.verifier_view().evaluator.payload()
     is_graded = record.assurance is Assurance.MODEL_GRADED
     if not is_model_graded(values):
-        return f"a judge model graded task {name}, which the pack does not ask for" if is_graded else ""
+        return f"a judge model graded task {name}, but the pack does not ask for one" if is_graded else ""
     if not is_graded:
         return f"task {name} passed without the judge model that its rubric asks for" if record.passed else ""
     evidence = object_of(record.verifier.metadata.get("evidence")) if record.verifier else {}
     wanted = GradingTask.of(values)
     if evidence.get("planned_votes") != wanted.votes:
-        return f"task {name} was graded with another number of votes than the pack asks for"
+        return f"task {name} was graded with a different number of votes than the pack asks for"
     has_template = wanted.template != DEFAULT_TEMPLATE  # the general one may be another in other versions
     is_same = not has_template or evidence.get("template") == wanted.template_digest
     return "" if is_same else f"task {name} was graded with a different template than the pack's"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_PROBLEMS: Final = 20
-"""Problems of one check that are reported. The rest are counted."""
+"""The maximum number of reported problems of one check. Further problems are only counted."""
 
 _MAX_MESSAGE: Final = 500
 
@@ -27,19 +27,19 @@ class CheckKind(IntEnum):
     CHAIN = 11
     """No record was changed, removed, added or moved."""
     CLOSING = 12
-    """Records and files are those that the run was closed with."""
+    """Records and files are the same as when the run was closed."""
     CANDIDATES = 13
-    """Sealed candidates are complete, unchanged, and those of the records."""
+    """Sealed candidates are complete and unchanged, and match the records."""
     CONTENT = 14
     """No record contradicts itself, other records or the description of the run."""
     PACK = 15
     """The run was made with a given pack."""
     SIGNATURE = 16
-    """The run was signed, with a given key."""
+    """The given key or identity signed the run."""
     CLOSED = 17
-    """The run has ended in an orderly way."""
+    """The run was closed when it ended."""
     FORMAT = 18
-    """The run is in the format that can be verified."""
+    """The run has a format that can be verified."""
 
 
 class CheckState(StrEnum):
@@ -68,18 +68,18 @@ class CheckProblem(NamedTuple):
 
 @dataclass(slots=True)
 class RunCheck:
-    """One check. It holds unless a problem was added, or it was skipped."""
+    """One check. It passes unless a problem is added or it is skipped."""
 
     name: str
     kind: CheckKind
     text: str = ""
-    """What was checked, with numbers."""
+    """What was checked, such as the number of records."""
     problems: list[CheckProblem] = field(default_factory=list)
-    """The first :data:`MAX_PROBLEMS`."""
+    """The first :data:`MAX_PROBLEMS` problems."""
     found: int = 0
     """The number of all problems."""
     skipped: str = ""
-    """Why it was not checked."""
+    """Why the check was skipped; empty if it was not."""
 
     def add(self, message: str, file: str = "", line: int = 0) -> None:
         """Add a problem. ``message`` may contain untrusted text; ``line`` counts from 1."""
@@ -126,7 +126,7 @@ class RunReport:
     benchmark_id: str = ""
     checks: Sequence[RunCheck]
     signed_by: str = ""
-    """Who signed the run, if that was checked with success."""
+    """Who signed the run; empty unless the signature was verified."""
 
     @property
     def exit_code(self) -> int:
@@ -145,7 +145,7 @@ class RunReport:
 
 
 def missing_run() -> RunReport:
-    """Return the report of a run that a suite names and that has no files."""
+    """Return the report of a run that a suite names but that has no directory."""
     check = RunCheck("closed", CheckKind.CLOSED)
     check.add("the run was not started, or its directory was removed")
     return RunReport(checks=[check])

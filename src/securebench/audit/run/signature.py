@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_signatures(check: RunCheck, attestation: Attestation, evidence: Evidence) -> str:
-    """Check the signature with the key or identity to expect; without one, only that it belongs to these results.
+    """Check that the expected key or identity signed these results. Without one, check only what was signed.
 
-    Return the signer, empty if that was not checked with success. Raises :class:`ConfigError` if this machine cannot
-    check it: ``extra-missing``, ``sigstore-failed``.
+    Return the signer, or an empty string if the signature was not verified. Raises :class:`ConfigError` if this machine
+    cannot check it: ``extra-missing``, ``sigstore-failed``.
     """
     key, identity, what = evidence.public_key, evidence.identity, attestation.kind
     envelope, bundle = (attestation.directory / file for file in signature_files(what))
@@ -29,7 +29,7 @@ def check_signatures(check: RunCheck, attestation: Attestation, evidence: Eviden
             if key:
                 signer = f"key {key.fingerprint}"
             else:
-                unchecked.append(f"the {what} names the key {key_id} (--key checks who signed it)")
+                unchecked.append(f"the signature names the key {key_id} (--key checks who signed the {what})")
         if identity:
             attestation.check_sigstore(identity)
             signer = identity.identity

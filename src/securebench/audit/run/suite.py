@@ -28,7 +28,7 @@ class SuiteReport:
     runs: Mapping[str, RunReport]
     checks: Sequence[RunCheck]
     signed_by: str = ""
-    """Who signed the suite, if that was checked with success."""
+    """Who signed the suite; empty unless the signature was verified."""
 
     @property
     def exit_code(self) -> int:

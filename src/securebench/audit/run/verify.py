@@ -1,7 +1,6 @@
 """Check that a run directory from a stranger is complete and unchanged.
 
-If a check fails, all other checks that are still possible run, too. Nothing but the files of the run is read, and
-no link is followed.
+If a check fails, the other checks still run where possible. Only files of the run are read, and no link is followed.
 """
 
 from __future__ import annotations
@@ -39,28 +38,28 @@ if TYPE_CHECKING:
     from securebench.signing.sigstore_bundle import SigstoreIdentity
 
 _MAX_DAMAGED: Final = 1000
-"""After this many problems in records, the rest of them is not read."""
+"""After this many problems, the remaining records are not read."""
 
 _EGRESS_ROOM: Final = 16 * 1024 * 1024
-"""Bytes. The log may become a little larger than its limit."""
+"""How far the egress log may exceed its limit, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run is compared with. ``commitment`` is the run's, to compare hidden content with that of the pack."""
+    """What a run is compared with. ``commitment`` has the run's key, which is needed to compare hidden content."""
 
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
     other_packs: bool = False
-    """Whether the run may be of another pack, as in a suite."""
+    """Whether the run may be of a different pack, as in a suite. Then it is not compared with ``pack``."""
     public_key: PublicKey | None = None
-    """Who must have signed the run."""
+    """The key that must have signed the run."""
     identity: SigstoreIdentity | None = None
-    """Who must have signed the run through Sigstore."""
+    """The identity that must have signed the run through Sigstore."""
 
 
 class _TooManyProblemsError(Exception):
-    """The rest of the records is not worth reading."""
+    """Raised to stop reading records that have too many problems."""
 
 
 class _Checks(NamedTuple):
@@ -118,7 +117,7 @@ class _Verification:
         self._evidence = evidence
         self.checks = _new_checks()
         self._sizes = Counter[str]()
-        """The bytes of all valid lines in each file of records."""
+        """The total size of the valid lines in each file of records, in bytes."""
         self._kinds = {
             "chain-broken": self.checks.chain,
             "closing-mismatch": self.checks.counts,
@@ -147,7 +146,7 @@ class _Verification:
         )
 
     def _read_header(self) -> RunHeader | None:
-        """Read ``run.json`` as other commands do, but continue if it was changed after the run was closed."""
+        """Read ``run.json``, even if it was changed after the run was closed. If it is invalid, add a problem."""
         check = self.checks.header
         try:
             header = read_header(self._directory, older=True, check_root=False)
@@ -167,13 +166,13 @@ class _Verification:
         return header
 
     def _check_closing(self, header: RunHeader) -> None:
-        """Check what the header says about itself."""
+        """Check the format of the header and its closing section."""
         closing, closed = header.closing, self.checks.closed
         if header.version < HEADER_VERSION:
             message = f"the run was written in format {header.version}, which has no chain: it cannot be verified"
             self.checks.format.add(message, HEADER)
             for check in (self.checks.chain, self.checks.root, self.checks.counts, self.checks.files, closed):
-                check.skipped = f"format {header.version} does not have it"
+                check.skipped = f"it is not part of format {header.version}"
             return
         self.checks.format.text = f"the run was written in format {header.version}, the current one"
         if closing is None:
@@ -255,7 +254,7 @@ class _Verification:
         return PackChecks(check, header, evidence.pack, commitment)
 
     def _check_files(self, header: RunHeader) -> None:
-        """Compare the logs with the digests in the closing."""
+        """Compare the logs with the digests in the header's closing section."""
         check, closing = self.checks.files, header.closing
         if closing is None:
             return
@@ -267,7 +266,7 @@ class _Verification:
                 continue
             try:
                 with open_regular(self._directory / name, "log of the run") as file:
-                    # A larger file is another one, and hashing it could take hours: it may be sparse.
+                    # A larger file was changed. Do not hash it: it may be sparse, and hashing it could take hours.
                     limit = MAX_BYTES + _EGRESS_ROOM if name == EGRESS_LOG else self._sizes[name]
                     is_large = os.fstat(file.fileno()).st_size > limit
                     found = "" if is_large else hashlib.file_digest(file, "sha256").hexdigest()

@@ -33,7 +33,7 @@ class Called:
 
 @dataclass(slots=True)
 class Noted:
-    """What the program reported beside the conversation: an error, or that steps were left out."""
+    """What the program reported in addition to the conversation: an error, or that steps were left out."""
 
     text: str
 
@@ -42,7 +42,7 @@ Step: TypeAlias = Said | Called | Noted
 
 
 def steps_of(trajectory: Iterable[JsonValue]) -> list[Step]:
-    """Convert a recorded trajectory. A result belongs to the earliest call that has none yet."""
+    """Convert a recorded trajectory. A result is assigned to the earliest call that has none."""
     steps: list[Step] = []
     waiting: list[Called] = []
     for value in trajectory:

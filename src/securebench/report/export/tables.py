@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.results.read import RecordedRun
 
 _BATCH: Final = 1000
-"""Records that are in memory at once while Parquet is written."""
+"""How many records are kept in memory while Parquet is written."""
 
 _MARKDOWN_COLUMNS: Final = ("task_id", "trial", "family", "status", "reason", "duration_seconds", "cost_usd")
 
@@ -34,7 +34,7 @@ def write_csv(run: RecordedRun, file: IO[str]) -> None:
 
 
 def write_markdown(run: RecordedRun, file: IO[str]) -> None:
-    """Write the pass rate with its interval, what a reader must know about it, and a table of all trials."""
+    """Write the pass rate with its interval, its caveats, and a table of all trials."""
     found = tally(run)
     estimate = found.estimate
     file.write(f"## {markdown_text(run.benchmark_id)}: {markdown_text(run.label)}\n\n")
