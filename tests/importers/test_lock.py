@@ -63,7 +63,7 @@ def test_a_row_that_the_source_lacks_is_named(tmp_path: Path) -> None:
 
 def test_a_row_that_the_lock_does_not_hold_is_refused() -> None:
     """Rows that are checked against a lock must all be in it."""
-    with pytest.raises(ConfigError, match="the lock does not contain it"):
+    with pytest.raises(ConfigError, match="the lock has no row with this id"):
         Lock("demo", {"demo/0": ROWS[0].digest}).check(ROWS[:2])
 
 

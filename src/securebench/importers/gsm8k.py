@@ -30,12 +30,12 @@ _MARK: Final = "\n#### "
 
 
 def split_of(source: str) -> str:
-    """Return the split that the name of a file begins with, as in ``train.jsonl``; by default ``test``."""
+    """Return the split with which the file name of ``source`` begins, as in ``train.jsonl``, or else ``test``."""
     return next((split for split in SPLITS if source_name(source).startswith(split)), SPLITS[0])
 
 
 def gsm8k_rows(data: bytes, name: str, split: str, left_out: LeftOut | None = None) -> list[ImportedRow]:
-    """Return a row for each line of the authors' file.
+    """Return a row for each line of the authors' file that is not blank.
 
     Raises :class:`ConfigError` with all problems, or adds them to ``left_out``.
     """

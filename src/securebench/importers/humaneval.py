@@ -1,8 +1,8 @@
 """HumanEval and data sets in its format: functions to complete, judged by the authors' tests.
 
 The authors' file is JSON Lines, gzipped or not, with ``task_id``, ``prompt``, ``entry_point``, ``canonical_solution``
-and ``test``. Everything else that a prompt defines (imports, helpers) is copied into the tests, so that they never use
-a candidate's version of it.
+and ``test``. The imports and helpers in a prompt are copied into the tests, so that the tests never use a candidate's
+versions of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _INSTRUCTIONS: Final = (
 
 
 def humaneval_rows(data: bytes, name: str, left_out: LeftOut | None = None) -> list[ImportedRow]:
-    """Return a row for each line of the authors' file.
+    """Return a row for each line of the authors' file that is not blank.
 
     Raises :class:`ConfigError` with all problems, or adds them to ``left_out``.
     """
@@ -83,7 +83,7 @@ def _task(record: dict[str, Any], location: SourceLocation) -> dict[str, Any]:
 
 
 def _tests(record: dict[str, Any], location: SourceLocation) -> str:
-    """Return the test module: the prompt's other definitions, the authors' test, and the call of it."""
+    """Return the test module: the prompt without its entry point, the authors' test, and the call of ``check``."""
     entry_point = record["entry_point"]
     if not entry_point.isidentifier():
         raise bad_record(location, f"entry_point {entry_point!r} is not a Python name")
@@ -112,7 +112,7 @@ def _defined(module: ast.Module) -> set[str]:
 
 
 def _parse(source: str, field: str, location: SourceLocation) -> ast.Module:
-    """Parse Python without running it; a function head without a body gets one."""
+    """Parse Python without running it. A function without a body at the end of ``source`` gets one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for ending in ("", "\n    pass\n"):

@@ -36,9 +36,9 @@ class Lock:
     trust_new: bool = False
 
     def rows_in(self, rows: Sequence[ImportedRow], refused: Collection[str] = ()) -> list[ImportedRow]:
-        """Return the ``rows`` that belong to the pack, in the lock's order. Raises as :meth:`check` does.
+        """Return the ``rows`` that belong to the pack, in the lock's order.
 
-        Tasks that were ``refused`` do not count as missing.
+        Tasks that were ``refused`` do not count as missing. Raises the errors of :meth:`check`.
         """
         by_id = {row.id: row for row in rows}
         found = [by_id[name] for name in self.rows if name in by_id]
@@ -47,12 +47,15 @@ class Lock:
         return found
 
     def checked(self, rows: Sequence[ImportedRow]) -> Sequence[ImportedRow]:
-        """Check ``rows``, which may be a part of the lock's, and return them. Raises as :meth:`check` does."""
+        """Return ``rows``, which may be only some of the lock's rows. Raises the errors of :meth:`check`."""
         self.check(rows)
         return rows
 
     def check(self, rows: Sequence[ImportedRow], absent: Sequence[str] = ()) -> None:
-        """Raise :class:`ConfigError` (``import-lock-mismatch``) with each row that differs from the lock."""
+        """Raise :class:`ConfigError` with each row that differs from the lock, and each id in ``absent``.
+
+        The codes are ``import-lock-mismatch``, and ``import-lock-unpinned`` for a row whose digest the lock lacks.
+        """
         place = SourceLocation(str(self.path)) if self.path else None
         problems = [
             *(
@@ -73,9 +76,9 @@ class Lock:
                 "import-lock-unpinned",
                 f"the lock has no digest for {row.id}; the downloaded record has {row.digest}",
                 row.location,
-                "if you trust the source, pass --trust-new; --write-lock --lock FILE stores the digest",
+                "if you trust the source, pass --trust-new; to store the digest, add --write-lock --lock FILE",
             )
-        expected = f"the lock expects {wanted}" if wanted else "the lock does not contain it"
+        expected = f"the lock expects {wanted}" if wanted else "the lock has no row with this id"
         return Problem(
             "import-lock-mismatch",
             f"{row.id} has digest {row.digest}; {expected}",

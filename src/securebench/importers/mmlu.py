@@ -42,7 +42,7 @@ MANIFEST: Final[dict[str, Any]] = {
 
 SPLITS: Final = ("test", "val", "dev")
 _FEWEST_FIELDS: Final = 4
-"""A question, two choices and an answer."""
+"""The fields of the shortest record: a question, two choices and an answer."""
 
 
 def subject_and_split(source: str) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
     else:
         with opened(source) as stream:
             if not is_tar(stream):
-                message = f"{source} is a single file; all subjects need a directory or a tar archive"
+                message = f"{source} is a single file; to import all subjects, pass a directory or a tar archive"
                 raise ConfigError(message, code="import-file-missing")
             members = tar_documents(stream, source, lambda name: subject_and_split(name)[1] == split)
             found = [(f"{source}!{name}", data) for name, data in members]
@@ -90,10 +90,10 @@ def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
 def mmlu_rows(
     documents: Iterable[tuple[str, str, bytes]], split: str, left_out: LeftOut | None = None
 ) -> list[ImportedRow]:
-    """Return a row for each record of CSV files, given as subject, name and content.
+    """Return a row for each record of the CSV files, each of which is given as subject, name and content.
 
-    Raises :class:`ConfigError` with all problems, or adds them to ``left_out``. A file that is not valid CSV always
-    raises, because its number of rows is unknown.
+    Raises :class:`ConfigError` with all problems, or adds them to ``left_out``. Always raises for a file that
+    is not valid CSV, because its number of rows is unknown.
     """
     records = (
         (record, f"{BENCHMARK}/{subject}/{split}/{number}")

@@ -30,7 +30,7 @@ TASKS_NAME: Final = "tasks.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class WrittenPack:
-    """The result: the tasks file, its rows, and the reasons why others were left out, by id."""
+    """The result of :func:`write_pack`: the tasks file, its rows, and the problems of rows left out, by id."""
 
     tasks: Path
     rows: tuple[ImportedRow, ...]
@@ -47,9 +47,9 @@ def write_pack(
 ) -> WrittenPack:
     """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none.
 
-    Rows are validated. An invalid row is an error at its place in the authors' data, or is left out with
-    ``skip_unusable``; if no row remains, no tasks file is written. Raises :class:`ConfigError`, including
-    ``import-output-exists`` for a different existing tasks file, unless ``force``, and ``import-output-unwritable``.
+    An invalid row is reported at its place in the authors' data, or left out if ``skip_unusable`` is set. If no row
+    remains, no tasks file is written. Raises :class:`ConfigError` with the problems of the rows,
+    ``import-output-exists`` if a different tasks file exists and ``force`` is not set, or ``import-output-unwritable``.
     """
     tasks = directory / TASKS_NAME
     try:
@@ -82,9 +82,10 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
 
 
 def put_tree(directory: Path, files: Mapping[str, TaskFile], *, force: bool) -> None:
-    """Atomically make ``directory`` contain exactly ``files``: a row may refer to the whole directory.
+    """Make ``directory`` contain exactly ``files``, because a row may refer to the whole directory.
 
-    Raises :class:`ConfigError`: ``import-output-exists`` if it has other content, unless ``force``, and
+    The files are written to a new directory, which is then renamed. Raises :class:`ConfigError`:
+    ``import-output-exists`` if ``directory`` has other content and ``force`` is not set, or
     ``import-output-unwritable``.
     """
     try:
@@ -124,13 +125,13 @@ def _same_tree(one: Path, other: Path) -> bool:
 
 
 def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Write a manifest, as JSON, which is also YAML. An existing one belongs to the user and is kept."""
+    """Write a manifest as JSON, which is also YAML. An existing manifest belongs to the user and is kept."""
     if not path.exists():
         write_text(path, json.dumps(manifest, indent=2) + "\n", force=False)
 
 
 def _problems(directory: Path, rows: Sequence[ImportedRow]) -> list[Problem]:
-    """Validate the pack of ``rows`` and return its problems. Those of rows point to the authors' records."""
+    """Validate the pack of ``rows`` and return its problems. The problems of a row point to the authors' record."""
     with _draft(directory, _lines(rows)) as draft:
         try:
             compile_benchmark_pack(load_benchmark_pack(directory / MANIFEST_NAME, draft))

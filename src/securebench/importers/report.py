@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TaskReport:
-    """One task. ``refused`` is the reason why it was not imported, empty if it was."""
+    """The report of one task. ``refused`` is the reason why it was not imported, or empty if it was."""
 
     name: str
     carried: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Refusals:
         self._problems: list[Problem] = []
 
     def add(self, name: str, problems: Iterable[Problem]) -> None:
-        """Note one task."""
+        """Add the task ``name``, which cannot be imported because of ``problems``."""
         found = [*problems]
         self._problems += found
         self.reports.append(TaskReport(name, refused="; ".join(each.message for each in found)))
@@ -57,7 +57,7 @@ class Refusals:
 
 
 def report_lines(reports: Sequence[TaskReport]) -> list[str]:
-    """Return the final report: one paragraph for each task, complete."""
+    """Return the lines of the whole report: a paragraph for each task, and the totals."""
     lines = []
     for one in reports:
         lines.append(f"{one.name}: {'NOT imported' if one.refused else 'imported'}")

@@ -54,9 +54,9 @@ def canonical_json(value: JsonValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records that could not be imported, by zero-based position, and why.
+    """Records that could not be imported: their problems, by zero-based position.
 
-    ``ids`` are tasks that were rejected elsewhere and are reported there.
+    ``ids`` are tasks that an earlier step rejected and reports.
     """
 
     problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""Bytes of a source, compressed or not: three times the largest known archive of a text benchmark."""
+"""The most bytes of a source, compressed or not: three times the largest known archive of a text benchmark."""
 
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of one file of rows, uncompressed."""
+"""The most bytes of one file of rows, uncompressed."""
 
 MAX_MEMBERS: Final = 100_000
-"""Members of one archive."""
+"""The most members of one archive."""
 
 DOWNLOAD_SECONDS: Final = 600.0
 _CHUNK: Final = 256 * 1024
@@ -90,13 +90,16 @@ def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tupl
         raise ConfigError(f"{source} does not contain {file_name}", code="import-file-missing")
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
-        raise ConfigError(f"{source} contains {names}", code="import-file-ambiguous")
+        raise ConfigError(f"{source} contains {file_name} more than once: {names}", code="import-file-ambiguous")
     name, data = found[0]
     return f"{source}!{name}", data
 
 
 def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
-    """Return path and content of each regular member whose file name is ``wanted``. Raises as :func:`tar_document`."""
+    """Return path and content of each regular member whose file name is ``wanted``.
+
+    Raises :class:`ConfigError`: ``import-too-large``, ``import-archive-invalid``.
+    """
     try:
         return list(_members(stream, source, wanted))
     except tarfile.TarError as error:
@@ -130,7 +133,7 @@ def _members(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> I
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that raises beyond ``MAX_SOURCE_BYTES``: gzip can compress a thousandfold."""
+    """A stream that raises :class:`ConfigError` beyond ``MAX_SOURCE_BYTES``: gzip can compress a thousandfold."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name, self._left = stream, name, MAX_SOURCE_BYTES
@@ -178,7 +181,7 @@ def _download(url: str, file: IO[bytes]) -> None:
 
 
 def _too_large(name: str, limit: int) -> ConfigError:
-    return ConfigError(f"{name} is larger than {limit} bytes uncompressed", code="import-too-large")
+    return ConfigError(f"{name} is larger than the limit of {limit} bytes", code="import-too-large")
 
 
 def _invalid(name: str, error: Exception) -> ConfigError:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from securebench.testing.provider.conversation import ModelConversation
 
 KEY: Final = "sk_smoke_test_5f0d3b7c"
-"""The key of the scripted provider. It may be found nowhere but at the provider."""
+"""The key of the scripted provider. No other key may reach the provider."""
 
 MODEL: Final = "scripted"
 
@@ -45,12 +45,12 @@ _SHOWN_LINES: Final = 10
 _SHOWN_CHARACTERS: Final = 400
 
 _SUBMIT: Final = Shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
-"""Some agents end at this output, others at a message."""
+"""Some agents stop at this output of a command, others at a message of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SmokeTask:
-    """A task: its fields, and the file that solves it. ``marker`` is in the task file and in no other one."""
+    """A task: its fields, and the file that solves it. ``marker`` occurs in this task and in no other."""
 
     given: Mapping[str, Any]
     judged: Mapping[str, Any]
@@ -135,13 +135,13 @@ def check_agent(
 ) -> tuple[FamilyCheck, ...]:
     """Run the smoke test of an agent for ``families``, by default all, and return the results in order.
 
-    Raises :class:`ConfigError` (also ``agent-unknown`` if it is not a declared agent), and the errors of
-    :func:`run_benchmark`. A key that leaves the relay raises ``AssertionError``. If a family fails, the run directory
-    is kept below the directory for temporary files.
+    Raises :class:`ConfigError` (``agent-unknown``) if it is not a declared agent, the errors of :func:`run_benchmark`,
+    and ``AssertionError`` if the provider receives a key other than its own. If a family fails, the run directory is
+    kept below the directory for temporary files.
     """
     declared = find(name).declared
     if not isinstance(declared, AgentDeclaration):
-        raise ConfigError(f"{name} is not an agent", code="agent-unknown")
+        raise ConfigError(f"{name} is not a declared agent", code="agent-unknown")
     wanted = {family: TASKS[family] for family in families or TASKS}
     book = by_marker({task.marker: _script(task) for task in wanted.values()}, (READ_TASK, *give_up()))
     variables = {dialect_facts(declared.dialect, declared.api_key_env).key_names[0]: KEY}
@@ -154,7 +154,7 @@ def check_agent(
         tester = _write(kept.directory, name, f"{provider.url}/{version}", wanted, image)
         options = RunOptions(driver=driver, variables=variables, notify=notify, handle_signals=True)
         results = run_benchmark(load_tester_config(tester), options).output_dir
-        assert provider.keys_seen <= {KEY}, "an agent used another key"
+        assert provider.keys_seen <= {KEY}, "the provider received a key other than its own"
         by_family = {record.family: record for record in read_run(results).records()}
         checks = tuple(
             _check_of(by_family[family], results) if family in by_family else _not_run(family) for family in wanted
@@ -182,7 +182,7 @@ def _kept_on_failure() -> Iterator[_Kept]:
 
 
 def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
-    """Return the answers to an agent without a shell: the listing of the file, which aider and others write."""
+    """Return a text book for agents without a shell, such as aider: its answer is the content of the file to write."""
 
     def answer(conversation: ModelConversation) -> Say:
         asked = "\n".join(conversation.questions)
@@ -193,13 +193,13 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 
 
 def _script(task: _SmokeTask) -> Script:
-    """Return what solves the task. On a busy machine, agents may lose a command's output: it is read up to twice."""
+    """Return a script that solves the task. It does so twice: an agent may lose output and read the task again."""
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))
 
 
 def _write(root: Path, name: str, url: str, tasks: Mapping[str, _SmokeTask], image: str) -> Path:
-    """Write the pack and the tester YAML, and return the latter. JSON is YAML, too."""
+    """Write the pack and the tester YAML, and return the path of the latter. JSON is YAML, too."""
     pack = root / "pack"
     pack.mkdir()
     (pack / "manifest.yaml").write_text("id: smoke-test\nversion: 1\n", encoding="utf-8")
@@ -225,7 +225,7 @@ def _write(root: Path, name: str, url: str, tasks: Mapping[str, _SmokeTask], ima
 
 
 def _not_run(family: str) -> FamilyCheck:
-    return FamilyCheck(family, passed=False, outcome="", message="it has not run")
+    return FamilyCheck(family, passed=False, outcome="", message="the task was not run")
 
 
 def _check_of(record: RecordedTask, results: Path) -> FamilyCheck:

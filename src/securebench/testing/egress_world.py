@@ -40,7 +40,7 @@ def echo(connection: socket.socket) -> None:
 
 
 def hello_world(connection: socket.socket) -> None:
-    """Answer each HTTP request with the head of the request, as text."""
+    """Answer one HTTP request with the head of the request, as text."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         head += connection.recv(65536) or b"\r\n\r\n"
@@ -120,7 +120,7 @@ class EgressWorld:
     trust: ssl.SSLContext
 
     def decisions(self, lines: int = 1, task_id: str = "task") -> list[tuple[JsonValue, JsonValue]]:
-        """Wait for this many decisions for a task, which are logged after the answers, and return them with reasons."""
+        """Wait until at least ``lines`` decisions for a task are logged. Return each decision with its reason."""
         deadline = time.monotonic() + SECONDS
         while True:
             found = [(line["decision"], line["reason"]) for line in tuple(self.log) if line["task_id"] == task_id]
@@ -139,7 +139,7 @@ def world(
     addresses: Mapping[str, tuple[str, ...]] | None = None,
     bare: bool = False,
 ) -> Iterator[EgressWorld]:
-    """Yield a world in which ``names`` lead to its servers. ``addresses`` are those of other names.
+    """Yield a world in which ``names`` lead to its servers. ``addresses`` has other names with their addresses.
 
     With ``bare``, the server behind port 443 does not use TLS.
     """
@@ -193,5 +193,5 @@ def connected(port: int, target: str = f"{HOST}:443") -> socket.socket:
 
 
 def secured(port: int, trust: ssl.SSLContext, host: str = HOST, name: str | None = None) -> ssl.SSLSocket:
-    """Ask a proxy for a tunnel to ``host``, and return TLS through it for ``name``, or for the same host."""
+    """Return a TLS connection through a proxy's tunnel to ``host``, for the server name ``name`` or else ``host``."""
     return trust.wrap_socket(connected(port, f"{host}:443"), server_hostname=name or host)

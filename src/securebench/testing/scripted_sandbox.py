@@ -14,7 +14,8 @@
         result = sandbox.run(Command(argv=("agent",), timeout_seconds=5, workdir="/workspace"))
 
 It isolates nothing: programs run on threads of this process, and have no files but the host directories that the spec
-mounts. Enforced are the time limit, the output limit, and kill. Everything else in a spec is recorded in ``commands``.
+mounts. It enforces the time limit, the output limit and kill. Everything else in a spec is only recorded in
+``commands``.
 To test a driver, use :mod:`securebench.testing.conformance`.
 """
 
@@ -82,7 +83,7 @@ class ProgramKilled(BaseException):
 
 
 class ProgramInput(io.RawIOBase):
-    """A program's stdin, an unbuffered binary file. Reading raises :class:`ProgramKilled` when the sandbox ended."""
+    """A program's stdin, an unbuffered binary file. Reading raises :class:`ProgramKilled` if the sandbox ended."""
 
     def __init__(self, process: ScriptedProcess) -> None:
         self._process = process
@@ -110,7 +111,7 @@ class ProgramOutput:
         self._stream = stream
 
     def write(self, data: bytes | str) -> None:
-        """Write ``data``; text as UTF-8. Raises :class:`ProgramKilled` after the end and at the output limit."""
+        """Write ``data``, text as UTF-8. Raises :class:`ProgramKilled` after the end or at the output limit."""
         self._process.write(self._stream, data.encode() if isinstance(data, str) else data)
 
 
@@ -145,7 +146,7 @@ class ProgramContext:
             raise ProgramKilled
 
     def run_out_of_memory(self) -> None:
-        """End the sandbox as if it exceeded its memory limit. Raises :class:`ProgramKilled`."""
+        """End the sandbox as if it had exceeded its memory limit. Raises :class:`ProgramKilled`."""
         self.process.end(ExitState(exit_code=_SIGKILLED, out_of_memory=True))
         raise ProgramKilled
 
@@ -155,11 +156,11 @@ class ProgramContext:
 
 
 ScriptedProgram: TypeAlias = Callable[[ProgramContext], int | None]
-"""A program. It returns its exit code, where ``None`` is 0. ``SystemExit`` works; another exception is exit code 1."""
+"""A program. It returns its exit code (``None`` is 0) or raises ``SystemExit``. Other exceptions mean exit code 1."""
 
 
 class ScriptedProcess(SandboxProcess):
-    """A program that runs on a thread. One that ignores its context cannot be stopped, but its process ends."""
+    """A program that runs on a thread. If it ignores its context, its process can end, but its thread continues."""
 
     def __init__(self, command: Command, output_limit: int, *, on_wait: Callable[[], None]) -> None:
         self.is_over = threading.Event()
@@ -181,7 +182,7 @@ class ScriptedProcess(SandboxProcess):
         threading.Thread(target=self._run, args=(program, context), daemon=True).start()
 
     def end(self, state: ExitState) -> None:
-        """End it with ``state``. Only the first call has an effect, and nothing is written afterwards."""
+        """End the process with ``state``. Only the first call has an effect. The program cannot write afterwards."""
         with self._lock:
             if self._state is not None:
                 return
@@ -221,11 +222,11 @@ class ScriptedProcess(SandboxProcess):
             self._input.put(data)
 
     def close_stdin(self) -> None:
-        """End its stdin."""
+        """End the program's stdin."""
         self._input.put(b"")
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output, or ``None`` at its end."""
+        """Return the next output, or ``None`` at its end. Raises ``TimeoutError`` after ``timeout`` seconds."""
         try:
             chunk = self._output.get(timeout=timeout)
         except Empty:
@@ -243,7 +244,7 @@ class ScriptedProcess(SandboxProcess):
         return self._state
 
     def kill(self) -> None:
-        """End it."""
+        """End the process."""
         self.end(ExitState(exit_code=_SIGKILLED))
 
     def _run(self, program: ScriptedProgram, context: ProgramContext) -> None:
@@ -335,7 +336,7 @@ class ScriptedDriver(SandboxDriver):
             self.add_image(reference)
 
     def identity(self) -> None:
-        """Count as part of SecureBench, so that records do not name a subclass of a test as an extension."""
+        """Return ``None``, so that records treat a test's subclass as a part of SecureBench, not as an extension."""
 
     def add_image(
         self,
@@ -344,7 +345,7 @@ class ScriptedDriver(SandboxDriver):
         environment: Mapping[str, str] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> ResolvedImage:
-        """Add an image with its own variables, and with ``files``, by absolute path, for :meth:`image_tree`."""
+        """Add an image with its variables, and with ``files`` (content by absolute path) for :meth:`image_tree`."""
         image = ResolvedImage(
             reference=reference,
             id=f"sha256:{sha256(reference.encode()).hexdigest()}",
@@ -371,7 +372,7 @@ class ScriptedDriver(SandboxDriver):
         return register
 
     def fail_next(self, error: Exception, *, on: str = "open") -> None:
-        """Raise ``error`` on the next ``on``: ``open``, ``create``, ``wait``, ``self_test`` or ``resolve_image``."""
+        """Make the next ``on`` raise ``error``: ``open``, ``create``, ``wait``, ``self_test`` or ``resolve_image``."""
         self._failures.setdefault(on, []).append(error)
 
     def info(self) -> DriverInfo:
@@ -379,7 +380,7 @@ class ScriptedDriver(SandboxDriver):
         return DriverInfo("scripted", "none", "1")
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Return a registered image. Raises :class:`ImageError`."""
+        """Return the image that was added as ``reference``. Raises :class:`ImageError` if there is none."""
         if on_progress is not None:
             on_progress(f"resolving {reference}")
         self.raise_failure("resolve_image")
@@ -398,7 +399,7 @@ class ScriptedDriver(SandboxDriver):
         return TreeLease(root, os.open(root, os.O_RDONLY | os.O_CLOEXEC))
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Do nothing, unless :meth:`fail_next` registered an error: programs are not isolated."""
+        """Raise an error registered by :meth:`fail_next`, if any. Otherwise do nothing: programs are not isolated."""
         del image, forwarded_ports
         self.raise_failure("self_test")
 

@@ -75,7 +75,7 @@ def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
     made = _made(PASS_TO_PASS=["tests/test_app.py::test_p[a", "tests/test_app.py::test_p[a b]"])
     assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_p[a b]"]
     assert any("test_p[a" in note for note in made.report.lost)
-    assert "tests to fix: 1 of 1, to keep: 1 of 2" in made.report.carried
+    assert "tests in FAIL_TO_PASS: 1 of 1, in PASS_TO_PASS: 1 of 2" in made.report.carried
     with pytest.raises(ConfigError, match="no usable test remains in 'FAIL_TO_PASS'"):
         _made(FAIL_TO_PASS=["tests/test_app.py::test_p[a"])
 

@@ -284,9 +284,9 @@ def test_a_dockerfile_that_copies_its_whole_directory_gets_it_without_the_tests(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY tests/ /tests/\n"}, "it copies tests into the agent's image"),
-        ({"Dockerfile": 'FROM x\nWORKDIR /app\nADD ["solution.sh", "/x"]\n'}, "it copies solution.sh"),
-        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY --chown=1 a \\\n  ./run-tests.sh /x/\n"}, "it copies run-tests.sh"),
+        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY tests/ /tests/\n"}, "copies tests into the agent's image"),
+        ({"Dockerfile": 'FROM x\nWORKDIR /app\nADD ["solution.sh", "/x"]\n'}, "copies solution.sh"),
+        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY --chown=1 a \\\n  ./run-tests.sh /x/\n"}, "copies run-tests.sh"),
         ({"task.yaml": "instruction: x\nparser_name: swebench\n"}, "unsupported parser 'swebench'"),
         ({"task.yaml": "descriptions:\n  - x\n"}, "exactly one instruction"),
         ({"task.yaml": "instruction: &a x\nb: *a\n"}, "anchor"),

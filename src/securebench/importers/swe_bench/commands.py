@@ -16,9 +16,9 @@ _PYTEST: Final = ("-m", "pytest", "-rA")
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A repository's test command: Python's arguments, then one for each file of the test patch.
+    """A repository's test command: Python's arguments, then an argument for each file of the test patch.
 
-    ``note`` describes a difference from the authors' harness.
+    ``label`` turns the path of a file into its argument. ``note`` describes a difference from the authors' harness.
     """
 
     arguments: tuple[str, ...]
@@ -41,7 +41,7 @@ _REQUESTS_UNFIT: Final = {
         for number in range(2)
     },
     **{
-        f"tests/test_utils.py::TestExtractZippedPaths::test_unzipped_paths_unchanged[/{name}]": "no runner prints this"
+        f"tests/test_utils.py::TestExtractZippedPaths::test_unzipped_paths_unchanged[/{name}]": "no runner reports it"
         for name in ("test_utils.py", "__init__.py", "location")
     },
 }
@@ -82,7 +82,7 @@ _NO_TESTS = frozenset({"__init__.py", "conftest.py"})
 
 
 def changed_paths(patch: str, *, removed: bool = True) -> tuple[str, ...]:
-    """Return the old and new paths in a git patch, each once. Without ``removed``, leave out removed files."""
+    """Return the old and new paths in a git patch, each once. Leave out removed files unless ``removed`` is set."""
     headers = [section.partition("\n@@")[0] for section in _SECTION.split(patch)[1:]]
     kept = [header for header in headers if removed or not _REMOVED.search(header)]
     paths = [path for header in kept for path in _HEADER_PATH.findall(header) if path != "/dev/null"]

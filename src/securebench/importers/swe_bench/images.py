@@ -31,7 +31,8 @@ _INSTALL: Final = (
 class Image:
     """The image of an instance. ``recipe`` is ``None`` for an image from a registry.
 
-    ``base_commit`` is the commit of the image's repository, empty until its source was read.
+    ``base_commit`` is the commit of the image's repository, empty until its source has been read. ``absent`` are tests
+    that the image's source lacks or fails, and ``differs`` its differences from the authors' image, for the report.
     """
 
     name: str
@@ -54,7 +55,7 @@ def registry_image(instance: Instance) -> Image:
 
 
 def built_image(instance: Instance, repositories: Path | None, pins: Pins) -> Image:
-    """Return an image to build: from a clone below ``repositories`` at the commit, else from a release.
+    """Return an image to build from a clone below ``repositories`` at the base commit, or else from a release.
 
     Raises :class:`ConfigError` (``import-row-invalid``) for an instance without pins or source.
     """
@@ -86,8 +87,8 @@ def _from_release(instance: Instance, setup: Setup, release: SourceRelease) -> I
     recipe = _recipe(instance, setup, name, source, release.version)
     tests = [test for test in (*instance.fail_to_pass, *instance.pass_to_pass) if test in release.absent]
     differs = [
-        f"source: {release.name} {release.version}, the nearest release, for commit {instance.base_commit[:12]}",
-        *(f"expected test that {release.name} {release.version} lacks or fails: {test}" for test in tests),
+        f"source: {release.name} {release.version}, the release nearest to commit {instance.base_commit[:12]}",
+        *(f"test left out because {release.name} {release.version} lacks or fails it: {test}" for test in tests),
     ]
     return Image(name, _BUILT_PYTHON, release.commit, recipe, frozenset(release.absent), differs)
 
@@ -97,7 +98,7 @@ def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any],
     install = setup.install or [[_BUILT_PYTHON, *_INSTALL]]
     return {
         "reference": name,
-        "summary": f"{instance.repository} at the base commit of {instance.id}, imported.",
+        "summary": f"{instance.repository} for the SWE-bench instance {instance.id}.",
         "base": setup.base,
         "workdir": WORKDIR,
         "python": setup.python,
@@ -109,7 +110,7 @@ def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any],
 
 
 def image_name(instance: Instance, source: str) -> str:
-    """Return the name of a built image: the instance and its source."""
+    """Return the name of a built image, with the instance as repository and ``source`` as tag."""
     plain = "-".join(filter(None, instance.id.lower().replace("_", "-").replace(".", "-").split("-")))
     return f"securebench/swe-bench/{plain}:{source}"
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_ROWS: Final = 100_000
-"""Rows of a file. The largest known data set has 20,000."""
+"""The most rows of a file. The largest known data set has 20,000."""
 
 
 def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
-    """Yield the columns that are used of each row, and its location: its zero-based number as a line.
+    """Yield each row's location, with its number from 1 as the line, and the columns in ``FIELDS``.
 
     Raises :class:`ConfigError`: ``import-extra-missing`` without pyarrow, ``import-archive-invalid``,
     ``import-too-large``.
@@ -62,5 +62,5 @@ def _pyarrow() -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a list column as a list: some exports store test ids this way."""
+    """Return a tuple as a list, and any other value unchanged: some exports store test ids in a list column."""
     return list(value) if isinstance(value, tuple) else value

@@ -1,7 +1,7 @@
 """The setup of repositories on a base image, from YAML files: those shipped here and one from the user.
 
-A file contains a list ``setups``. Each gives, for the versions of one repository, the wheels its tests need and,
-if there is no clone, the release on the package index that replaces a commit. See docs/how-to/import-a-benchmark.md.
+A file contains a list ``setups``. Each names a repository, its versions, the wheels that its tests need, and the
+release on the package index that replaces a commit if there is no clone. See docs/how-to/import-a-benchmark.md.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _Step = Annotated[list[_Text], Field(min_length=1)]
 class SourceRelease(WireModel):
     """A source distribution on the package index, pinned by sha256 (hex).
 
-    ``commit`` is the commit id of the repository that a build makes from it, which depends only on its content; empty
-    if not known in advance. ``absent`` are tests of the upstream commit that this release lacks.
+    ``commit`` is the id of the commit that a build makes from the release, or empty if it is not known in advance. It
+    depends only on the release's content. ``absent`` are tests of the upstream commit that the release lacks or fails.
     """
 
     name: _Project
@@ -69,16 +69,16 @@ class SourceRelease(WireModel):
 
 
 class VersionModel(WireModel):
-    """Settings of one version."""
+    """Settings of one version: the release that replaces a missing clone."""
 
     release: SourceRelease = OPTIONAL
 
 
 class Setup(WireModel):
-    """The setup of versions of a repository on the image ``base`` with Python ``python``: pins for all its tests need.
+    """How versions of a repository are installed on the image ``base``, with pins for everything that their tests need.
 
-    ``version_from_git`` marks a build that reads its version from git, whose history the image lacks. ``install`` are
-    commands (argument vectors) that install it, run in the repository; by default, pip.
+    ``version_from_git`` is set if a build reads its version from git's history, which the image lacks. ``install`` are
+    the commands (argument vectors) that install the repository. They run in it. By default, pip installs it.
     """
 
     repository: _Repository
@@ -103,13 +103,13 @@ class PinsModel(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The buildable repositories, by repository and the authors' ``version``."""
+    """The setups and releases of repositories that can be built, by repository and the authors' ``version``."""
 
     setups: Mapping[tuple[str, str], Setup] = field(default_factory=dict)
     releases: Mapping[tuple[str, str], SourceRelease] = field(default_factory=dict)
 
     def over(self, other: Pins) -> Pins:
-        """Merge both. A version in this one, with or without a release, takes precedence."""
+        """Merge both. For a version in both, the other object's setup and release are ignored."""
         releases = {key: release for key, release in other.releases.items() if key not in self.setups}
         return Pins({**other.setups, **self.setups}, {**releases, **self.releases})
 
@@ -124,7 +124,7 @@ class Pins:
 
 @cache
 def shipped_pins() -> Pins:
-    """Return the shipped pins. Each was built from its release, and its tests have passed in a sandbox."""
+    """Return SecureBench's own pins. Each setup was built from its release and passed its tests in a sandbox."""
     pins = Pins()
     for path in sorted(_SHIPPED.glob("*.yaml")):
         pins = read_pins(path).over(pins)
@@ -152,7 +152,7 @@ def read_pins(path: Path) -> Pins:
 
 
 def _twice(model: PinsModel) -> Iterator[Fault]:
-    """Find versions in two setups of a file, and packages pinned twice in one setup."""
+    """Yield a fault for each version in two setups of a file, and for each package pinned twice in one setup."""
     claimed: set[tuple[str, str]] = set()
     for place, one in enumerate(model.setups):
         for version in one.versions:

@@ -64,7 +64,7 @@ class Instance:
 def json_lines(
     data: bytes, name: str, refuse: Callable[[str, Iterable[Problem]], None]
 ) -> Iterable[tuple[SourceLocation, Any]]:
-    """Yield the value and location of each line. Invalid JSON goes to ``refuse``, with its location and problems."""
+    """Yield the location and value of each line. Call ``refuse`` with the location and problems of invalid JSON."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         place = SourceLocation(name, number, 1)
         try:
@@ -134,7 +134,7 @@ def _hints(location: SourceLocation, record: dict[str, Any]) -> str:
 
 def _require_match(location: SourceLocation, name: str, value: str, pattern: re.Pattern[str]) -> None:
     if not pattern.fullmatch(value) or ".." in value:
-        raise bad_record(location, f"{name!r} does not match the pattern {pattern.pattern}")
+        raise bad_record(location, f"{name!r} contains '..', or does not match the pattern {pattern.pattern}")
 
 
 def _tests(location: SourceLocation, record: dict[str, Any], name: str) -> tuple[str, ...]:

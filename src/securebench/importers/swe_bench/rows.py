@@ -35,7 +35,7 @@ MANIFEST: Final[dict[str, Any]] = {
 """The manifest written if the output directory has none."""
 
 _PRINTED = re.compile(r"\w+ \([\w.]+\).*")
-"""A test as unittest prints it, ``test_x (module.Class)``, rather than by its description."""
+"""A test id as unittest prints it, ``test_x (module.Class)``, and not the test's description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ImportedInstance:
     report: TaskReport
 
     def at(self, commit: str) -> ImportedInstance:
-        """Return a copy with another commit: that of its built image."""
+        """Return a copy with the base commit ``commit``, that of its built image."""
         task = {**self.row.task, "input": {**self.row.task["input"], "base_commit": commit}}
         return replace(self, row=replace(self.row, task=task))
 
@@ -84,7 +84,9 @@ def imported(instance: Instance, choices: SweBenchChoices) -> ImportedInstance:
     _report(instance, runner, image, choices, report)
     kept = evals["tests"]["expect"]
     counts = (len(kept["fail_to_pass"]), len(instance.fail_to_pass), len(kept.get("pass_to_pass", ())))
-    report.carried.append("tests to fix: {} of {}, to keep: {} of {}".format(*counts, len(instance.pass_to_pass)))
+    report.carried.append(
+        "tests in FAIL_TO_PASS: {} of {}, in PASS_TO_PASS: {} of {}".format(*counts, len(instance.pass_to_pass))
+    )
     row = ImportedRow(_task(instance, image, choices, evals, report), instance.record, instance.location)
     return ImportedInstance(row, image, report)
 
@@ -132,7 +134,7 @@ def _files(instance: Instance) -> tuple[str, ...]:
 
 
 def _policy(instance: Instance, argv: list[str], report: TaskReport) -> dict[str, Any]:
-    """Allow candidates to change the sensitive paths and test runner files that the gold patch changes."""
+    """Return a policy that allows changes to the sensitive paths and test runner files that the gold patch changes."""
     runner = read_command(argv)
     owned = runner.owns if runner is not None else is_sensitive
     paths = [path for path in changed_paths(instance.patch) if is_sensitive(path) or owned(path)]
@@ -174,5 +176,5 @@ def _report(instance: Instance, runner: Runner, image: Image, choices: SweBenchC
         report.lost.append("hints_text, which may reveal the solution; --hints includes it")
     if instance.repository == "sympy/sympy":
         report.changed.append(
-            "SecureBench's runner replaces bin/test, which candidates can change: same rules, same tests"
+            "SecureBench's runner replaces bin/test, which candidates can change; its rules and tests are the same"
         )

@@ -27,13 +27,13 @@ _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
     "python": re.compile(r"(?:^|[\"'`;&|(]|\b(?:sudo|exec|env|time|then|do)\s)\s*python[\"'` ]", re.MULTILINE),
 }
-"""How a program is used in a shell line, in the list form of a command, or in a text of a test."""
+"""Patterns of a program's use: in a shell line, in the list form of a command, or in a text of a test."""
 
 _INSTALLED: Final = {
     "pip": re.compile(r"python3-pip|ensurepip|get-pip"),
     "python": re.compile(r"\bpython-is-python3\b"),
 }
-"""The lines with which a Dockerfile installs one of them itself."""
+"""Patterns of the lines with which a Dockerfile installs such a program."""
 
 _PYTHON_IMAGE = re.compile(r"(?:.*/)?(?:python|pypy)(?::|$|@)|securebench/python:")
 _PYTHON_PACKAGE = re.compile(r"\bpython3(?:\.\d+)?(?:-\w+)?\b")
@@ -71,7 +71,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str]) -> list[str]:
-    """Return the report's lines on programs that the task uses but the image that replaces its base lacks."""
+    """Return a report line for each program that the task uses and that the replacement of its base image lacks."""
     stand_in = next((base_images[base] for base in facts.bases[-1:] if base in base_images), "")
     if not stand_in.startswith(OURS):
         return []
@@ -92,7 +92,7 @@ def _text(files: Mapping[str, TaskFile]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dockerfile:
-    """``bases`` are the base images of the stages.
+    """What an import needs to know about a Dockerfile. ``bases`` are the base images of its stages.
 
     ``copied`` are the sources that COPY, ADD and bind mounts of RUN use from the context, in any stage. A file that a
     later step removes still exists in an earlier layer, so it counts.

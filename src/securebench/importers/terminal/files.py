@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_FILES: Final = 10_000
 MAX_BYTES: Final = 512 * 1024 * 1024
-"""Bytes of one task. The largest known task contains a model of 100 MB."""
+"""The most bytes of one task. The largest known task contains a model of 100 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,16 @@ def text_of(files: Mapping[str, TaskFile], path: str, directory: Path) -> str:
     try:
         return file.data.decode("utf-8")
     except UnicodeDecodeError:
-        raise refused(directory / path, "it is not UTF-8") from None
+        raise refused(directory / path, f"{path} is not UTF-8") from None
 
 
 def digest_record(files: Mapping[str, TaskFile]) -> JsonValue:
-    """Return the value whose digest a lock contains: every file, its content and whether it is executable."""
+    """Return the value whose digest a lock contains: each file's path, SHA-256 and whether it is executable."""
     return {path: f"{'x' if file.executable else 'f'} {_sha256(file.data)}" for path, file in sorted(files.items())}
 
 
 def tree_digest(files: Mapping[str, TaskFile]) -> str:
-    """Return twelve hexadecimal digits that identify this content."""
+    """Return the first twelve hexadecimal digits of a SHA-256 over ``files``."""
     whole = hashlib.sha256()
     for path, file in sorted(files.items()):
         whole.update(f"{path}\0{file.executable:d}{_sha256(file.data)}\0".encode())

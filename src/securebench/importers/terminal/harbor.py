@@ -71,10 +71,10 @@ def _settings(text: str, directory: Path) -> dict[str, Any]:
     try:
         settings = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise refused(directory / MARK, f"it is not valid TOML: {error}") from None
+        raise refused(directory / MARK, f"{MARK} is not valid TOML: {error}") from None
     for table in (*_READ, "metadata"):
         if not isinstance(settings.get(table, {}), dict):
-            raise refused(directory / MARK, f"{table!r} is not a table")
+            raise refused(directory / MARK, f"{table!r} in {MARK} is not a table")
     return settings
 
 

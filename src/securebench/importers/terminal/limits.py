@@ -18,7 +18,7 @@ _MOST: Final = 10_000.0
 
 
 def number(value: Any, place: Path) -> float | None:
-    """Return a positive number, which may be written as text. Raises :class:`ConfigError` for anything else."""
+    """Return ``value``, a positive number or its text, or ``None``. Raises :class:`ConfigError` for anything else."""
     if value is None:
         return None
     try:
@@ -31,13 +31,13 @@ def number(value: Any, place: Path) -> float | None:
 
 
 def seconds(value: Any, place: Path) -> float | None:
-    """Return a time limit, capped at the maximum of a row."""
+    """Return a time limit in seconds, at most the maximum of a row, or ``None``."""
     found = number(value, place)
     return min(found, MAX_TIMEOUT_SECONDS) if found else None
 
 
 def gigabytes(value: Any, place: Path) -> float | None:
-    """Return a size such as ``2G`` or ``512M``, in GiB."""
+    """Return a size such as ``2G`` or ``512M`` in GiB, or ``None``."""
     if value is None:
         return None
     match = _SIZE.fullmatch(str(value).strip())

@@ -31,14 +31,17 @@ _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS]
 _GUEST: Final = Path(__file__).parent / "guest" / "run_tests.py"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MIN_DISTINCTIVE_BYTES: Final = 64
-"""Bytes above which two equal files are not a coincidence."""
+"""Two equal files of at least so many bytes are not a coincidence."""
 
 MANIFEST_DEFAULTS: Final[dict[str, Any]] = {"family": "terminal_task"}
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalChoices:
-    """The user's choices: replacements for base images, and the working directory if a Dockerfile sets none."""
+    """The user's choices: replacements for base images, and the working directory if a Dockerfile sets none.
+
+    If ``registry`` is set, a task uses its prebuilt image from a registry if it names one.
+    """
 
     base_images: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
@@ -49,7 +52,8 @@ class TerminalChoices:
 class ImportedTask:
     """A row, and its file trees in the pack, by directory.
 
-    ``packages`` are the Python packages its tests need besides pytest; ``site`` is where the row expects them.
+    ``packages`` are the Python packages that its tests need besides pytest: name to version, empty if the script pins
+    none. ``plan`` is the content of the runner's ``plan.json``.
     """
 
     row: ImportedRow
@@ -84,7 +88,7 @@ def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
 
 
 def finished(one: ImportedTask, site: str, site_digest: str) -> tuple[ImportedRow, dict[str, dict[str, TaskFile]]]:
-    """Return the row and its trees, given the location of the test packages in the pack."""
+    """Return the row and its trees. ``site`` is the path of the test packages in the pack."""
     runner = {
         "run_tests.py": TaskFile(_GUEST.read_bytes()),
         "empty.ini": TaskFile(b"[pytest]\n"),
@@ -131,7 +135,7 @@ def _row(task: TerminalTask, image: str, workdir: str, checker_image: str) -> Im
 
 
 def _command(task: TerminalTask, workdir: str) -> list[str]:
-    """Return the checker command: isolated from the candidate's directory and, if the script was, from the image."""
+    """Return the checker's command. Python ignores the workspace, and the image's packages if the script did so."""
     isolation = ["-I", "-S"] if read_script(task.script).own_environment else ["-I"]
     return ["python3", *isolation, f"{workdir}/{_INPUTS}/run_tests.py"]
 
@@ -195,7 +199,7 @@ def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
             raise refused(task.directory, message)
     if hidden:
         task.report.changed.append(
-            f"hidden files removed from the build context, which does not copy them: {', '.join(hidden)}"
+            f"hidden files removed from the build context (the Dockerfile does not copy them): {', '.join(hidden)}"
         )
     return replace(task, context={path: file for path, file in task.context.items() if path not in hidden})
 
@@ -215,12 +219,12 @@ def _recipe(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) -> 
     stand_ins = {base: choices.base_images[base] for base in facts.bases if base in choices.base_images}
     recipe = {
         "reference": _image_name(task),
-        "summary": f"The image of {task.id}, imported.",
+        "summary": f"The imported image of {task.id}.",
         "dockerfile": "Dockerfile",
         "context": "context",
         "base_images": stand_ins,
     }
-    # The context is a separate directory, created even if empty: the recipe and the Dockerfile are outside it.
+    # The context is a separate directory, even if it is empty, so that it does not contain the recipe.
     files = context or {"context/.keep": TaskFile(b"")}
     return {**files, "Dockerfile": TaskFile(task.dockerfile.encode()), "recipe.yaml": _as_json(recipe)}
 
@@ -262,9 +266,9 @@ def _report(task: TerminalTask, script: VerifierScript, workdir: str, changed: l
         report.changed.append(f"pytest {PYTEST_VERSION} instead of {script.pytest_version}")
     if script.writes_reward:
         report.changed.append("the verdict is the runner's exit code; no reward file is read")
-    report.changed += [f"/tests replaced by the path of the tests in the checker's sandbox: {path}" for path in changed]
+    report.changed += [f"/tests in {path} replaced by the tests' path in the checker's sandbox" for path in changed]
     report.changed += [f"separate checker image with {', '.join(checker)}"] if checker else []
-    report.lost += [f"{name} {value:g}: the tester's limits apply" for name, value in task.limits.items()]
+    report.lost += [f"{name} {value:g}: the tester's limits apply instead" for name, value in task.limits.items()]
     outside = absolute_paths(task.tests, (workdir, "/tests", "/tmp", "/usr", "/bin", "/dev"))  # noqa: S108 - a container
     if outside:
         report.lost.append(

@@ -26,7 +26,7 @@ TESTS: Final = "/tests"
 
 _DOWNLOADERS: Final = frozenset({"curl", "wget", "ca-certificates"})
 _RUNNER_PACKAGES: Final = frozenset({"pytest", "pytest-json-ctrf", "pytest-json-report", "uv", "pip"})
-"""The packages that SecureBench's runner replaces: pytest, and plugins whose reports are not read here."""
+"""Packages that the tests do not get: SecureBench's runner replaces pytest, its report plugins and the installers."""
 
 _PIN = re.compile(
     r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[[A-Za-z0-9,_-]+\])?(?:==([A-Za-z0-9][A-Za-z0-9._+!]*))?"
@@ -182,7 +182,7 @@ def _is_verdict(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _without_environment(words: Sequence[str]) -> Sequence[str]:
-    """Remove ``sudo`` and variables that only change a command's output."""
+    """Return ``words`` without ``sudo`` and without assignments to variables of apt, uv and pip."""
     rest = list(words)
     while rest and (rest[0] == "sudo" or re.fullmatch(r"(?:DEBIAN_FRONTEND|UV_\w+|PIP_\w+)=\S*", rest[0])):
         rest = rest[1:]
@@ -261,7 +261,7 @@ def _uvx(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _pytest(words: Sequence[str], found: VerifierScript) -> bool:
-    """Recognise a pytest run by paths, with options that do not affect the verdict."""
+    """Recognise a run of pytest on paths, with options that do not affect the verdict."""
     if found.tests:
         return False
     rest = list(words[1:])
@@ -318,7 +318,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Sequence[str], VerifierScript], bool]]] 
 
 
 def needed_system_packages(script: VerifierScript, tests: str) -> list[str]:
-    """Return the installed system packages that the tests need: no download tool, unless the tests mention it."""
+    """Return the system packages that the script installs. A download tool counts only if the tests mention it."""
     return [
         name
         for name in script.system_packages

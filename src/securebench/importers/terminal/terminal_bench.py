@@ -33,7 +33,7 @@ def read_terminal_bench(directory: Path) -> TerminalTask:
     settings = _yaml(files, MARK, directory)
     instruction = settings.get("instruction")
     if not isinstance(instruction, str):
-        raise refused(directory / MARK, "it must have exactly one instruction")
+        raise refused(directory / MARK, f"{MARK} must have exactly one instruction")
     if settings.get("parser_name", "pytest") != "pytest":
         raise refused(directory / MARK, f"unsupported parser {settings['parser_name']!r}: only 'pytest' is supported")
     report = TaskReport(directory.name)
@@ -66,22 +66,22 @@ def _yaml(files: dict[str, TaskFile], path: str, directory: Path) -> dict[str, A
     if faults:
         raise refused(source.locate(faults[0]).file, f"{source.locate(faults[0])}: {faults[0].message}")
     if not isinstance(value, dict):
-        raise refused(directory / path, "it is not a mapping")
+        raise refused(directory / path, f"{path} is not a mapping")
     return value
 
 
 def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
-    """Reject a Dockerfile that names tests or solution in a COPY. If it copies the whole context, they are left out."""
+    """Reject a Dockerfile that copies tests or solution by name. If it copies everything, report what is left out."""
     for source in read_dockerfile(dockerfile).copied:
         first = source.split("/")[0]
         if first in _PRIVATE:
-            raise refused(directory / "Dockerfile", f"it copies {source} into the agent's image")
+            raise refused(directory / "Dockerfile", f"the Dockerfile copies {source} into the agent's image")
         if first == "." or any(fnmatch.fnmatchcase(name, first) for name in _PRIVATE):
             report.changed.append("the Dockerfile copies its whole directory: tests and solution were removed from it")
 
 
 def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> dict[str, Any]:
-    """Return the limits of the only service. Raises :class:`ConfigError` if there are several."""
+    """Return the resource limits of the only service. Raises :class:`ConfigError` if there are several services."""
     if _COMPOSE not in files:
         return {}
     services = _yaml(files, _COMPOSE, directory).get("services")
@@ -89,7 +89,7 @@ def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> 
         raise refused(directory / _COMPOSE, "it needs several containers")
     service = next(iter(services.values()))
     if not isinstance(service, dict):
-        raise refused(directory / _COMPOSE, "its service is not a mapping")
+        raise refused(directory / _COMPOSE, f"the service in {_COMPOSE} is not a mapping")
     limits = {"memory_gib": "mem_limit", "cpus": "cpus"}
     report.lost += [f"{key} of {_COMPOSE}" for key in service if key not in {*_HARNESS_KEYS, *limits.values()}]
     given = _deployed(service)

@@ -17,7 +17,7 @@ _MODULE: Final = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 
 
 def moved(tests: Mapping[str, TaskFile], to: str) -> tuple[dict[str, TaskFile], list[str]]:
-    """Return the tests with ``/tests`` replaced by ``to`` in their text, and the files that this changed."""
+    """Return the tests with ``/tests`` replaced by ``to`` in their text, and the paths of the changed files."""
     made: dict[str, TaskFile] = {}
     changed = []
     for path, file in tests.items():
@@ -28,7 +28,7 @@ def moved(tests: Mapping[str, TaskFile], to: str) -> tuple[dict[str, TaskFile], 
 
 
 def modules(tests: Mapping[str, TaskFile], chosen: Sequence[str]) -> list[str]:
-    """Return the test modules below the ``chosen`` paths (``.`` is everything)."""
+    """Return the paths of test modules at or below the ``chosen`` paths (``.`` is everything)."""
     return [path for path in tests if path in chosen or (_MODULE.fullmatch(path) and _is_below(path, chosen))]
 
 
@@ -41,12 +41,12 @@ def expected_names(tests: Mapping[str, TaskFile], chosen: Sequence[str]) -> list
 
     Raises ``ValueError`` for a module that is not valid Python.
     """
-    names = [name for path in modules(tests, chosen) for name in _names(tests[path].data)]
+    names = [name for path in modules(tests, chosen) for name in _names(path, tests[path].data)]
     return list(dict.fromkeys(names))
 
 
 def absolute_paths(tests: Mapping[str, TaskFile], inside: Sequence[str]) -> list[str]:
-    """Return the top-level directories of absolute paths in the tests, except those in ``inside``."""
+    """Return the absolute paths in the tests' Python files, except those at or below the directories ``inside``."""
     found: dict[str, None] = {}
     for path, file in tests.items():
         if path.endswith(".py"):
@@ -55,13 +55,13 @@ def absolute_paths(tests: Mapping[str, TaskFile], inside: Sequence[str]) -> list
     return [path for path in found if not any(path == one or path.startswith(f"{one}/") for one in inside)]
 
 
-def _names(source: bytes) -> Iterator[str]:
+def _names(path: str, source: bytes) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             module = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ValueError(f"it is not valid Python: {type(error).__name__}") from None
+            raise ValueError(f"{path} is not valid Python: {type(error).__name__}") from None
     for node in module.body:
         if _is_test(node):
             yield node.name  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The Python packages for a task's tests: pytest and its other requirements, unpacked from wheels, not run here."""
+"""The Python packages for a task's tests, pytest and others: unpacked from wheels, and not run here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUNNER: Final = (
 """Pure-Python wheels by sha256 (hex): pytest and its requirements for Python 3.8 and later."""
 
 _DOWNLOAD_SECONDS: Final = 300
-"""For the packages of one task, so that one with gigabytes of them does not delay the other imports."""
+"""The time limit for the packages of one task, so that gigabytes of them do not delay the other imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[s
 
 
 def _download(directory: Path, lines: Sequence[str], source: WheelSource, *options: str) -> None:
-    """Download wheels with this environment's pip. Wheels only: pip runs code of source packages to download them."""
+    """Download wheels with this environment's pip, never source packages: pip would run their code."""
     wanted = directory / "requirements.txt"
     wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     places = ["--no-index", "--find-links", str(source.directory)] if source.directory else []
@@ -102,7 +102,7 @@ def _download(directory: Path, lines: Sequence[str], source: WheelSource, *optio
 
 
 def _require_plain_dependencies(wheel: Path) -> None:
-    """Refuse a wheel that needs a package from a URL: if it is a source archive, pip runs its code."""
+    """Refuse a wheel that needs a package from a URL: pip would run its code if it is a source archive."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():

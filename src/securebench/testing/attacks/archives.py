@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TOP: Final = "workspace"
-"""The directory that all members of an honest archive are below."""
+"""The directory below which all members of an honest archive are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ ATTACKS: Final = (
         PackAttack("K10", name, code, row(id="task-1") + row(id=other))
         for name, other, code in (
             ("the same id", "task-1", "id-duplicate"),
-            ("another case", "TASK-1", "id-duplicate"),
+            ("an id that differs in case", "TASK-1", "id-duplicate"),
             ("a confusable letter", "t\u0430sk-1", "id-duplicate"),
             ("full width", "\uff54ask-1", "id-duplicate"),
         )
@@ -123,12 +123,12 @@ ATTACKS: Final = (
         "K13", "a link in the path", "asset-link", "a/passwd", lambda place: (place / "assets/a").symlink_to("/etc")
     ),
     _asset("K13", "a pipe", "asset-not-regular", "a", lambda place: os.mkfifo(place / "assets/a")),
-    _two_assets("the same place", "x", "x"),
-    _two_assets("another case", "x", "X"),
-    _two_assets("a place inside another", "x", "x/y"),
+    _two_assets("the same mount", "x", "x"),
+    _two_assets("mounts that differ in case", "x", "X"),
+    _two_assets("a mount inside another mount", "x", "x/y"),
     PackAttack(
         "K14",
-        "a reserved place",
+        "a reserved mount",
         "path-unsafe",
         row(assets=[{"path": "a", "mount": "securebench/evaluation_inputs/x"}]),
         prepare=_write_a_and_b,
@@ -150,7 +150,7 @@ ATTACKS: Final = (
     ),
     PackAttack(
         "K18",
-        "a rubric that everything meets",
+        "a rubric that every response meets",
         "field-value",
         row(
             {

@@ -82,7 +82,7 @@ ATTACKS: Final = (
             "octal escapes": ".g\\151t/hooks/z",
             "a nested repository": "src/.git/config",
             "a short name": "git~1/config",
-            "another script": ".gi\\357\\275\\224/config",
+            "a letter of another script": ".gi\\357\\275\\224/config",
             "an ignorable character": ".g\\342\\200\\214it/config",
             "a final dot": ".git./config",
             "a stream": ".git::$INDEX_ALLOCATION/config",
@@ -99,10 +99,12 @@ ATTACKS: Final = (
     ),
     PatchAttack("C13", "a submodule", _GITLINK),
     PatchAttack("C13", "a .gitmodules file", _new(".gitmodules")),
-    PatchAttack("C15", "one of two files fits", _HALF),
+    PatchAttack("C15", "a patch that fits only one of two files", _HALF),
     PatchAttack("C15", "nothing is changed", b"I fixed it.\n"),
     PatchAttack("C15", "a hunk cut short", b"--- a/f.txt\n+++ b/f.txt\n@@ -1,5 +1,5 @@\n one\n-two\n"),
-    PatchAttack("C15", "a hunk longer than it says", b"--- a/f.txt\n+++ b/f.txt\n@@ -1,2 +1,1 @@\n one\n two\n"),
+    PatchAttack(
+        "C15", "a hunk longer than its header says", b"--- a/f.txt\n+++ b/f.txt\n@@ -1,2 +1,1 @@\n one\n two\n"
+    ),
     PatchAttack("C16", "bytes", b"x" * (MAX_PATCH_BYTES + 1)),
     PatchAttack("C16", "lines", b"\n" * (MAX_PATCH_LINES + 2)),
     PatchAttack("C16", "files", b"".join(_new(f"f{number}") for number in range(MAX_FILES + 1))),
@@ -112,7 +114,7 @@ ATTACKS: Final = (
     PatchAttack("C16", "an inflating size", _BINARY + b"literal 9999999999\nAxxxxx\n\n"),
     PatchAttack(
         "C16",
-        "more than it says",
+        "more bytes than the header says",
         _BINARY + literal(bytes(MAX_CHANGED_BYTES)).replace(b"literal %d" % MAX_CHANGED_BYTES, b"literal 5"),
     ),
 )

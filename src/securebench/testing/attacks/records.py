@@ -1,4 +1,4 @@
-"""Texts in records that try to become a part of their reader, and edits of a finished run."""
+"""Texts in records that attack the page or terminal that shows them, and edits of a finished run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RecordEdit:
 
 
 def _of_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], None]:
-    """Return the edit that replaces the lines of the journal."""
+    """Return an edit that replaces the lines of the journal by what ``change`` returns for them."""
 
     def edit(run: Path) -> None:
         path = run / JOURNAL
@@ -67,7 +67,7 @@ def _passed(lines: list[bytes]) -> int:
 
 
 def _as_passed(lines: list[bytes]) -> list[bytes]:
-    """Turn all failures into passes, as one line of sed does."""
+    """Turn all failures into passes by replacing text, as a line of sed would."""
     pairs = (
         (b'"verification_status": "failed"', b'"verification_status": "passed"'),
         (b'"passed": false', b'"passed": true'),

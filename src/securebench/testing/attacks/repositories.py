@@ -190,15 +190,15 @@ ANYWHERE = {
     "sys.exit(0) at import": "import sys; sys.exit(0)\n",
     "os._exit(0) at exit": "import atexit, os; atexit.register(os._exit, 0)\n",
     "runs in a child": _FORKS,
-    "forks and ends well": _FORKS_ON,
+    "forks and exits with 0": _FORKS_ON,
     "writes to every descriptor": _DESCRIPTORS,
-    "AssertionError is another": _QUIET_ASSERTION,
+    "AssertionError is replaced": _QUIET_ASSERTION,
     "raises SystemExit in a call": "def double(number): raise SystemExit(0)\n",
     "equal to everything": EQUAL,
 }
 OF_UNITTEST = {
     "run returns the result": "import unittest\nunittest.TestCase.run = lambda s, result=None: result\n",
-    "call returns": "import unittest\nunittest.TestCase.__call__ = lambda s, *a, **k: None\n",
+    "call runs no test": "import unittest\nunittest.TestCase.__call__ = lambda s, *a, **k: None\n",
     "no assertions": NO_ASSERTIONS,
     "no equality functions": "import unittest\n"
     "unittest.TestCase._getAssertEqualityFunc = lambda s, a, b: (lambda *x, **k: None)\n",
@@ -209,7 +209,7 @@ OF_UNITTEST = {
     "fake result": _FAKE_RESULT,
     "fake runner": _FAKE_RUNNER,
     "empty loader": _EMPTY_LOADER,
-    "swallows": _SWALLOW,
+    "swallows exceptions": _SWALLOW,
     "test method is not called": "import unittest\nunittest.TestCase._callTestMethod = lambda s, m: None\n",
     "empties new test classes": _SUBCLASS_HOOK,
     "imports other tests": _IMPORTER,
@@ -279,7 +279,7 @@ _ENTRIES: Final = {
     "sitecustomize": "C09",
     "entry point": "C02",
 }
-"""The catalogue entry of each cheat that differs from the entry of its table."""
+"""The catalogue entries of cheats that do not have the entry of their table."""
 
 REPOSITORY_CHEATS: Final = (
     *(RepositoryCheat(_ENTRIES.get(name, "C05"), name, changes) for name, changes in UNITTEST_CHEATS.items()),

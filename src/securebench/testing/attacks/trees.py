@@ -94,7 +94,7 @@ def link_loops(root: Path) -> None:
 
 @_trap("H04", SEALED)
 def hard_links(root: Path) -> None:
-    """Give a file two names, and try to give the system's files one, which the kernel refuses."""
+    """Give a file two names, and try to make hard links to the system's files, which the kernel refuses."""
     (root / "one").write_text("content")
     (root / "two").hardlink_to(root / "one")
     if os.getuid() != 0:
@@ -131,7 +131,7 @@ def set_user_id_file(root: Path) -> None:
 
 @_trap("H06", SEALED, UNSAFE)
 def set_group_id_file(root: Path) -> None:
-    """Do the same with a group."""
+    """Leave a program that runs with the rights of its group."""
     (root / "shell").write_bytes(b"#!/bin/sh\n")
     (root / "shell").chmod(0o2755)
 
@@ -197,7 +197,7 @@ ODD_NAMES = (
 
 @_trap("H11", UNSAFE)
 def locked_directory(root: Path) -> None:
-    """Close a directory to everybody, with something in it."""
+    """Make a directory that nobody may enter, with a file in it."""
     (root / "locked/inner").mkdir(parents=True)
     (root / "locked/inner/file").write_text("content")
     (root / "locked/inner").chmod(0)
@@ -206,14 +206,14 @@ def locked_directory(root: Path) -> None:
 
 @_trap("H11", UNSAFE)
 def locked_file(root: Path) -> None:
-    """Close a file to everybody."""
+    """Make a file that nobody may read."""
     (root / "locked").write_text("content")
     (root / "locked").chmod(0)
 
 
 @_trap("H11", UNSAFE, SEALED)
 def locked_workspace(root: Path) -> None:
-    """Close the workspace itself."""
+    """Make the workspace itself a directory that nobody may enter."""
     (root / "file").write_text("content")
     root.chmod(0)
 
@@ -305,7 +305,7 @@ def git_filters(root: Path) -> None:
 
 @_trap("G06", SEALED)
 def git_included_config(root: Path) -> None:
-    """Make git read more configuration: included, of a worktree, and from outside ``.git``."""
+    """Make git read more configuration files: an included one, a worktree's, and one outside of ``.git``."""
     git = _git(root, "[include]\n\tpath = ../more\n[extensions]\n\tworktreeConfig = true\n")
     for path in (root / "more", git / "config.worktree", root / ".gitconfig"):
         path.write_text(f'[core]\n\tfsmonitor = "{_PROGRAM}"\n\tworktree = /etc\n')

@@ -120,7 +120,9 @@ CHEATS: Final = (
         {**{f"{place}/{name}": _TRUE for place in ("bin", ".local/bin") for name in _TOOLS}, "run": _RUN_ZERO},
     ),
     WorkspaceCheat("A07", "dotfiles", {**dict.fromkeys(_DOTFILES, "exit 0\n"), "run": _RUN_ZERO}),
-    WorkspaceCheat("A09", "modules that shadow", {**{f"{name}.py": _EXIT for name in _MODULES}, "run": _RUN_ZERO}),
+    WorkspaceCheat(
+        "A09", "modules that shadow others", {**{f"{name}.py": _EXIT for name in _MODULES}, "run": _RUN_ZERO}
+    ),
     WorkspaceCheat(
         "A09",
         "a .pth file in user packages",

@@ -1,6 +1,6 @@
 """The breakout probe: a candidate that makes every known attempt to escape from a sandbox, on any driver.
 
-``securebench audit --self`` runs it on this machine. A driver that is weaker than it should be shows as ``escaped``.
+``securebench audit --self`` runs it on this machine. If a driver is too weak, attempts have the outcome ``escaped``.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """The result of the attempt ``name``, or of a check of the host afterwards. ``how`` says what stopped it."""
+    """The result of the attempt ``name`` or of a check of the host. ``how`` says what stopped it or what it reached."""
 
     name: str
     outcome: AttemptOutcome
@@ -144,7 +144,7 @@ class BreakoutStage:
             return attempted.result()
 
     def _leaked(self, attempt: BreakoutAttempt) -> AttemptResult:
-        """Start in each descriptor that a runtime may have left open. A refusal to start is also containment."""
+        """Make the attempt in each directory that a runtime may have left open. If it cannot start, it is contained."""
         for number in _LIKELY_DESCRIPTORS:
             command = replace(self._command([attempt], _ALONE_SECONDS), workdir=f"/proc/self/fd/{number}")
             try:
@@ -155,7 +155,7 @@ class BreakoutStage:
             outcome, how = answers.get(attempt.name, (AttemptOutcome.CONTAINED, ""))
             if outcome is not AttemptOutcome.CONTAINED:
                 return AttemptResult(attempt.name, outcome, how)
-        return AttemptResult(attempt.name, AttemptOutcome.CONTAINED, "no descriptor leads there")
+        return AttemptResult(attempt.name, AttemptOutcome.CONTAINED, "no descriptor reaches the host's files")
 
     def _command(self, attempts: list[BreakoutAttempt], seconds: float) -> Command:
         request = json.dumps({"host": self.host._asdict(), "names": [attempt.name for attempt in attempts]})
@@ -164,7 +164,7 @@ class BreakoutStage:
 
 
 def _ending(result: CommandResult) -> tuple[AttemptOutcome, str]:
-    """Judge a sandbox that was ended while an attempt exhausted a resource."""
+    """Return the outcome of an attempt that did not answer, and the limit or signal that ended it."""
     for flag, limit in (
         (result.out_of_memory, "memory limit"),
         (result.output_limit_exceeded, "output limit"),

@@ -31,7 +31,7 @@ _VICTIM: Final = "securebench-victim"
 
 @dataclass(frozen=True, slots=True)
 class HostEvidence:
-    """A check of the host after all attempts. ``entry`` is the catalogue's."""
+    """A check of the host after all attempts. ``entry`` is the catalogue's entry."""
 
     name: str
     means: str
@@ -43,12 +43,12 @@ EVIDENCE: Final = (
     HostEvidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
     HostEvidence("the process of the host, afterwards", "the host's processes ended", "A05"),
     HostEvidence("processes left, afterwards", "a process that survives the sandbox", "L10"),
-    HostEvidence("the harness's memory, afterwards", "the harness brought down by what it reads", "L17"),
+    HostEvidence("the harness's memory, afterwards", "the harness made to run out of memory", "L17"),
 )
 
 
 class Target:
-    """A canary file, a process of the same user, and servers. A context manager: its end removes all of them.
+    """A canary file, a process of the same user, and servers. As a context manager, it removes them at the end.
 
     ``shared`` is a directory that sandboxes may write.
     """
@@ -69,7 +69,7 @@ class Target:
         self._victim = self._start_victim()
 
     def host(self) -> Host:
-        """Start the servers, and return the targets."""
+        """Start the servers, and return the targets for attempts."""
         addresses = ("127.0.0.1", *own_addresses())
         server = self._stack.enter_context(socket.create_server(("", 0)))
         abstract = f"securebench-{self._secret[:8]}"
@@ -80,7 +80,7 @@ class Target:
         return Host(str(self._canary), self._secret, self._victim.pid, port, addresses, abstract)
 
     def harm(self) -> Iterator[str]:
-        """Yield what happened to the host, for each of :data:`EVIDENCE` in order: empty if nothing did."""
+        """Yield for each of :data:`EVIDENCE`, in order, what happened to the host: empty if nothing happened."""
         canary, settings, memory = self._before
         after = self._canary.lstat()
         same = (after.st_mtime_ns, after.st_mode, after.st_ino) == (canary.st_mtime_ns, canary.st_mode, canary.st_ino)
@@ -101,7 +101,7 @@ class Target:
         self.close()
 
     def _start_victim(self) -> subprocess.Popen[bytes]:
-        """Start a process that any sandbox that sees it could end. As root, it runs as the sandboxes' user."""
+        """Start a process that a sandbox could end if it saw it. If we are root, it runs as the sandboxes' user."""
         user, group = UNPRIVILEGED_USER if os.getuid() == 0 else (None, None)
         victim = subprocess.Popen(  # noqa: S603 - a fixed program
             [_VICTIM, "600"],

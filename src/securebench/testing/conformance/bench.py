@@ -33,13 +33,13 @@ class ConformanceError(AssertionError):
 
 
 def require(truth: object, what: str) -> None:
-    """Raise :class:`ConformanceError` with ``what`` unless ``truth``. Not an ``assert``, which ``-O`` removes."""
+    """Raise :class:`ConformanceError` with the message ``what`` unless ``truth``. ``-O`` would remove an ``assert``."""
     if not truth:
         raise ConformanceError(what)
 
 
 def require_equal(actual: object, expected: object, what: str) -> None:
-    """Raise :class:`ConformanceError` unless both are equal."""
+    """Raise :class:`ConformanceError` unless both values are equal. ``what`` says what they are."""
     require(actual == expected, f"{what}: got {actual!r}, expected {expected!r}")
 
 
@@ -83,7 +83,7 @@ class Bench:
         return result.stdout.decode().strip()
 
     def facts(self, **options: Any) -> dict[str, Any]:
-        """Return the properties of a process in such a sandbox."""
+        """Return the properties of a process in a new sandbox. ``options`` are fields of its spec."""
         return dict(json.loads(self.output("facts", **options)))
 
     def shared(self, name: str = "shared") -> Path:
@@ -120,9 +120,9 @@ class Check:
         return f"this driver declares that it lacks {lacking[0]}" if lacking else ""
 
     def run(self, driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
-        """Run it. Raises :class:`ConformanceError`, or what the driver raises.
+        """Run the check. Raises :class:`ConformanceError`, or what the driver raises.
 
-        As in a run, what the driver lacks is replaced where that is possible.
+        As in a run, features that the driver lacks are replaced where that is possible.
         """
         bench = Bench(adapted(driver), image, directory)
         try:
@@ -138,7 +138,7 @@ class CheckRegistry:
         self._checks: list[Check] = []
 
     def __call__(self, function: Callable[[Bench], None]) -> Callable[[Bench], None]:
-        """Add ``function``; its docstring is its sentence."""
+        """Add a check that calls ``function``, whose docstring becomes the check's sentence. Return ``function``."""
         return self.needing()(function)
 
     def needing(self, *names: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:

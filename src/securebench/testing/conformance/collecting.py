@@ -45,7 +45,7 @@ def the_files_of_an_image_are_shown(bench: Bench) -> None:
 def an_unchanged_directory_is_collected_as_it_was(bench: Bench) -> None:
     """An unchanged directory is collected as it is in the image."""
     before, after = _collected(bench)
-    require(len(before) > 2, f"only {len(before)} files")
+    require(len(before) > 2, f"the directory has only {len(before)} entries")
     require_equal(after, before, "the directory")
 
 
@@ -83,7 +83,7 @@ def a_replaced_directory_loses_its_files(bench: Bench) -> None:
     }.items():
         before, after = _collected(bench, change)
         kept = {name: entry for name, entry in before.items() if not f"{name!r}/".startswith(("b'mime/", "b'mime'/"))}
-        require(len(kept) < len(before) - 1, "the directory contains files")
+        require(len(kept) < len(before) - 1, "the directory 'mime' of the image has no files")
         _require_collected(after, kept | entries)
 
 
@@ -106,7 +106,7 @@ def set_id_files_are_reported(bench: Bench) -> None:
 def special_files_are_reported(bench: Bench) -> None:
     """A FIFO is collected as a FIFO; a socket as a socket or not at all. Devices cannot be created (H05)."""
     before, after = _collected(bench, "pipe", "socket", refused=("device",))
-    require(after.pop(b"socket", ("socket",))[0] == "socket", "the socket is a socket or missing")
+    require(after.pop(b"socket", ("socket",))[0] == "socket", "the socket was collected as something else")
     _require_collected(after, before | {b"pipe": ("pipe", 0o644, 0, b"")})
 
 
@@ -128,7 +128,7 @@ def a_sparse_file_has_its_size(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_removed_directory_is_reported(bench: Bench) -> None:
-    """If the directory was removed, or is now a file or link, the candidate fails; no link is followed (H15)."""
+    """If the directory was removed, or is now a file or link, collecting raises ``DirectoryReplacedError`` (H15)."""
     for change in ("all removed", "all to file", "all to link", "parent to link"):
         sandbox, _ = _sandbox_with(bench, change)
         require_raises(sandbox.collected, DirectoryReplacedError)
@@ -153,7 +153,7 @@ def surviving_processes_change_nothing(bench: Bench) -> None:
             first = read_collected(sandbox.collected(), pristine)
             time.sleep(_STILL_SECONDS)
             second = read_collected(sandbox.collected(), pristine)
-        require(first[b"ticks"][2], "the daemon wrote")
+        require(first[b"ticks"][2], "the daemon wrote nothing")
         require_equal(second, first, "the directory, a moment later")
 
 
@@ -225,12 +225,12 @@ def _sandbox_with(bench: Bench, *changes: str, **options: Any) -> tuple[Sandbox,
 def _collected(
     bench: Bench, *changes: str, refused: tuple[str, ...] = (), either: tuple[str, ...] = (), **options: Any
 ) -> tuple[TreeEntries, TreeEntries]:
-    """Return a directory before and after ``changes``, and after ``refused`` ones, which must fail."""
+    """Return a directory before and after the changes. Those in ``refused`` must fail, and those in ``either`` may."""
     sandbox, outcomes = _sandbox_with(bench, *changes, *refused, *either, **options)
     for name in changes:
         require_equal(outcomes.get(name), "ok", f"the change {name!r}")
     for name in refused:
-        require(outcomes.get(name, "ok") != "ok", f"the change {name!r} is refused")
+        require(outcomes.get(name, "ok") != "ok", f"the change {name!r} was not refused")
     path = _library(bench)
     with bench.driver.image_tree(bench.image) as tree:
         pristine = tree.root / path.lstrip("/")

@@ -37,14 +37,14 @@ def exit_codes_are_reported(bench: Bench) -> None:
 
 @CHECKS
 def signals_are_reported(bench: Bench) -> None:
-    """A process that a signal ends has exit code 128 plus its number, and did not time out."""
+    """If a signal ends a process, the exit code is 128 plus the signal's number, and no time-out is reported."""
     result = bench.run("die", str(signal.SIGTERM.value))
     require_equal((result.exit_code, result.timed_out), (128 + signal.SIGTERM, False), "exit code and time-out")
 
 
 @CHECKS
 def a_missing_program_is_reported(bench: Bench) -> None:
-    """A missing program gives exit code 126 or 127 and no infrastructure error, in both kinds of sandbox."""
+    """A missing program gives exit code 126 or 127, not an error, in persistent and ephemeral sandboxes."""
     for persistent in (False, True):
         command = Command(argv=("/no/such/program",), timeout_seconds=20)
         code = bench.sandbox(persistent=persistent).run(command).exit_code
@@ -53,22 +53,22 @@ def a_missing_program_is_reported(bench: Bench) -> None:
 
 @CHECKS
 def a_time_limit_ends_it(bench: Bench) -> None:
-    """A time limit soon ends the command with exit code 124, and sets only that flag."""
+    """A time limit ends a command with exit code 124 within seconds, and the result gives no other reason."""
     result = bench.sandbox().run(probe_command("sleep", "60", timeout=_SHORT))
     require_equal((result.exit_code, result.timed_out), (TIMEOUT_EXIT_CODE, True), "exit code and time-out")
-    require(not (result.out_of_memory or result.output_limit_exceeded), "no other reason is reported")
+    require(not (result.out_of_memory or result.output_limit_exceeded), "a memory or output limit is also reported")
     require(_SHORT <= result.duration_seconds < _SHORT + 10, f"it took {result.duration_seconds:.1f} s")
 
 
 @CHECKS
 def a_waiting_command_has_its_whole_time(bench: Bench) -> None:
-    """The time of a command that waits for input starts when it is opened."""
+    """The time limit of a command that waits for input begins when the command is opened."""
     for _ in range(2):
         waiting = bench.sandbox()
         process = waiting.open(probe_command("converse", timeout=_SHORT, waits=True))
         process.send(b"one\n")
         read_until(process, b"heard one\n")
-        require(process.wait().timed_out, "its time limit ended it")
+        require(process.wait().timed_out, "its time limit did not end it")
         waiting.close()
         time.sleep(_SHORT * 1.5)  # a process started in advance is now older than its time limit
 
@@ -106,7 +106,7 @@ def daemons_end_with_an_ephemeral_command(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.HOST_MOUNTS)
 def closing_ends_running_processes(bench: Bench) -> None:
-    """When ``close`` returns, no process of the sandbox is running, in both kinds of sandbox (A05)."""
+    """When ``close`` returns, no process of the sandbox is running (A05)."""
     for persistent in (False, True):
         directory = f"shared-{persistent}"
         sandbox = bench.sandbox(persistent=persistent, **_shared_mount(bench, directory))
@@ -129,7 +129,7 @@ def closing_does_not_wait_for_unread_output(bench: Bench) -> None:
 
 @CHECKS
 def kill_works_from_another_thread(bench: Bench) -> None:
-    """A kill from another thread ends a process that another thread waits for, and is not a time-out."""
+    """A kill ends a process for which another thread waits, and is not reported as a time-out."""
     process = bench.sandbox().open(probe_command("sleep", "60"))
     read_until(process, b"asleep\n")
     threading.Thread(target=process.kill).start()
@@ -155,7 +155,7 @@ def waiting_twice_returns_the_same(bench: Bench) -> None:
 
 @CHECKS
 def closing_its_output_does_not_end_a_process(bench: Bench) -> None:
-    """A process that closes its output continues, and its exit code counts."""
+    """A process that closes its output continues, and its exit code is reported."""
     result = bench.run("hush", "1")
     require_equal(result.exit_code, 7, "exit code")
 
@@ -171,10 +171,10 @@ def a_time_limit_holds_without_output(bench: Bench) -> None:
 def a_flood_of_output_ends_it(bench: Bench) -> None:
     """A process that writes more than its output limit is ended, and the result gives the reason (I12)."""
     result = bench.run("flood", str(512 * 1024 * 1024), limits=limits(output=1024 * 1024))
-    require(result.output_limit_exceeded, "the output limit is reported as the reason")
-    require(not result.timed_out, "it was not timed out")
-    require(result.exit_code != 0, "it failed")
-    require(len(result.stdout) + len(result.stderr) <= 1024 * 1024, "no more than the limit is returned")
+    require(result.output_limit_exceeded, "the output limit is not reported as the reason")
+    require(not result.timed_out, "it is reported as timed out")
+    require(result.exit_code != 0, "its exit code is 0")
+    require(len(result.stdout) + len(result.stderr) <= 1024 * 1024, "more output than the limit was returned")
 
 
 @CHECKS
@@ -192,5 +192,5 @@ def _require_still(bench: Bench, name: str = "shared") -> None:
     ticks = bench.directory / name / "ticks"
     before = ticks.stat().st_size
     time.sleep(_STILL_SECONDS)
-    require_equal(ticks.stat().st_size, before, "a process of an ended sandbox still writes: bytes")
-    require(before > 0, "the daemon had begun to write")
+    require_equal(ticks.stat().st_size, before, "bytes written by a process of an ended sandbox")
+    require(before > 0, "the daemon wrote nothing")

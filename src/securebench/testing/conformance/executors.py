@@ -1,7 +1,7 @@
 """The conformance suite of executors: what every executor promises, as checks that need no test framework.
 
 ``EXECUTOR_CHECKS`` lists them, so that a test framework can parametrise over them. Each gets a function that returns an
-executor with so many workers, and raises ``AssertionError`` if a promise is broken.
+executor with a given number of workers, and raises ``AssertionError`` if the executor breaks a promise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONG: Final = 60.0
 
 
 class SleepingWorker(Worker):
-    """Its assignments are JSON: how long to sleep, or an error to raise. Records say when they began and ended."""
+    """A worker that sleeps. An assignment is JSON: how many seconds to ``sleep``, or an ``error`` to raise."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -84,7 +84,7 @@ class SleepingWorker(Worker):
 
 
 class RemoteSleepingWorker(RemoteWorker):
-    """:class:`SleepingWorker` on another machine. It works only with the right settings and content."""
+    """A :class:`SleepingWorker` on another machine. It works only if it received the right settings and content."""
 
     def __init__(self, settings: bytes) -> None:
         self._settings = settings
@@ -187,7 +187,7 @@ def taken_when_they_can_start(make: Callable[[int], Executor]) -> None:
 
 
 def draining_takes_no_more(make: Callable[[int], Executor]) -> None:
-    """Once the run drains, assignments in progress end, and no other begins."""
+    """Once the run drains, assignments in progress finish, and no others begin."""
     one = _Execution(make(1), _sleeps(50))
     read = 0
     for _ in one.results:
@@ -219,7 +219,7 @@ def closing_abandons(make: Callable[[int], Executor]) -> None:
 
 
 def a_stopped_run_ends(make: Callable[[int], Executor]) -> None:
-    """If the run is stopped, assignments in progress end soon, with an empty result or none."""
+    """If the run is stopped, assignments in progress end soon, with an empty result or without a result."""
     one = _Execution(make(2), [*_sleeps(1), *_sleeps(5, _LONG)])
     next(one.results)
     start = time.monotonic()

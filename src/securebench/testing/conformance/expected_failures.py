@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from securebench.testing.conformance.bench import Check
 
 GVISOR: Final[Mapping[str, str]] = {
-    "processes_are_limited": "the limit applies to gVisor's threads; reaching it ends the sandbox and fails no fork",
+    "processes_are_limited": "the limit counts gVisor's threads; reaching it ends the sandbox, and no fork fails",
     "sending_after_the_end_breaks_the_pipe": "gVisor keeps the host's end of a pipe open until the sandbox has ended",
     "special_files_are_reported": "FIFOs and sockets exist only in gVisor's memory and are not collected",
     "files_are_described": "the gVisor of Debian 12 does not support AT_NO_AUTOMOUNT, and answers EINVAL",
     "read_only_mounts_stay_as_they_are": "gVisor checks the mode of a file first, and answers EACCES instead of EROFS",
-    "privileges_cannot_be_gained": "gVisor filters the first process and its children: no later call reaches the host",
+    "privileges_cannot_be_gained": "gVisor filters only the first process and its children; no call reaches the host",
     "an_ordinary_user_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
     "root_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
 }
-"""Differences between gVisor's kernel and the host's, by the name of the check. None of them weakens the host."""
+"""Differences between gVisor's kernel and the host's, by the name of the check. None of them endangers the host."""
 
 FOREIGN_FILES: Final = "files_of_root_can_be_read_and_removed"
 """The check that a driver with ``foreign_files`` need not pass."""

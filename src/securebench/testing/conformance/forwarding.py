@@ -41,7 +41,7 @@ _UNREACHABLE = {"ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL", "ECONNREFUSED"}
 
 
 class Server:
-    """Serves forwarded ports: it returns each line after ``name``. It closes the listeners that it was given.
+    """A server for forwarded ports: it sends data back, after ``name``. It closes the listeners that it was given.
 
     ``ended`` is set when a connection has ended.
     """
@@ -96,13 +96,13 @@ def serving(name: str = "outside") -> Iterator[Server]:
 
 
 def called(bench: Bench, *words: str, **options: Any) -> str:
-    """Return the server's answer to a word, or the error, in a new sandbox."""
+    """Return what a process in a new sandbox receives from a forwarded port: an answer, or the name of an error."""
     return bench.output("call", *(words or (str(PORT), "hello")), **options)
 
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_port_answers_from_the_start(bench: Bench) -> None:
-    """A process can connect to a forwarded port from its start, in both kinds of sandbox."""
+    """A process can connect to a forwarded port from its start, in persistent and ephemeral sandboxes."""
     for persistent in (False, True):
         with serving() as server:
             answer = called(bench, forwarded_ports=(server.forwarded_port(),), persistent=persistent)
@@ -123,7 +123,7 @@ def each_port_reaches_its_own_server(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def each_container_has_its_own_ports(bench: Bench) -> None:
-    """Each command of an ephemeral sandbox has its own forwarded port; those of a persistent one share one."""
+    """Each command of an ephemeral sandbox has its own forwarded port; those of a persistent sandbox share one."""
     for persistent, expected in ((False, 2), (True, 1)):
         with serving() as server:
             sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=persistent)
@@ -155,7 +155,7 @@ def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
-    """No server on the host's loopback or other addresses can be reached, nor a gateway (J01, J08)."""
+    """No server on the host's loopback or other addresses can be reached, and no engine's gateway (J01, J08)."""
     with serving() as server, socket.create_server(("", 0)) as hosts:
         sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True)
         port = str(hosts.getsockname()[1])
@@ -209,7 +209,7 @@ def connections_end_with_their_sandbox(bench: Bench) -> None:
                 sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=persistent)
                 process = sandbox.open(probe_command("linger", str(PORT), timeout=_SHORT if ending == "time" else 60))
                 read_until(process, b"outside: here\n")
-                require(not server.ended.is_set(), "the connection lasts as long as the sandbox")
+                require(not server.ended.is_set(), "the connection ended before the process")
                 {"time": process.wait, "kill": process.kill, "close": sandbox.close}[ending]()
                 require(server.ended.wait(TIMEOUT_SECONDS), f"the connection did not end with: {ending}")
 
@@ -236,12 +236,12 @@ def ports_change_nothing_else(bench: Bench) -> None:
         sandbox = bench.sandbox(collect=directory, **options)
         require_equal(sandbox.run(probe_command("change", directory, "add")).stdout, b"add ok\n", "the change")
         pristine = Path(str(tree.root) + directory)
-        require(b"added" in read_collected(sandbox.collected(), pristine), "the change is collected")
+        require(b"added" in read_collected(sandbox.collected(), pristine), "the change was not collected")
 
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_failing_server_prevents_the_sandbox(bench: Bench) -> None:
-    """An error of the function that serves a forwarded port is raised by opening, and the port is closed."""
+    """If the function that serves a forwarded port raises an error, opening a command raises it and closes the port."""
     given: list[socket.socket] = []
 
     def refuse(listener: socket.socket) -> None:
@@ -261,7 +261,7 @@ def a_failing_server_prevents_the_sandbox(bench: Bench) -> None:
 
 @CHECKS
 def invalid_ports_are_rejected(bench: Bench) -> None:
-    """Duplicate, invalid and too many forwarded ports, and one with a network, raise ``ConfigError``."""
+    """Duplicate, invalid and too many forwarded ports, and forwarded ports beside a network, raise ``ConfigError``."""
     with serving() as server:
         too_many = tuple(server.forwarded_port(port) for port in range(1, MAX_FORWARDED_PORTS + 2))
         for forwarded_ports in (

@@ -159,7 +159,7 @@ def read_only_mounts_stay_as_they_are(bench: Bench) -> None:
 
 @CHECKS
 def writable_mounts_are_shared(bench: Bench) -> None:
-    """Data that a command wrote to a writable mount is on the host when it has ended."""
+    """Data that a command wrote to a writable mount is on the host when the command has ended."""
     directory = bench.shared()
     mounts = (Mount(directory, workspace_path(), read_only=False),)
     require_equal(bench.output("write", workspace_path("note"), "from inside", mounts=mounts), "ok", "writing")
@@ -168,7 +168,7 @@ def writable_mounts_are_shared(bench: Bench) -> None:
 
 @CHECKS
 def mounts_keep_their_content(bench: Bench) -> None:
-    """Files, modes, links and names of a writable mount are the same before and after a command that adds one."""
+    """A command that adds a file to a writable mount leaves all other files, modes, links and names there unchanged."""
     directory = bench.shared()
     (directory / "empty").mkdir()
     (directory / "program").write_bytes(bytes(range(256)) * 999)
@@ -200,7 +200,7 @@ def mounts_can_be_refreshed(bench: Bench) -> None:
 
 @CHECKS
 def files_of_root_can_be_read_and_removed(bench: Bench) -> None:
-    """Files that root in a sandbox closes to others in a mounted directory remain accessible to the caller."""
+    """Files in a mounted directory that only root in the sandbox may access remain accessible to the caller."""
     directory = bench.shared()
     mounts = (Mount(directory, workspace_path(), read_only=False),)
     require_equal(bench.output("shut", workspace_path("closed"), mounts=mounts, user=ROOT), "ok", "writing")
@@ -214,14 +214,14 @@ def files_of_root_can_be_read_and_removed(bench: Bench) -> None:
 
 @CHECKS
 def there_is_only_loopback(bench: Bench) -> None:
-    """Without a network, loopback is the only interface, in both kinds of sandbox (J03, J12)."""
+    """Without a network, loopback is the only interface, in persistent and ephemeral sandboxes (J03, J12)."""
     for persistent in (False, True):
         require_equal(bench.facts(persistent=persistent)["interfaces"], ["lo"], "interfaces")
 
 
 @CHECKS
 def nothing_outside_can_be_reached(bench: Bench) -> None:
-    """No outside address can be reached: public, link-local, or any of the host's (J01, J03, J08)."""
+    """No outside address can be reached: public, link-local, or of the engine's bridge (J01, J03, J08)."""
     for address in ("192.0.2.1", "169.254.169.254", "172.17.0.1", "2001:db8::1"):
         outcome = bench.output("connect", address, "80")
         require(outcome in {"ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL"}, f"connecting to {address}: {outcome}")
@@ -249,10 +249,10 @@ def localhost_works(bench: Bench) -> None:
 
 @CHECKS
 def there_are_no_capabilities(bench: Bench) -> None:
-    """No process has or can gain capabilities, not even root, in both kinds of sandbox (A22)."""
+    """No process has or can gain capabilities, not even root, in persistent and ephemeral sandboxes (A22)."""
     for persistent in (False, True):
         found = bench.facts(user=ROOT, persistent=persistent)["capabilities"]
-        require({"CapEff", "CapBnd"} <= set(found), "capabilities are visible")
+        require({"CapEff", "CapBnd"} <= set(found), "the capabilities cannot be read")
         require_equal(set(found.values()), {0}, f"capabilities {found}")
 
 
@@ -269,16 +269,16 @@ def capabilities_are_opt_in(bench: Bench) -> None:
 
 @CHECKS
 def privileges_cannot_be_gained(bench: Bench) -> None:
-    """New privileges are off and system calls are filtered, in both kinds of sandbox (I18)."""
+    """No process can gain privileges, and system calls are filtered, in persistent and ephemeral sandboxes (I18)."""
     for persistent in (False, True):
         found = bench.facts(persistent=persistent)
-        require(found["no_new_privileges"], "new privileges are off")
-        require(found["seccomp_filter"], "system calls are filtered")
+        require(found["no_new_privileges"], "processes can gain new privileges")
+        require(found["seccomp_filter"], "system calls are not filtered")
 
 
 @CHECKS
 def set_id_files_are_not_honoured(bench: Bench) -> None:
-    """A set-id file of root in a shared directory gives nobody root's rights (H06)."""
+    """A set-id file of root in a shared directory gives an ordinary user no rights of root (H06)."""
     mounts = (Mount(bench.shared(), workspace_path(), read_only=False),)
     require_equal(bench.output("plant", workspace_path("trap"), mounts=mounts, user=ROOT), "0o6755", "the trap's mode")
     uid, gid = UNPRIVILEGED_USER
@@ -287,26 +287,26 @@ def set_id_files_are_not_honoured(bench: Bench) -> None:
 
 @CHECKS
 def an_ordinary_user_cannot_do_what_is_forbidden(bench: Bench) -> None:
-    """Mounts, namespaces, devices, kernel settings, raw sockets, keyrings, the engine: all blocked (I01, I18)."""
+    """Mounts, namespaces, devices, kernel settings, raw sockets, keyrings and the engine are blocked (I01, I18)."""
     require_equal(json.loads(bench.output("attempt", *FORBIDDEN, "become root")), [], "what nobody could do")
 
 
 @CHECKS
 def root_cannot_do_what_is_forbidden(bench: Bench) -> None:
-    """Root in a sandbox is also blocked from all of these (A22, I18)."""
+    """Everything that is blocked for an ordinary user is also blocked for root in a sandbox (A22, I18)."""
     require_equal(json.loads(bench.output("attempt", *FORBIDDEN, user=ROOT)), [], "what root could do")
 
 
 @CHECKS
 def there_are_no_devices(bench: Bench) -> None:
-    """There is no block device (I19)."""
+    """A sandbox has no block device (I19)."""
     require_equal(bench.facts()["devices"], [], "block devices")
 
 
 @CHECKS
 def only_its_own_processes_are_seen(bench: Bench) -> None:
     """A process sees only the processes of its own sandbox (B07)."""
-    require(bench.facts()["processes"] <= 3, "no process of the host is visible")
+    require(bench.facts()["processes"] <= 3, "processes of the host are visible")
 
 
 @CHECKS

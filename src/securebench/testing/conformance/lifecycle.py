@@ -54,7 +54,7 @@ def commands_run_concurrently(bench: Bench) -> None:
 
 @CHECKS
 def a_waiting_command_belongs_to_its_caller(bench: Bench) -> None:
-    """A command that waits for input may be started in advance, but only its opener sends to it (F11)."""
+    """A command that waits for input may be started in advance, but receives input only from its own caller (F11)."""
     for round_number in range(3):
         processes = [bench.sandbox() for _ in range(2)]
         for number, process in enumerate([sandbox.open(_WAITING) for sandbox in processes]):
@@ -105,7 +105,7 @@ def a_closed_sandbox_runs_nothing(bench: Bench) -> None:
 def an_ended_sandbox_runs_nothing(bench: Bench) -> None:
     """After a time limit ended a persistent sandbox, running a command raises ``InfrastructureError``."""
     sandbox = bench.sandbox(persistent=True)
-    require(sandbox.run(probe_command("sleep", "60", timeout=1)).timed_out, "it was timed out")
+    require(sandbox.run(probe_command("sleep", "60", timeout=1)).timed_out, "its time limit did not end it")
     require_raises(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
 
 
@@ -131,9 +131,9 @@ def reaping_spares_live_processes(bench: Bench) -> None:
 
 @CHECKS
 def a_driver_describes_itself(bench: Bench) -> None:
-    """A driver has a name and a version for the record."""
+    """A driver has a name and a version, which records contain."""
     info = bench.driver.info()
-    require(info.name and info.version, f"name and version: {info}")
+    require(info.name and info.version, f"the name or the version is empty: {info}")
 
 
 @CHECKS
@@ -141,14 +141,14 @@ def an_image_is_resolved_once(bench: Bench) -> None:
     """A reference keeps its meaning for the driver's lifetime, and the image's id is a content address (I06)."""
     first, second = (bench.driver.resolve_image(bench.image.reference) for _ in range(2))
     require_equal(first, second, "the image")
-    require(first.id.startswith("sha256:"), f"its id {first.id!r}")
+    require(first.id.startswith("sha256:"), f"the image's id is not a digest: {first.id!r}")
 
 
 @CHECKS
 def a_missing_image_is_reported(bench: Bench) -> None:
     """A missing image raises ``ImageError`` with a hint."""
     error = require_raises(lambda: bench.driver.resolve_image("securebench/no-such-image:0"), ImageError)
-    require(getattr(error, "hint", ""), "the error has a hint")
+    require(getattr(error, "hint", ""), "the error has no hint")
 
 
 @CHECKS
@@ -168,7 +168,7 @@ def a_mount_of_nothing_is_refused(bench: Bench) -> None:
     """A mount whose source is missing is rejected, and is not created on the host."""
     source = bench.directory / "missing"
     require_raises(lambda: bench.run("cat", mounts=(Mount(source, workspace_path()),)), MaterializationError)
-    require(not source.exists(), "nothing was created")
+    require(not source.exists(), "the source was created")
 
 
 @CHECKS

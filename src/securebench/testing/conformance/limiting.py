@@ -22,7 +22,7 @@ def memory_is_limited(bench: Bench) -> None:
     """A process that exceeds its memory limit is ended, and the result gives the reason (I09)."""
     result = bench.run("allocate", str(256 * MIB), limits=limits(memory=64 * MIB))
     require_equal((result.exit_code, result.out_of_memory), (137, True), "exit code and out of memory")
-    require(not result.timed_out, "it was not timed out")
+    require(not result.timed_out, "it is reported as timed out")
 
 
 @CHECKS.needing("memory")
@@ -51,7 +51,7 @@ def processes_are_limited(bench: Bench) -> None:
     """A fork bomb reaches the process limit (I08)."""
     count, stop = bench.output("spawn", "200", limits=limits(pids=32)).split()
     require_equal(stop, "EAGAIN", "what stopped it")
-    require(16 <= int(count) < 32, f"{count} children under a limit of 32")
+    require(16 <= int(count) < 32, f"{count} children were started under a limit of 32 processes")
 
 
 @CHECKS
@@ -73,7 +73,7 @@ def tmpfs_is_limited(bench: Bench) -> None:
 def tmpfs_counts_as_memory(bench: Bench) -> None:
     """Filling a ``/tmp`` that is larger than the memory limit exhausts the sandbox's memory, not the host's (I09)."""
     result = bench.run("fill", "/tmp/big", str(128 * MIB), limits=limits(memory=48 * MIB, tmpfs=256 * MIB))  # noqa: S108
-    require(result.out_of_memory, f"it ended with {result.exit_code}, {result.stdout!r}")
+    require(result.out_of_memory, f"not out of memory: exit code {result.exit_code}, output {result.stdout!r}")
 
 
 @CHECKS

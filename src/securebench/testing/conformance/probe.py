@@ -70,7 +70,7 @@ def flood(size: str) -> None:
 
 
 def sleep(seconds: str) -> None:
-    """Report that it sleeps, and sleep."""
+    """Print that it sleeps, and sleep."""
     print("asleep", flush=True)  # noqa: T201
     time.sleep(float(seconds))
 
@@ -91,12 +91,12 @@ def deafen(seconds: str) -> None:
 
 
 def die(number: str) -> None:
-    """End by a signal."""
+    """End this process by the signal ``number``."""
     os.kill(os.getpid(), int(number))
 
 
 def tick(path: str, then: str) -> None:
-    """Start a daemon that appends to ``path`` forever; then ``wait`` with it, or ``leave``."""
+    """Start a daemon that keeps appending to ``path``. Then keep running if ``then`` is ``wait``, else exit."""
     if os.fork() == 0:
         os.setsid()
         os.close(1)
@@ -162,12 +162,12 @@ def _status() -> dict[str, object]:
 
 
 def write(path: str, text: str) -> None:
-    """Write a file."""
+    """Write a file, and print the result."""
     print(_outcome(lambda: Path(path).write_text(text)))  # noqa: T201
 
 
 def read(path: str) -> None:
-    """Show a file."""
+    """Print a file and the result."""
     print(_outcome(lambda: sys.stdout.write(Path(path).read_text() + "\n")))  # noqa: T201
 
 
@@ -191,7 +191,7 @@ def threads(count: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file."""
+    """Remove a file, and print the result."""
     print(_outcome(lambda: Path(path).unlink()))  # noqa: T201
 
 
@@ -211,7 +211,7 @@ def fill(path: str, size: str) -> None:
 
 
 def connect(host: str, port: str) -> None:
-    """Open a connection."""
+    """Open a connection, and print the result."""
     print(_outcome(lambda: socket.create_connection((host, int(port)), timeout=3).close()))  # noqa: T201
 
 
@@ -281,7 +281,7 @@ def _address(shown: str) -> str:
 
 
 def resolve(name: str) -> None:
-    """Resolve a name."""
+    """Print the address of a name, or ``unknown``."""
     try:
         print(socket.getaddrinfo(name, 80)[0][4][0])  # noqa: T201
     except OSError:
@@ -289,7 +289,7 @@ def resolve(name: str) -> None:
 
 
 def loopback(name: str) -> None:
-    """Listen on a port and connect to it by name."""
+    """Listen on a port, connect to it by name, and print the result."""
     server = socket.create_server((name, 0))
     connect(name, str(server.getsockname()[1]))
 
@@ -311,7 +311,7 @@ def spawn(count: str) -> None:
 
 
 def allocate(size: str) -> None:
-    """Allocate memory."""
+    """Allocate ``size`` bytes of memory, and print the size."""
     block = b"x" * int(size)
     print(len(block))  # noqa: T201
 

@@ -34,7 +34,7 @@ def no_output_is_empty(bench: Bench) -> None:
     """A process that writes nothing has empty output that is not truncated."""
     result = bench.run("emit", "", "", "0")
     require_equal((result.stdout, result.stderr), (b"", b""), "the output")
-    require(not (result.stdout_truncated or result.stderr_truncated), "nothing can have been truncated")
+    require(not (result.stdout_truncated or result.stderr_truncated), "empty output is reported as truncated")
 
 
 @CHECKS
@@ -63,7 +63,7 @@ def large_echo_does_not_deadlock(bench: Bench) -> None:
 
 @CHECKS
 def run_ends_stdin(bench: Bench) -> None:
-    """A command that runs without stdin gets its end immediately."""
+    """A command that runs without stdin reads the end of stdin immediately."""
     require_equal(bench.output("digest").split()[0], "0", "bytes of stdin")
 
 
@@ -80,7 +80,7 @@ def half_closing_leaves_output_open(bench: Bench) -> None:
     process = bench.sandbox().open(probe_command("digest"))
     process.send(b"four")
     process.close_stdin()
-    require(read_until(process, b"\n").startswith(b"4 "), "it counted what was sent")
+    require(read_until(process, b"\n").startswith(b"4 "), "it did not receive the four bytes that were sent")
     require_equal(process.wait().exit_code, 0, "exit code")
 
 
@@ -152,7 +152,7 @@ def sending_without_a_reader_ends_with_the_time_limit(bench: Bench) -> None:
         pass
     else:
         raise ConformanceError("64 MiB were sent to a process that does not read")
-    require(process.wait().timed_out, "its time limit ended it")
+    require(process.wait().timed_out, "its time limit did not end it")
 
 
 @CHECKS
@@ -174,7 +174,7 @@ def receiving_times_out(bench: Bench) -> None:
 def many_small_writes_keep_their_order(bench: Bench) -> None:
     """Thousands of small writes arrive in order, without loss."""
     result = bench.run("stutter", "3000")
-    require(result.stdout == "".join(f"{n}\n" for n in range(3000)).encode(), "three thousand lines in order")
+    require(result.stdout == "".join(f"{n}\n" for n in range(3000)).encode(), "lines are missing or out of order")
 
 
 @CHECKS
@@ -182,7 +182,7 @@ def capture_is_bounded(bench: Bench) -> None:
     """Only the first ``capture`` bytes of each stream are kept, and the result reports that."""
     result = bench.sandbox().run(probe_command("flood", str(MIB), capture=1000))
     require_equal((len(result.stdout), len(result.stderr)), (1000, 1000), "kept bytes")
-    require(result.stdout_truncated and result.stderr_truncated, "both streams are reported as truncated")
+    require(result.stdout_truncated and result.stderr_truncated, "a stream is not reported as truncated")
     require_equal(result.exit_code, 0, "exit code")
 
 
@@ -211,11 +211,11 @@ def output_at_once_is_never_lost(bench: Bench) -> None:
     sandbox = bench.sandbox(persistent=True)
     for number in range(10):
         result = sandbox.run(Command(argv=("/bin/cat", "/etc/passwd"), timeout_seconds=TIMEOUT_SECONDS))
-        require(result.stdout.startswith(b"root:"), f"the output of run {number}: {result.stdout[:50]!r}")
+        require(result.stdout.startswith(b"root:"), f"unexpected output of run {number}: {result.stdout[:50]!r}")
 
 
 @CHECKS
 def persistent_commands_have_stdin(bench: Bench) -> None:
-    """A command in a persistent sandbox receives its stdin, and its end."""
+    """A command in a persistent sandbox receives its stdin, and then the end of it."""
     result = bench.sandbox(persistent=True).run(probe_command("digest", stdin=b"four"))
-    require(result.stdout.startswith(b"4 "), f"what it read: {result.stdout!r}")
+    require(result.stdout.startswith(b"4 "), f"it did not read the four bytes of its stdin: {result.stdout!r}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import VerificationResult
 
 LIMITS = Limits(memory=128 * MIB, output=4 * MIB)
-"""Small, so that a resource bomb reaches its limit at once."""
+"""Small limits, so that a resource bomb reaches them at once."""
 
 
 def judge(

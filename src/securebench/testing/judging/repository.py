@@ -77,7 +77,7 @@ EVERYTHING = {"allow_sensitive_paths": ["**"]}
 
 @dataclass
 class RepositoryJob:
-    """A repo_patch task. ``files`` are what the image has in the repository."""
+    """A ``repo_patch`` task on the small repository. Its fields are as in a row; ``image`` has the repository."""
 
     command: Any = field(default_factory=lambda: list(PYTEST))
     test_patch: str = TEST_PATCH
@@ -96,7 +96,7 @@ class RepositoryJob:
     def judge(
         self, driver: SandboxDriver, root: Path, changes: Mapping[str, str | FileVersion | None]
     ) -> VerificationResult:
-        """Return the verdict on ``changes``. ``root`` is an unused directory."""
+        """Return the verdict on ``changes``: content by path, or ``None`` to remove. ``root`` must be unused."""
         delta = {name.encode("utf-8", "surrogateescape"): _version(version) for name, version in changes.items()}
         store = CandidateStore(root / "candidates")
         candidate = store.seal_patch(delta, render(delta, _EmptyTree()))
@@ -134,7 +134,7 @@ class _EmptyTree:
     """An empty tree."""
 
     def get(self, _path: bytes) -> FileVersion | None:
-        """Return nothing."""
+        """Return ``None``: no file exists."""
         return None
 
 

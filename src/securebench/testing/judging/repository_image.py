@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def repository_image(base: str) -> Iterator[str]:
     """Yield the name of an image in the store, with the repository on top of ``base``.
 
-    At the end it is removed from the store, and from the engine that a driver may have loaded it into. Close the
-    drivers before. Raises the errors of :func:`~securebench.images.ensure.ensure_image` and of the store.
+    At the end it is removed from the store, and from the engine that a driver may have loaded it into. Close all
+    drivers before that. Raises the errors of :func:`~securebench.images.ensure.ensure_image` and of the store.
     """
     store = ImageStore()
     reference = f"securebench-audit/repository:{secrets.token_hex(8)}"

@@ -54,7 +54,7 @@ UNITTEST_COMMANDS = [
 
 
 def patch(files: Mapping[str, tuple[str, str]]) -> str:
-    """Return a patch that changes each file from its first text to its second; an empty first one makes the file."""
+    """Return a patch that changes each file from its first text to its second. An empty first text adds the file."""
     pieces = []
     for name, (before, after) in files.items():
         lines = unified_diff(

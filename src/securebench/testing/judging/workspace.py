@@ -1,4 +1,4 @@
-"""Judge workspaces like a run does: a task, its hidden files and a tree that an agent left, each a literal."""
+"""Judge workspaces like a run does, from Python values: a task, its hidden files and a tree that an agent left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import VerificationResult
 
 LIMITS = Limits(memory=128 * MIB, output=MIB)
-"""Small, so that a resource bomb reaches its limit at once."""
+"""Small limits, so that a resource bomb reaches them at once."""
 
 CHECK = "securebench/evaluation_inputs/check.py"
 """The path of a file of ``test_files`` named ``check.py``."""
@@ -100,7 +100,7 @@ class WorkspaceJob:
 
 
 def sealed(root: Path, tree: Tree) -> CandidateArtifact:
-    """Return ``tree`` as it is when it was sealed."""
+    """Write ``tree`` below ``root``, seal it, and return the candidate."""
     workspace = root / "left"
     write_tree(workspace, tree)
     store = CandidateStore(root / "candidates")

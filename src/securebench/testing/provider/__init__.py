@@ -2,11 +2,11 @@
 
 ::
 
-    with Provider((Shell("echo 42 > candidate.txt"), Say("Done."))) as provider:
+    with ScriptedProvider((Shell("echo 42 > candidate.txt"), Say("Done."))) as provider:
         run_an_agent(base_url=provider.url)
-    assert provider.keys_seen == {"the key that was to be used"}
+    assert provider.keys_seen == {"the expected key"}
 
-It keeps no state: each request shows how far its conversation is. Any number of clients can use one provider.
+It keeps no conversations: each request contains its conversation so far. Any number of clients can use one provider.
 ``python -m securebench.testing.provider`` runs one from the command line.
 """
 

@@ -31,12 +31,12 @@ TextBook = Callable[[ModelConversation], Say]
 
 MAX_REQUESTS: Final = 4096
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
-"""How many requests are kept, and the total size of their bodies. The oldest are dropped first."""
+"""The most requests that are kept, and the most bytes of their bodies. The oldest are dropped first."""
 
 _MAX_ATTEMPTS: Final = 65536
 
 BACKGROUND: Final = ModelAnswer((Say("Scripted."),))
-"""The model's answer in the background, for a title or summary."""
+"""The model's answer to a background request, such as one for a title or summary."""
 
 BESIDE: Final = frozenset(
     {
@@ -118,7 +118,7 @@ class Answering:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
     def _asked_by_gateway(self, conversation: ModelConversation) -> Asked:
-        """Describe a question of the gateway itself. It gets the fault of the latest request of an agent."""
+        """Describe a request of the gateway. It has the number, and so the fault, of an agent's latest request."""
         with self._lock:
             return Asked(self._numbers, 1, conversation)
 

@@ -1,8 +1,8 @@
 """Attacks, each as one shell command: a program that makes attempts, and writes one line of JSON for each.
 
 The lines are ``{"attempt": …, "outcome": …, "how": …}``. The expected outcome is ``denied``; ``allowed`` is an escape,
-unless the attempt's name begins with ``control``: that checks that the attack itself works. ``done`` says nothing:
-check the requests that the provider received, and the loot file.
+unless the attempt's name begins with ``control``: that checks that the attack itself works. ``done`` leaves open
+whether an attempt succeeded: check the requests that the provider received, and the loot file.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def attack(
     """Return the command that makes the attempts of ``kinds``, or by default of all kinds except ``budget``.
 
     ``lines`` and ``loot`` are files below the working directory. ``most`` is how many answers ``budget`` requests. The
-    image needs ``python3`` 3.9 or later. It takes some seconds, and does nothing outside of an agent's sandbox:
-    see ``inside.main``.
+    image needs ``python3`` 3.9 or later. The command takes some seconds, and does nothing outside of an agent's
+    sandbox: see ``inside.main``.
     """
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown kind of attack: {', '.join(sorted(unknown))}")

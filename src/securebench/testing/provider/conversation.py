@@ -34,8 +34,8 @@ class ModelConversation:
     """The conversation so far.
 
     ``prompt`` is everything that the user wrote before the model's first answer, ``results`` the output of each
-    command, in order, ``shell`` the tool for the next command. Without such a tool, it is a background conversation: a
-    title, a summary.
+    command, in order, ``shell`` the tool for the next command. Without such a tool, it is a background conversation,
+    such as for a title or summary.
     """
 
     model: str
@@ -75,7 +75,7 @@ def objects(value: object) -> list[dict[str, Any]]:
 
 
 def user_texts(messages: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the texts of the user's messages. Messages with results alone have none."""
+    """Return the texts of the user's messages. Messages that contain only results are left out."""
     return tuple(filter(None, (text_of(one.get("content")) for one in messages if one.get("role") == "user")))
 
 

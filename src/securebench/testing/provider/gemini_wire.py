@@ -47,7 +47,7 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
 
 
 def addressed(conversation: ModelConversation, path: str) -> ModelConversation | None:
-    """Return the conversation with what the path of its request says; ``None`` if the path asks for no answer."""
+    """Return the conversation with the model and mode in the request's path; ``None`` if it asks for no answer."""
     if (found := _TARGET.search(path)) is None:
         return None
     return replace(conversation, model=found[1], streams=found[2].startswith("stream"))

@@ -77,7 +77,7 @@ def _chunks(source: BufferedIOBase) -> bytes:
 
 
 def _decompressed(raw: bytes, encoding: str) -> bytes:
-    """Decompress a body. The result may be slightly above the limit, which is then an error."""
+    """Return a body, decompressed up to its limit. Raises :class:`BodyError` if it is larger."""
     opened = {"identity": _identity, "gzip": _gunzipped, "zstd": _unzstd}.get(encoding, _unknown)
     body = opened(raw)
     if len(body) > MAX_BODY_BYTES:
@@ -114,7 +114,7 @@ def _unzstd(raw: bytes) -> bytes:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Reads requests and sends responses, without logging."""
+    """Reads requests and sends responses. Logs nothing."""
 
     protocol_version = "HTTP/1.1"
     server_version = "scripted-provider"

@@ -35,10 +35,10 @@ class Tls:
 class ScriptedProvider:
     """A provider whose model follows a script, or the script that a book chooses. A context manager.
 
-    It serves at ``url``, which has no version and no final slash, until it is closed. ``fault`` applies to all answers;
-    a plan chooses the answers. Requests without a shell get the answer that ``texts`` chooses; without it they
-    count as background requests, which get a harmless answer without faults. Raises ``OSError`` if the port is
-    unavailable.
+    It serves at ``url``, which has no version and no final slash, until it is closed. ``fault`` applies to all
+    answers, unless it is a plan, which chooses a fault for each. ``texts`` chooses the answer to a client without a
+    shell. If it is ``None``, requests of such clients count as background requests, which get a harmless answer without
+    faults. Raises ``OSError`` if the port is unavailable.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ScriptedProvider:
         return self._answering.keys()
 
     def close(self) -> None:
-        """Stop it and all connections. Idempotent. Raises the first error of the server itself."""
+        """Stop the server and all connections. Idempotent. Raises the first error of the server itself."""
         self._server.stopped.set()
         if self._thread.ident is not None:
             self._server.shutdown()

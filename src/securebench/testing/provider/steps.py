@@ -87,7 +87,7 @@ Step = Act | Fault
 Script = tuple[Step, ...]
 """The steps of a model in one conversation. Each ``Shell`` ends an answer, and the next answer follows its result.
 
-A fault applies to the answer after it, whenever that answer is requested.
+A fault applies to the answer after it, each time that this answer is requested.
 """
 
 NOTHING_LEFT: Final = Say("There is nothing left to do.")
@@ -107,7 +107,7 @@ class ModelAnswer:
 
 
 def answer_at(script: Script, results: int) -> ModelAnswer:
-    """Return the script's answer for a conversation with this many results. After its end, it says that it is done."""
+    """Return the script's answer for a conversation with this many results; after its end, :data:`NOTHING_LEFT`."""
     answers: list[list[Step]] = [[]]
     for step in script:
         answers[-1].append(step)

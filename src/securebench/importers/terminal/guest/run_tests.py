@@ -3,7 +3,7 @@
 It runs in the verifier's sandbox, next to programs of the candidate that the tests start. It protects itself from
 them: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. Tests
 run in a child; this process trusts only a complete report from it, with a token that only the two know. A child
-that ends early, by whatever exit code, has failed. No file is read for a verdict.
+that ends without this report has failed, whatever its exit code. No file is read for a verdict.
 
 Python 3.6 and later. ``plan.json`` beside it: ``tests`` (paths), ``expected`` (names that must have been reported),
 ``site`` (where pytest is).
@@ -28,7 +28,7 @@ def main() -> int:
     with open(os.path.join(HERE, "plan.json"), encoding="utf-8") as file:
         plan = json.load(file)
     if not _out_of_reach():
-        return _say("this system does not keep other processes out", UNFIT)
+        return _say("this system cannot protect the test runner from other processes", UNFIT)
     word = os.urandom(16).hex()
     reading, writing = os.pipe()
     child = os.fork()
@@ -48,12 +48,12 @@ def _out_of_reach() -> bool:
 
 
 def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
-    """Run pytest, in the child, and report. Whatever ends it before its report is complete is a failure."""
+    """Run pytest in the child, report the outcomes and return pytest's exit code."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, os.path.join(HERE, plan["site"]))
     tests = [os.path.join(HERE, path) for path in plan["tests"]]
     root = os.path.join(HERE, plan["root"])
-    # The tests start programs of the candidate as they do upstream, where a script finds the modules beside it.
+    # Without these, the candidate's programs that the tests start run as upstream: they find the modules beside them.
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSAFEPATH", "PYTHONPATH"):
         os.environ.pop(name, None)
     import pytest
@@ -66,7 +66,7 @@ def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
                 known = outcomes.get(report.nodeid)
                 outcomes[report.nodeid] = "failed" if "failed" in (known, report.outcome) else report.outcome
 
-    # What the candidate left in the working directory configures nothing: neither its conftest.py nor its ini files.
+    # pytest must not read a conftest.py or an ini file that the candidate left in the working directory.
     options = ["--rootdir", root, "--confcutdir", root, "-c", _configuration(root), "-p", "no:cacheprovider", "-rA"]
     code = int(pytest.main([*options, *tests], plugins=[Recorder()]))
     sys.stdout.flush()
@@ -82,7 +82,7 @@ def _configuration(root: str) -> str:
 
 
 def _wait(child: int, reading: int) -> Tuple[bytes, int]:
-    """Return what the child reported, and how it ended: its descendants may keep the pipe open forever."""
+    """Return the child's report and wait status, without waiting for descendants that keep the pipe open."""
     data = b""
     ended, status = 0, 0
     while True:

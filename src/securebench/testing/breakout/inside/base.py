@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SECONDS = 15.0
-"""The time limit of one attempt. One that hangs is neither contained nor escaped."""
+"""The time limit of one attempt. The outcome of an attempt that hangs is unknown."""
 
 
 TOGETHER = "together"
-"""Staging: in a sandbox shared with others, in its own process."""
+"""Staging: in a sandbox shared with other attempts, in its own process."""
 ALONE = "alone"
 """Staging: in its own sandbox with small limits, which it ends or exhausts."""
 ENDLESS = "endless"
@@ -52,7 +52,7 @@ class Host(NamedTuple):
 class BreakoutAttempt(NamedTuple):
     """One way to break out. ``function`` returns if it worked, and raises ``OSError`` or :class:`Stopped` if not.
 
-    ``means`` is the consequence, ``entry`` the catalogue's, and ``staging`` the kind of sandbox. An attempt with
+    ``means`` is the consequence, ``entry`` the catalogue's entry, ``staging`` the kind of sandbox. An attempt with
     ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape can be called
     at all. This is harmless if the sandbox has its own kernel.
     """

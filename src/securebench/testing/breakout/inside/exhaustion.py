@@ -1,4 +1,4 @@
-"""Attempts to exhaust the machine. Each has its own sandbox with small limits, and is stopped or ends it.
+"""Attempts to exhaust the machine. Each has its own sandbox with small limits, and is stopped or ends the sandbox.
 
 An attempt that gets more than the limits allow has escaped.
 """

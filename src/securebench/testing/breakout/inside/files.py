@@ -27,11 +27,11 @@ _DEVICES = {
     "/dev/kmem": "the kernel's memory read",
     "/dev/port": "the host's hardware driven",
     "/dev/kmsg": "the kernel's log read",
-    "/dev/kvm": "a virtual machine of its own",
-    "/dev/fuse": "a file system of its own",
-    "/dev/net/tun": "an interface of its own",
+    "/dev/kvm": "its own virtual machine",
+    "/dev/fuse": "its own file system",
+    "/dev/net/tun": "its own network interface",
     "/dev/vsock": "the hypervisor reached",
-    "/dev/loop-control": "a disk of its own",
+    "/dev/loop-control": "its own disk",
     "/dev/console": "the host's console",
 }
 _MADE = {
@@ -80,10 +80,10 @@ def _leaked(host: Host) -> str:
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError), open(f"/proc/self/fd/{name}/../../../../../../../..{host.canary}") as file:
             return _require_secret(file.read(), host)
-    raise Stopped("no descriptor leads there")
+    raise Stopped("no descriptor reaches the host's files")
 
 
-@attempt("find a descriptor of a file that is not its own", "the host's files read and written", "I03")
+@attempt("find an inherited descriptor of a file", "the host's files read and written", "I03")
 def _foreign_descriptor(_host: Host) -> str:
     allowed = ("pipe:", "host:", "socket:", "/dev/null", "/dev/urandom", "/proc/", "anon_inode:")
     for name in os.listdir("/proc/self/fd"):

@@ -35,7 +35,7 @@ _WRITTEN = {
 _READ = {
     "/proc/kcore": "the host's memory read",
     "/proc/kmsg": "the kernel's log consumed",
-    "/proc/keys": "the names of others' keys",
+    "/proc/keys": "the names of other users' keys read",
     "/proc/timer_list": "the timers of the host's processes",
     "/proc/sched_debug": "the host's processes listed",
     "/sys/kernel/debug/sched": "the kernel's debugging files",
@@ -93,7 +93,7 @@ _LOADED = {
     "kexec_load": ("another kernel started", (0, 0, 0, 0)),
     "kexec_file_load": ("another kernel started", (0, 0, 0, 0, 0)),
     "reboot": ("the host restarted", (0xFEE1DEAD, 672274793, 0, 0)),
-    "swapon": ("the host's memory on a disk of its own", (b"/tmp/none", 0)),
+    "swapon": ("the host's memory swapped to a file of the sandbox", (b"/tmp/none", 0)),
     "acct": ("the host's processes recorded", (b"/tmp/none",)),
     "quotactl": ("the host's quotas changed", (0x80000001 - (1 << 32), b"/dev/root", 0, 0)),
     "syslog": ("the kernel's log read", (3, ctypes.create_string_buffer(64), 64)),
@@ -122,12 +122,12 @@ def _userfaultfd(_host: Host) -> None:
     syscall("userfaultfd", 0)
 
 
-@attempt("`io_uring_setup`", "system calls that no filter sees", "I18", surface=True)
+@attempt("`io_uring_setup`", "system calls that the seccomp filter does not see", "I18", surface=True)
 def _io_uring(_host: Host) -> None:
     syscall("io_uring_setup", 1, ctypes.create_string_buffer(120))
 
 
-@attempt("`add_key`", "keys kept where others may find them", "I18", surface=True)
+@attempt("`add_key`", "keys stored where other processes may find them", "I18", surface=True)
 def _add_key(_host: Host) -> None:
     syscall("add_key", b"user", b"securebench", b"x", 1, -3)
 
@@ -150,13 +150,13 @@ def _rename(_host: Host) -> None:
         raise OSError(ctypes.get_errno(), "sethostname")
 
 
-@attempt("`unshare` by its number for x32", "a filter that knows one table of calls avoided", "I18")
+@attempt("`unshare` by its x32 system call number", "a seccomp filter for one system call table bypassed", "I18")
 def _x32(_host: Host) -> None:
     only_on("x86_64")
     syscall_number(0x40000000 | number_of("unshare"), 0x10000000)
 
 
-@attempt("`unshare` as a 32-bit call (`int 0x80`)", "a filter that knows one table of calls avoided", "I18")
+@attempt("`unshare` as a 32-bit call (`int 0x80`)", "a seccomp filter for one system call table bypassed", "I18")
 def _int80(_host: Host) -> None:
     only_on("x86_64")
     page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)

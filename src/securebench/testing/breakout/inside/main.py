@@ -1,6 +1,6 @@
-"""Makes the requested attempts: ``{"host": {...}, "names": [...]}`` is its last argument.
+"""Makes the attempts that its last argument requests: ``{"host": {...}, "names": [...]}``.
 
-Prints a line of JSON for each: its name, its outcome, and how.
+Prints a line of JSON for each attempt: its name, its outcome, and what stopped it or what it reached.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stop
 
 _BIND, _REMOUNT, _RECURSIVE = 0x1000, 0x20, 0x4000
 _NEW_NAMESPACES = {
-    "user": (0x10000000, "every capability over what is made next"),
-    "mount": (0x00020000, "mounts of its own"),
-    "pid": (0x20000000, "processes that are not seen"),
-    "network": (0x40000000, "interfaces of its own"),
-    "ipc": (0x08000000, "shared memory of its own"),
-    "uts": (0x04000000, "a name of its own"),
-    "cgroup": (0x02000000, "cgroups of its own"),
-    "time": (0x00000080, "a clock of its own"),
+    "user": (0x10000000, "every capability in namespaces created afterwards"),
+    "mount": (0x00020000, "its own mounts"),
+    "pid": (0x20000000, "its own process ids"),
+    "network": (0x40000000, "its own network interfaces"),
+    "ipc": (0x08000000, "its own shared memory"),
+    "uts": (0x04000000, "its own host name"),
+    "cgroup": (0x02000000, "its own cgroups"),
+    "time": (0x00000080, "its own clock"),
 }
 _SIGCHLD = 17
 
@@ -94,15 +94,13 @@ for _name, (_flag, _means) in _NEW_NAMESPACES.items():
     )
 
 
-@attempt(
-    "`clone` with a new user and mount namespace", "every capability over what is mounted next", "I18", surface=True
-)
+@attempt("`clone` with a new user and mount namespace", "every capability over later mounts", "I18", surface=True)
 def _clone(_host: Host) -> None:
     if syscall("clone", 0x10000000 | 0x00020000 | _SIGCHLD, 0, 0, 0, 0) == 0:
         os._exit(0)
 
 
-@attempt("`clone3` with a new user namespace", "flags that a filter cannot see", "I18", surface=True)
+@attempt("`clone3` with a new user namespace", "flags that a seccomp filter cannot see", "I18", surface=True)
 def _clone3(_host: Host) -> None:
     arguments = (0x10000000).to_bytes(8, "little").ljust(32, b"\0") + _SIGCHLD.to_bytes(8, "little")
     if syscall("clone3", ctypes.create_string_buffer(arguments.ljust(64, b"\0"), 64), 64) == 0:
@@ -115,7 +113,7 @@ def _enter(pid: str) -> None:
         syscall("setns", descriptor, 0)
 
 
-@attempt("`setns` into those of process 1", "another's namespaces entered", "I18")
+@attempt("`setns` into the namespaces of process 1", "the namespaces of another process entered", "I18")
 def _setns(_host: Host) -> None:
     _enter("1")
 

@@ -82,7 +82,7 @@ def _resolve(_host: Host) -> str:
         raise Stopped("unknown") from None
 
 
-@attempt("open a packet socket", "others' traffic read", "I18")
+@attempt("open a packet socket", "the traffic of others read", "I18")
 def _packet(_host: Host) -> None:
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
 

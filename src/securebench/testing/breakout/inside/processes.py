@@ -65,7 +65,7 @@ def _trace_first(_host: Host) -> None:
     _require_gain()
 
 
-@attempt("trace a process of the host", "the host's processes made to do things", "I18")
+@attempt("trace a process of the host", "the host's processes controlled", "I18")
 def _trace_victim(host: Host) -> None:
     syscall("ptrace", _SEIZE, host.victim, 0, 0)
 
@@ -89,7 +89,7 @@ def _kcmp(_host: Host) -> None:
     syscall("kcmp", 1, os.getpid(), 0, 0, 0)
 
 
-@attempt("change a system call after the filter saw it (`ptrace`)", "the filter avoided", "I18", surface=True)
+@attempt("change a system call after the filter saw it (`ptrace`)", "the seccomp filter bypassed", "I18", surface=True)
 def _rewrite(_host: Host) -> None:
     only_on("x86_64")
     child = os.fork()
@@ -123,7 +123,7 @@ def _kill_victim(host: Host) -> str:
     os.kill(host.victim, 0)
     with open(f"/proc/{host.victim}/cmdline", "rb") as file:
         if b"securebench-victim" not in file.read():
-            raise Stopped("the number of another process")
+            raise Stopped("another process has this pid")
     os.kill(host.victim, signal.SIGKILL)
     return "killed"
 
@@ -133,7 +133,7 @@ def _pidfd(host: Host) -> None:
     descriptor = syscall("pidfd_open", host.victim, 0)
     with open(f"/proc/{host.victim}/cmdline", "rb") as file:
         if b"securebench-victim" not in file.read():
-            raise Stopped("the number of another process")
+            raise Stopped("another process has this pid")
     syscall("pidfd_send_signal", descriptor, signal.SIGKILL, 0, 0)
 
 
@@ -155,7 +155,7 @@ def _daemon(_host: Host) -> None:
 @attempt("kill everything (`kill -1`)", "the host's processes ended", "A05", staging=ALONE)
 def _kill_all(_host: Host) -> None:
     os.kill(-1, signal.SIGKILL)
-    raise Stopped("only its own")
+    raise Stopped("only processes of the sandbox")
 
 
 @attempt("kill process 1", "the sandbox ended, and nothing else", "A05", staging=ALONE)
@@ -169,7 +169,7 @@ def _kill_first(_host: Host) -> None:
     "overwrite the runtime as it enters", "the host's runtime replaced, and run as its root", "I03", staging=ENTERED
 )
 def _overwrite_runtime(_host: Host) -> str:
-    """Open the program of each new process, and keep trying to write it: that works once it no longer runs."""
+    """Open the program of each new process, and keep trying to write to it: that works once no process runs it."""
     end = time.monotonic() + _WATCH_SECONDS
     held: dict[str, int] = {}
     while time.monotonic() < end:

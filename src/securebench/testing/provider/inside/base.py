@@ -81,7 +81,7 @@ def send(address: tuple[str, int], *messages: bytes) -> list[bytes]:
 
 
 def judged(answer: bytes) -> str:
-    """Return the status of a successful HTTP answer. Raises :class:`Denied` for any other, and for none."""
+    """Return the status of a successful HTTP answer. Raises :class:`Denied` for any other or an empty answer."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     if found is None:
         raise Denied("closed" if not answer else "no HTTP")

@@ -43,7 +43,7 @@ def attempts(path: str) -> Iterator[EgressAttempt]:
         yield _attempt(f"/proc/*/{name}", path, partial(_of_processes, name))
     for place in _PLACES:
         yield _attempt(f"files in {place}", path, partial(_files, place))
-    yield _attempt("our own variables", path, _variables)
+    yield _attempt("the variables of this process", path, _variables)
     yield _attempt("the memory of processes", path, _memories)
 
 
