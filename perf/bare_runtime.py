@@ -1,6 +1,7 @@
-"""Cycles of a bare runtime, in a mount namespace of its own: prints the median ms. Its argument is JSON.
+"""Measure cycles of a bare runtime, in a separate mount namespace, and print the median in ms. The argument is JSON.
 
-``argv`` is what runs the bundle, with ``ID`` for the container's; ``text`` goes in to and comes out of ``workspace``.
+In the JSON, ``argv`` is the command that runs the bundle, with ``ID`` in place of the container's id. ``text`` is
+written into ``workspace``, and the container writes it back in upper case. ``count`` is the number of cycles.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ _DETACH = 2
 
 
 def main() -> None:
-    """Run them."""
+    """Run the cycles."""
     call = json.loads(sys.argv[1])
-    # crun refuses machines that have both versions of cgroups mounted; this namespace is thrown away.
+    # crun refuses machines that have both versions of cgroups mounted. This affects only this process's mount
+    # namespace.
     ctypes.CDLL(None).umount2(b"/sys/fs/cgroup/unified", _DETACH)
     times = [_cycle(call, f"bare{number}") for number in range(call["count"])]
     print(statistics.median(times) * 1000)
@@ -27,14 +29,14 @@ def main() -> None:
 
 def _cycle(call: dict[str, str], name: str) -> float:
     started = time.perf_counter()
-    way_in, run_egress = (os.path.join(call["workspace"], side) for side in ("in", "out"))  # noqa: PTH118 - no imports
-    with open(way_in, "w") as file:  # noqa: PTH123 - as above
+    source, result = (os.path.join(call["workspace"], side) for side in ("in", "out"))  # noqa: PTH118 - no imports
+    with open(source, "w") as file:  # noqa: PTH123 - as above
         file.write(call["text"])
     subprocess.run([name if word == "ID" else word for word in call["argv"]], check=True)
-    with open(run_egress) as file:  # noqa: PTH123 - as above
+    with open(result) as file:  # noqa: PTH123 - as above
         if file.read() != call["text"].upper():
             raise SystemExit("a cycle of the bare runtime failed")
-    os.unlink(run_egress)  # noqa: PTH108 - as above
+    os.unlink(result)  # noqa: PTH108 - as above
     return time.perf_counter() - started
 
 

@@ -1,12 +1,12 @@
-"""What the sandboxes and the framework cost, in one run: medians, and ratios to trust on a noisy machine.
+"""Measure what the sandboxes and the framework cost: medians, and ratios, which are reliable even on a busy machine.
 
-    make bench                       all of it, some ten minutes
+    make bench                       everything, about ten minutes
     make bench ARGS=--quick          fewer tasks and rounds
     make bench ARGS="--drivers docker,crun,runc,runsc --json bench.json"
     make bench ARGS="--drivers crun,crun:kept-tests --only humaneval"     with and without an optimisation
 
-A driver that does not work here is left out, with the reason. Figures of other harnesses are shown if
-``make bench-peers`` was run before.
+A driver that does not work here is left out, and the reason is printed. Figures of other harnesses are shown if ``make
+bench-peers`` was run before.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     for line in left_out:
         console.print(line)
     if not sides:
-        raise SystemExit("no driver can be had here: see securebench doctor")
+        raise SystemExit("no driver works on this machine; run 'securebench doctor'")
     tables: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="securebench-bench-") as scratch:
         Path(scratch).chmod(0o711)
@@ -77,7 +77,7 @@ def _tables(asked: argparse.Namespace, sides: list[Side], scratch: Path) -> Iter
 
 
 def _makers(sides: list[Side], scratch: Path, *, quick: bool) -> Mapping[str, Callable[[], Table | None]]:
-    """Return what makes the table of each section, or ``None`` if there is nothing to show."""
+    """Return the function that makes the table of each section. It returns ``None`` if there is nothing to show."""
     workers, rounds = ((1, 2), 1) if quick else ((1, 2, 4), 3)
 
     def human_eval() -> Table:

@@ -1,7 +1,8 @@
-"""One cycle: a fresh sandbox, a file in, python runs, a file out, all gone. Each driver beside the bare runtime.
+"""Measure one cycle with each driver and with the bare runtime.
 
-The bare runtime is ``crun run`` as a subprocess, on a bundle with the configuration that the oci driver compiles, in a
-loop of a process that does nothing else: ``bare_runtime.py``. No overlay, cgroups, time limit or limit of output.
+A cycle creates a sandbox, writes a file, runs Python, reads a file, and removes the sandbox. The bare runtime is ``crun
+run`` on a bundle with the configuration that the oci driver compiles. ``bare_runtime.py`` runs it in a loop, without an
+overlay, cgroups, a time limit or a limit of output.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _BARE: Final = Path(__file__).resolve().parent / "bare_runtime.py"
 
 
 def cycles(sides: Sequence[Side], scratch: Path, *, rounds: int, count: int) -> Table:
-    """Measure ``rounds`` rounds of ``count`` cycles each (Docker: a quarter of them), one after the other."""
+    """Measure ``rounds`` rounds of ``count`` cycles, one after the other.
+
+    For Docker, measure a quarter of the cycles.
+    """
     table = Table("One cycle, ms (median of rounds)", ("who", "ms a cycle", "x bare crun", "x faster than docker"))
     found: dict[str, list[float]] = {"bare crun": []} if _bare_can_run(sides) else {}
     for _ in range(rounds):
@@ -101,12 +105,12 @@ def _workspace(scratch: Path) -> Path:
 
 
 def _bare_can_run(sides: Sequence[Side]) -> bool:
-    """Whether the bare runtime can be run here: as root, with crun, like the driver beside it."""
+    """Whether the bare runtime can be run here: this needs root, and crun among the ``sides``."""
     return os.geteuid() == 0 and any(side.name == "crun" for side in sides)
 
 
 def _bare(scratch: Path, count: int) -> float:
-    """Return the ms of a cycle of the bare runtime: the median, so that its own start-up does not count."""
+    """Return the median ms of a cycle of the bare runtime. The start-up of its process does not count."""
     workspace, bundle = _workspace(scratch), Path(tempfile.mkdtemp(dir=scratch))
     bundle.chmod(0o711)
     runtime, store = find_runtime("crun"), ImageStore()

@@ -1,7 +1,7 @@
-"""The bare floor: hardened containers created, started, waited for and removed through the Engine API, no framework.
+"""The lower bound for Docker: bare containers that are created, run and removed through the Engine API.
 
-A container is created from exactly the body that the framework sends, compiled by the same function. What is left out
-is all that the framework does around it: workspace, streams, sealing, judging, records.
+A container is created from exactly the body that the framework sends, compiled by the same function. Everything else
+that the framework does is left out: workspace, streams, sealing, judging, records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Floor:
         self._pairs = ThreadPoolExecutor(2 * _MOST_WORKERS)
 
     def one(self) -> None:
-        """Put one container through its life: what a text task takes."""
+        """Create, run and remove one container: what a text task needs."""
         client = self._engine.client
         container = client.create_container_from_config(self._body)["Id"]  # type: ignore[no-untyped-call]  # its stubs
         client.start(container)
@@ -39,13 +39,13 @@ class Floor:
         client.remove_container(container, force=True)
 
     def one_then_two(self) -> None:
-        """Put one container through its life, then two at once: what a code task takes."""
+        """Create, run and remove one container, then two at once: what a code task needs."""
         self.one()
         for done in [self._pairs.submit(self.one) for _ in range(2)]:
             done.result()
 
     def per_task(self, task: Callable[[], None], *, tasks: int, workers: int) -> float:
-        """Return the seconds that one of ``tasks`` takes, ``workers`` at a time."""
+        """Run ``task`` ``tasks`` times, ``workers`` at once. Return the seconds divided by ``tasks``."""
         started = time.perf_counter()
         with ThreadPoolExecutor(workers) as pool:
             for done in [pool.submit(task) for _ in range(tasks)]:
@@ -53,6 +53,6 @@ class Floor:
         return (time.perf_counter() - started) / tasks
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the connection to the engine."""
         self._pairs.shutdown()
         self._engine.close()

@@ -1,8 +1,9 @@
-"""HumanEval end to end: an agent that knows the solutions, each judged in two sandboxes, beside bare runs of the same.
+"""Measure HumanEval end to end, with an agent that knows the solutions, and compare it with bare processes.
 
-The floor is three bare processes a task and nothing else: the same agent, then the candidate and the tests at once.
-Its processor time, and that of a driver without a daemon, is that of the process and everything that it waited for.
-Docker's containers are not our children: there it is that of the whole machine meanwhile, so run it on a quiet one.
+The floor is three bare processes per task: the same agent, then the candidate and the tests at once. The processor time
+of the floor, and of a driver without a daemon, is that of the process and the children that it waited for. Docker's
+containers are not its children. For Docker, the processor time is that of the whole machine, so the machine should be
+quiet.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ answers = json.load(open(os.path.join(os.path.dirname(__file__), "answers.json")
 print(answers[json.load(open(os.environ["SECUREBENCH_TASK_FILE"]))["starter_code"]])
 """
 PYTHON: Final = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
-"""The interpreter of the floor: the machine's own, which is most like an image's."""
+"""The interpreter of the floor: the machine's own, which is most similar to that of an image."""
 FASTER_BOUND: Final = 8.0
 CPU_BOUND: Final = 2.0
 _OPTIONS: Final = ("-I", "-B")
@@ -42,7 +43,7 @@ _OPTIONS: Final = ("-I", "-B")
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The rows of the benchmark, and the agent that knows them."""
+    """The rows of the benchmark, and a workload whose agent knows their solutions."""
 
     rows: Sequence[dict[str, Any]]
     workload: Workload
@@ -50,7 +51,7 @@ class Suite:
 
     @classmethod
     def prepare(cls, scratch: Path, limit: int | None) -> Suite:
-        """Import the first ``limit`` rows, all by default, with the product's importer; without data, the demo's."""
+        """Import the first ``limit`` rows, or all, with ``securebench import``. If that fails, use the demo's rows."""
         pack, note = _import(scratch / "humaneval", limit)
         rows = [json.loads(line) for line in (pack / "tasks.jsonl").read_text(encoding="utf-8").splitlines()]
         agent = scratch / "humaneval-agent"
@@ -62,7 +63,7 @@ class Suite:
         return cls(rows, Workload(pack, len(rows), command, agent), note)
 
     def floor(self, workers: int) -> Cost:
-        """Run the agent, the candidate and the tests of each task, bare."""
+        """Run the agent, the candidate and the tests of each task as bare processes. Return the cost."""
         with tempfile.TemporaryDirectory() as directory, measured() as cost, ThreadPoolExecutor(workers) as pool:
             for done in [pool.submit(self._bare, row, Path(directory, str(i))) for i, row in enumerate(self.rows)]:
                 done.result()
@@ -75,11 +76,11 @@ class Suite:
         programs = (answer, f"{answer}\n{row['eval']['tests']['code']}")
         running = [subprocess.Popen([PYTHON, *_OPTIONS, "-c", program]) for program in programs]
         if any([process.wait() for process in running]):  # noqa: C419 - each is waited for
-            raise SystemExit(f"{row['id']} does not pass bare")
+            raise SystemExit(f"{row['id']} failed outside of a sandbox")
 
 
 def table(suite: Suite, sides: Sequence[Side], scratch: Path, *, workers: Sequence[int], rounds: int) -> Table:
-    """Measure the floor and each side, ``rounds`` times (Docker once), and set them beside each other."""
+    """Measure the floor and each side ``rounds`` times (Docker once). Return a table that compares them."""
     columns = ("workers", "who", "tasks/s", "x docker", "CPU ms a task", "x floor")
     figures = Table(f"HumanEval, {len(suite.rows)} tasks with known solutions, end to end", columns)
     for count in workers:
@@ -125,5 +126,5 @@ def _import(pack: Path, limit: int | None) -> tuple[Path, str]:
     if done.returncode == 0:
         return pack, ""
     if (mini / "tasks.jsonl").exists():
-        return mini, "The data of all rows could not be had: these are the demo's ten."
-    raise SystemExit("HumanEval's data cannot be had:\n" + done.stderr.decode())
+        return mini, "The complete data could not be downloaded, so these are the demo's ten tasks."
+    raise SystemExit("HumanEval's data could not be downloaded:\n" + done.stderr.decode())

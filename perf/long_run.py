@@ -1,8 +1,9 @@
-"""Very long runs on the daemonless driver: does anything grow that should not? ``make bench-long``.
+"""Measure whether anything grows too much in very long runs on the oci driver: ``make bench-long``.
 
-10,000 text tasks and then 2,000 code tasks, each a run of ``securebench run``. Meanwhile the memory of its processes
-and the size of the journal are sampled. Whenever a share of the tasks is done, ``status`` and ``show`` read the run,
-and a copy of its directory is resumed up to its first task, as if the run had been killed at that moment.
+There are two runs of ``securebench run``: one with 10,000 text tasks and one with 2,000 code tasks. During a run, the
+memory of its processes and the size of the journal are sampled. Whenever one of ``SHARES`` of the tasks is done,
+``status`` and ``show`` read the run. A copy of its directory is also resumed up to its first task, as if the run had
+been killed at that moment.
 
     make bench-long                                    all of it
     make bench-long ARGS="--text 300 --code 60"        a short one, to try this program
@@ -49,26 +50,26 @@ PLOT: Final = PAGE.with_name("long-runs.svg")
 SHARES: Final = (0.1, 0.25, 0.5, 0.75, 1.0)
 """The shares of a run after which it is read and resumed."""
 LINEAR_BOUND: Final = 1.5
-"""The cost of a record in the second half of a run may be this many times that of a record in the first half."""
+"""Limit for the cost of a record in the second half of a run, as a multiple of that in the first half."""
 FLAT_BOUND: Final = 2.0
-"""KiB of memory that the coordinator may keep of each task."""
+"""Limit for the memory that the coordinator keeps of each task, in KiB."""
 _UNIQUE: Final = "read -r id < /proc/sys/kernel/random/uuid; "
-"""Makes each answer a different one, as those of real agents are."""
+"""Makes each answer different, like those of real agents."""
 KINDS: Final = {
     "text": (TEXT_ROW, f'{_UNIQUE}echo "This is thought $id."; echo "Answer: A"'),
     "code": (CODE_ROW, f'{_UNIQUE}echo "# $id"; echo "def double(n): return 2 * n"'),
 }
 _PARTS: Final = frozenset({JOURNAL, "candidates", "workspaces"})
-"""What grows with the tasks."""
+"""Parts of the run directory that grow with the number of tasks."""
 _BLOCK: Final = 512
 _SAMPLE_SECONDS: Final = 0.5
 _MOST_POINTS: Final = 200
-"""Points of a line in the plot."""
+"""Maximum number of points of a line in the plot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a run needed when ``done`` of its tasks were done. ``driver_mib`` includes the sandboxes."""
+    """The resources of a run when ``done`` of its tasks were done. ``driver_mib`` includes the sandboxes."""
 
     seconds: float
     done: int
@@ -90,20 +91,23 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class LongRun:
-    """The figures of one run. ``disk`` has bytes on the disk and files, by the part of the run directory."""
+    """The figures of one run.
+
+    ``disk`` has, by part of the run directory, the bytes on the disk and the number of files.
+    """
 
     kind: str
     tasks: int
     workers: int
     seconds: float = 0.0
     where: str = ""
-    """The date and the machine."""
+    """The date, the machine and the version of SecureBench."""
     samples: list[Sample] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     disk: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def measure(self, scratch: Path) -> None:
-        """Run it."""
+        """Execute the run and fill in the figures."""
         row, program = KINDS[self.kind]
         workload = repeated(scratch, row, self.tasks, ("/bin/sh", "-c", program))
         config = workload.write(Side("crun"), scratch)
@@ -118,7 +122,7 @@ class LongRun:
                 raise
         self.seconds = (directory / JOURNAL).stat().st_mtime - started
         if process.returncode:
-            raise SystemExit(f"the run of {self.kind} tasks ended with {process.returncode}")
+            raise SystemExit(f"the run of {self.kind} tasks exited with code {process.returncode}")
         self._require_passed(directory, workload)
         self.checkpoints.append(self._checkpoint(config, directory, self.tasks))
         self.disk = _disk(directory)
@@ -157,23 +161,25 @@ class LongRun:
         """Raise ``SystemExit`` unless each task passed."""
         found = json.loads(run_measured((*SECUREBENCH, "status", "--json", str(directory)))[1])
         if found["passed"] != workload.tasks:
-            raise SystemExit(f"only {found['passed']} of {workload.tasks} tasks passed: the figures would mean nothing")
+            raise SystemExit(
+                f"only {found['passed']} of {workload.tasks} tasks passed, so the figures would be meaningless"
+            )
 
     def write(self) -> None:
-        """Keep the figures."""
+        """Write the figures to a file."""
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{self.kind}.json").write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
     def read(cls, kind: str) -> LongRun:
-        """Return the figures that were kept of the last run of this kind."""
+        """Return the figures that the last run of this kind wrote."""
         found = json.loads((RESULTS / f"{kind}.json").read_text())
         found["samples"] = [Sample(**one) for one in found["samples"]]
         found["checkpoints"] = [Checkpoint(**one) for one in found["checkpoints"]]
         return cls(**found)
 
     def tables(self) -> Iterator[Table]:
-        """Yield what was found."""
+        """Yield the tables of growth and of disk space."""
         title = f"{self.tasks:,} {self.kind} tasks, {self.workers} workers"
         rate = self.tasks / self.seconds
         growth = Table(
@@ -211,7 +217,7 @@ class LongRun:
         yield disk
 
     def _kept_kib(self) -> float:
-        """Return by how much the coordinator grew with each task, from a quarter of the run to its end, in KiB."""
+        """Return how many KiB the coordinator grew per task, from the first quarter of the run to its end."""
         settled = [sample for sample in self.samples if sample.done >= self.tasks / 4] or self.samples[-1:]
         first, last = settled[0], settled[-1]
         return (last.coordinator_mib - first.coordinator_mib) * 1024 / max(1, last.done - first.done)
@@ -251,7 +257,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=int, default=10_000, help="text tasks (default: %(default)s)")
     parser.add_argument("--code", type=int, default=2_000, help="code tasks (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="default: %(default)s")
-    parser.add_argument("--directory", type=Path, help="where the runs are kept meanwhile (default: $TMPDIR)")
+    parser.add_argument(
+        "--directory", type=Path, help="where to keep the runs while they are measured (default: $TMPDIR)"
+    )
     parser.add_argument("--docs", action="store_true", help=f"update {PAGE.relative_to(ROOT)} and its plot")
     parser.add_argument("--resume-only", nargs=2, type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -270,10 +278,13 @@ def _resume(config: Path, directory: Path) -> None:
 
 
 def _killed_copy(directory: Path, copy: Path) -> Path:
-    """Return a copy of a run in progress, as if it had been killed. Sealed candidates are linked: they never change."""
+    """Return a copy of a run in progress, as if it had been killed.
+
+    Sealed candidates never change, so they are linked.
+    """
     copy.mkdir()
-    for path in directory.iterdir():  # the records first: the candidate of each is there before it
-        with suppress(FileNotFoundError):  # files that are replaced
+    for path in directory.iterdir():  # records are copied first: a candidate is stored before its record
+        with suppress(FileNotFoundError):  # the run may be replacing the file
             if path.is_file():
                 shutil.copy2(path, copy)
     shutil.copytree(directory / "candidates", copy / "candidates", copy_function=os.link)
@@ -281,7 +292,7 @@ def _killed_copy(directory: Path, copy: Path) -> Path:
 
 
 def _memory(process: int) -> tuple[float, float]:
-    """Return the MiB of the coordinator, and those of the processes of the driver and of its sandboxes."""
+    """Return the memory of the coordinator, and that of the driver and its sandboxes together, in MiB."""
     return _resident(process), sum(map(_resident, descendants(process)))
 
 

@@ -1,4 +1,4 @@
-"""Time and processor time: of a process with everything that it started, and of the whole machine."""
+"""Measure the time and processor time of a process with its descendants, and of the whole machine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BUSY = (0, 1, 2, 5, 6)
-"""The columns of ``/proc/stat`` that are work: user, nice, system, and both kinds of interrupts."""
+"""The columns of ``/proc/stat`` that count as work: user, nice, system, and both kinds of interrupts."""
 
 
 @dataclass(slots=True)
 class Cost:
-    """Seconds of time, of processor time of the processes that were waited for, and of the whole machine's.
+    """Seconds that passed (``wall``), and processor seconds of the measured processes (``cpu``) and of the ``machine``.
 
-    ``peak_mib`` is the memory of the largest of those processes, where one was started for it.
+    ``peak_mib`` is the peak memory of the largest measured process; 0 unless :func:`run_measured` started it.
     """
 
     wall: float = 0.0
@@ -35,7 +35,7 @@ class Cost:
 
 @contextmanager
 def measured() -> Iterator[Cost]:
-    """Give a cost that is known at the end: of this process and of all that it started and waited for."""
+    """Yield a cost that is filled in at the end: that of this process and of all children that it waited for."""
     cost = Cost(-time.perf_counter(), -_own_cpu(), -_machine_cpu())
     yield cost
     cost.wall += time.perf_counter()
@@ -44,14 +44,16 @@ def measured() -> Iterator[Cost]:
 
 
 def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
-    """Run ``argv``; return its cost, with everything that it started, and its stdout. Raises ``SystemExit``."""
+    """Run ``argv``. Return its cost, including its children's, and its stdout. Raises ``SystemExit`` if it fails."""
     cost = Cost(-time.perf_counter(), 0.0, -_machine_cpu())
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         output = process.stdout.read() if process.stdout else ""
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{argv[0]} ended with {process.returncode}: the figures would mean nothing\n{output}")
+        raise SystemExit(
+            f"{argv[0]} exited with code {process.returncode}, so the figures would be meaningless:\n{output}"
+        )
     cost.wall += time.perf_counter()
     cost.cpu = usage.ru_utime + usage.ru_stime
     cost.peak_mib = usage.ru_maxrss / 1024
@@ -78,9 +80,9 @@ def machine() -> str:
 
 
 def descendants(process: int | str) -> list[str]:
-    """Return the ids of the processes that ``process`` started, and of those that these started."""
+    """Return the ids of the children of ``process``, of their children, and so on."""
     try:
         children = " ".join(file.read_text() for file in Path(f"/proc/{process}/task").glob("*/children")).split()
-    except OSError:  # it ended meanwhile
+    except OSError:  # it has exited
         return []
     return children + [each for child in children for each in descendants(child)]

@@ -1,4 +1,4 @@
-"""What the framework costs: start-up, a task beyond its containers, and the coordinator's memory."""
+"""Measure what the framework costs: start-up, time per task beyond the containers, and the coordinator's memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RATIO_BOUND: Final = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of task: what one is, what answers it, and the containers that it takes at the least."""
+    """A kind of task: its row, an agent that solves it, and the fewest containers that it needs."""
 
     name: str
     row: Mapping[str, object]
@@ -53,7 +53,7 @@ SHAPES: Final = (
 
 
 def start_up() -> Table:
-    """Time whole processes that hardly do anything."""
+    """Measure the time of whole processes that do very little."""
     table = Table("Start-up, whole process", ("start-up", "median s"))
     for name, argv in {
         "import securebench": (sys.executable, "-c", "import securebench"),
@@ -64,7 +64,10 @@ def start_up() -> Table:
 
 
 def per_task(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int, workers: Sequence[int]) -> Table:
-    """Measure a task, all in, on each side; on Docker beside the same containers with no framework around them."""
+    """Measure the whole time of a task on each side.
+
+    On Docker, compare it with the same containers without the framework.
+    """
     columns = ("task", "workers", "who", "ms a task", "bare containers, ms", "ratio", "tasks/s")
     table = Table(f"Per task: {tasks} tasks a cell, median of {rounds}", columns)
     for shape in SHAPES:
@@ -75,7 +78,7 @@ def per_task(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int, w
 
 
 def _cell(shape: Shape, side: Side, scratch: Path, many: tuple[int, int, int]) -> Iterator[object]:
-    """Yield the ms of a task, those of its containers without the framework (only Docker's), the ratio, tasks/s."""
+    """Yield the ms of a task, for Docker the ms of its bare containers and the ratio, and the tasks per second."""
     tasks, rounds, workers = many
     workload = repeated(scratch, shape.row, tasks, shape.agent)
     pairs = [
@@ -97,7 +100,7 @@ def _bare(shape: Shape, side: Side, tasks: int, workers: int) -> float:
 
 
 def memory(side: Side, scratch: Path) -> Table:
-    """Say how much memory the coordinator needs at its peak, with few tasks and with many."""
+    """Measure the peak memory of the coordinator with few and with many tasks."""
     table = Table(f"Memory of the coordinator, 4 workers, on {side.name}", ("tasks", "peak MiB"))
     for tasks in (10, 1000):
         workload = repeated(scratch, TEXT_ROW, tasks, SHAPES[0].agent)

@@ -1,7 +1,7 @@
-"""Where the time of a task goes, by family and driver: ``make profile``.
+"""Measure how long each phase of a task takes, by family and driver: ``make profile``.
 
-Tasks run one at a time, and each event of a run ends a phase. The agents only write a known answer, so an agent's
-phase is what a command costs, and ``judge`` includes the tests or the checker.
+Tasks run one at a time, and each event of a run ends a phase. The agents only write a known answer, so the agent's
+phase is the cost of running a command. The phase ``judge`` includes the tests or the checker.
 
     make profile                                     all families on crun and Docker, two minutes
     make profile ARGS="--drivers crun --tasks 5"     a quick look
@@ -72,10 +72,10 @@ FAMILIES: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
         ("/bin/sh", "-c", "printf abc > out"),
     ),
 }
-"""A task of each family but ``repo_patch``, and an agent that solves it."""
+"""A task of each family except ``repo_patch``, and an agent that solves it."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _USED: Final = slice(11, 15)
-"""In ``/proc/PID/stat``, behind the name: processor time in user and kernel mode, own and of children waited for."""
+"""Fields of ``/proc/PID/stat`` after the name: user and kernel time of the process and of children it waited for."""
 
 
 _FOLLOWING: Final = {
@@ -88,14 +88,14 @@ _FOLLOWING: Final = {
     ("", EventKind.VERIFIER_DONE): "record",
     ("", EventKind.TASK_DONE): "end",
 }
-"""The phase that begins with an event, in the phase given or, if that is empty, in any."""
+"""By current phase and event, the phase that then begins. An empty current phase means any phase."""
 
 
 class Phases:
-    """An event sink that notes how long each phase of each task took, and its processor time if ``cpu`` tells it.
+    """An event sink that stores the time of each phase of each task, and the processor time if ``cpu`` is given.
 
-    The processor time between two events belongs to the phase that the later one ends. What one phase leaves to be done
-    in the background may so count in the next.
+    The processor time between two events belongs to the phase that ends with the second event. It may include work that
+    an earlier phase left to be done in the background.
     """
 
     def __init__(self, cpu: Callable[[], float] | None) -> None:
@@ -103,10 +103,10 @@ class Phases:
         self.used: dict[str, float] = {}
         self._cpu, self._cpu_before = cpu or float, cpu() if cpu else 0.0
         self._phase: dict[str, tuple[str, float]] = {}
-        """The phase of each task, and when it began. One task may begin while another is recorded."""
+        """The phase of each task, and when it began. A task may begin while the task before is being recorded."""
 
     def __call__(self, event: Event) -> None:
-        """Note where a phase ends and which begins."""
+        """Store the time of the phase that ends, and which phase begins."""
         now = time.monotonic()
         phase, began = self._phase.get(event.task_id, ("", 0.0))
         following = _FOLLOWING.get((phase, event.kind)) or _FOLLOWING.get(("", event.kind))
@@ -117,7 +117,7 @@ class Phases:
         cpu = self._cpu()
         if phase:
             self.wall.setdefault(phase, []).append(now - began)
-            # Processes that nobody waited for are missing from the sum once they have ended.
+            # When a process exits and no parent waits for it, its time is no longer in the sum.
             self.used[phase] = self.used.get(phase, 0.0) + max(0.0, cpu - self._cpu_before)
         self._cpu_before = self._cpu()  # what these lines used belongs to no phase
         self._phase[event.task_id] = ("" if following == "end" else following, time.monotonic())
@@ -126,7 +126,7 @@ class Phases:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tasks", type=int, default=40, help="tasks of each family; Docker: a quarter of them")
+    parser.add_argument("--tasks", type=int, default=40, help="tasks of each family; a quarter of them for Docker")
     parser.add_argument("--drivers", default="crun,docker", help="docker, crun, runc, runsc (default: %(default)s)")
     parser.add_argument("--docs", action="store_true", help=f"update {PAGE.relative_to(ROOT)}")
     asked = parser.parse_args()
@@ -141,7 +141,7 @@ def main() -> None:
                 table.add(f"`{family}`", side.name, *_measured(workload, side, directory))
     table.notes += left_out
     table.notes += [
-        "In ms: the median time and, in brackets, the processor time. That of Docker's containers is not known here.",
+        "In ms: the median time and, in brackets, the processor time, which is not known for Docker's containers.",
         f"Measured on {machine()}, SecureBench {__version__}.",
     ]
     table.show(Console(width=None if sys.stdout.isatty() else 160))
@@ -157,8 +157,8 @@ def _workloads(side: Side, scratch: Path, tasks: int) -> Iterator[tuple[str, Wor
 
 
 def _measured(workload: Workload, side: Side, scratch: Path) -> Iterator[str]:
-    """Yield the cell of each phase, and of all: the median time and the mean processor time of a task, in ms."""
-    workload.run_here(side, 1, scratch)  # which unpacks what is unpacked once per image
+    """Yield a cell for each phase, and one for all together: a task's median time and mean processor time in ms."""
+    workload.run_here(side, 1, scratch)  # this unpacks what is unpacked once per image
     phases = Phases(None if side.is_docker else _own_and_children)
     workload.run_here(side, 1, scratch, [phases])
     walls = [statistics.median(phases.wall.get(phase, [0.0])) * 1000 for phase in PHASES]
@@ -168,7 +168,7 @@ def _measured(workload: Workload, side: Side, scratch: Path) -> Iterator[str]:
 
 
 def _own_and_children() -> float:
-    """Return the processor seconds of this process and of all that it started, as far as they are known by now."""
+    """Return the processor seconds of this process and of all its descendants, as far as they are known now."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = time.process_time() + ended.ru_utime + ended.ru_stime
     for process in descendants("self"):

@@ -1,9 +1,10 @@
-"""What judging a change to a repository costs beyond its containers and the tests themselves.
+"""Measure what judging a change to a repository costs beyond its containers and the tests themselves.
 
-The floor is two sandboxes of the same driver: one in which the file is changed, as the agent does it, and a persistent
-one with the changed file and the tests in it, in which the very test command runs, without a plugin or a canary. All
-that the framework does is left out: reading the changes, sealing, computing and laying out the tree, evidence, records.
-The image is that of the tests: the base image with a small repository and this machine's pytest.
+The floor is two sandboxes of the same driver. In the first, the agent's command changes the file. The second is
+persistent. It contains the changed file and the tests, and runs the test command without plugins or controls.
+Everything else that the framework does is left out: reading the changes, sealing, computing and laying out the tree,
+evidence, records. The image is the one that the project's tests use: the base image with a small repository and this
+machine's pytest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from report import Table, within
 from runs import repeated
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))  # whose repository it is
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))  # the tests define the repository
 
 from image_archives import layer
 from securebench.engine.client import connect
@@ -63,7 +64,7 @@ def table(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int) -> T
     with image(sides) as reference:
         workload = repeated(scratch, row(reference), tasks, AGENT)
         for side in sides:
-            workload.run_here(side, 1, scratch)  # which unpacks what is to be unpacked once an image
+            workload.run_here(side, 1, scratch)  # this unpacks what is unpacked once per image
             pairs = [
                 (_floor(side, reference, tasks), workload.run_here(side, 1, scratch) / tasks) for _ in range(rounds)
             ]
@@ -107,15 +108,15 @@ def _once(driver: SandboxDriver, spec: SandboxSpec) -> None:
     with driver.create(spec, persistent=True) as checks:
         result = checks.run(Command(argv=("/bin/sh", "-c", tests), timeout_seconds=60))
     if result.exit_code != 0:
-        raise SystemExit("the tests do not pass bare: the figures would mean nothing")
+        raise SystemExit("the tests fail without the framework, so the figures would be meaningless")
 
 
 @contextmanager
 def image(sides: Sequence[Side]) -> Iterator[str]:
-    """Make the image, and have it wherever it is needed while the block runs."""
+    """Yield the reference of a new image in the store and, for Docker, in the engine. Remove it at the end."""
     store, reference = ImageStore(), f"securebench-bench/project:{os.getpid()}"
     found = store.find(DEFAULT_IMAGE)
-    assert found is not None, "the base image is missing: securebench images build"
+    assert found is not None, "the base image is missing; run 'securebench images build'"
     with store.incoming(Origin(ImageSource.ARCHIVE, "bench")) as incoming:
         base = Base(found.id, *store.documents(found.id))
         incoming.name(add_image(incoming, base, [incoming.take([layer(*image_parts())])], Additions()), reference)

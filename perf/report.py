@@ -19,7 +19,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 @dataclass(slots=True)
 class Table:
-    """A table: ``rows`` hold numbers or text; numbers are shown with three figures. ``notes`` stand below it."""
+    """A table.
+
+    ``rows`` have numbers, which are shown with three digits, and texts. ``notes`` are shown below the table.
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -31,7 +34,7 @@ class Table:
         self.rows.append(cells)
 
     def show(self, console: Console) -> None:
-        """Print it."""
+        """Print the table."""
         shown = RichTable(*self.columns, title=self.title)
         for row in self.rows:
             shown.add_row(*map(_shown, row))
@@ -41,11 +44,11 @@ class Table:
         console.print()
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the table as JSON."""
         return asdict(self)
 
     def to_markdown(self) -> str:
-        """Return it as Markdown, without its title."""
+        """Return the table as Markdown, without its title."""
         lines = (self.columns, ["---"] * len(self.columns), *self.rows)
         table = "\n".join(f"| {' | '.join(map(_shown, line))} |" for line in lines)
         return "\n\n".join(filter(None, (table, "\n".join(map(_item, self.notes)))))
@@ -65,13 +68,13 @@ def update_page(page: Path, name: str, tables: Sequence[Table]) -> None:
     before, begun, rest = text.partition(begin)
     _, ended, after = rest.partition(end)
     if not (begun and ended):
-        raise SystemExit(f"{page} lacks the marks of {name}")
+        raise SystemExit(f"{page} has no marks of {name}")
     found = "\n\n".join(table.to_markdown() for table in tables)
     page.write_text(f"{before}{begin}\n{found}\n\n{end}{after}", encoding="utf-8")
 
 
 def within(value: float, bound: float, *, at_least: bool = False) -> str:
-    """Return ``value`` beside its bound, and whether it is kept."""
+    """Return ``value`` with its bound, and whether it is within the bound."""
     kept = value >= bound if at_least else value <= bound
     return f"{_shown(value)} ({'≥' if at_least else '≤'} {bound:g}: {'yes' if kept else 'no'})"
 

@@ -1,4 +1,4 @@
-"""Runs of the product itself, as a user starts them, on packs that the bench writes."""
+"""Runs of SecureBench, started as users start them, on packs that the benchmark programs write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECUREBENCH = (sys.executable, "-m", "securebench")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Tasks that an agent solves, all of them."""
+    """A pack, and an agent that solves all of its tasks."""
 
     pack: Path
     tasks: int
@@ -36,7 +36,7 @@ class Workload:
     agent_dir: Path | None = None
 
     def run(self, side: Side, workers: int, scratch: Path) -> Cost:
-        """Run it with ``securebench run`` and return what that cost, start-up included. Raises ``SystemExit``."""
+        """Run the tasks with ``securebench run`` and return the cost, including start-up. Raises ``SystemExit``."""
         config = self.write(side, scratch)
         argv = (*SECUREBENCH, "run", "--quiet", "--json", "--workers", str(workers), str(config))
         with side.switched():
@@ -45,7 +45,7 @@ class Workload:
         return cost
 
     def run_here(self, side: Side, workers: int, scratch: Path, sinks: Iterable[Callable[[Event], None]] = ()) -> float:
-        """Run it in this process and return the seconds that it took. Raises ``SystemExit``."""
+        """Run the tasks in this process and return the seconds that they took. Raises ``SystemExit``."""
         config = load_tester_config(self.write(side, scratch))
         started = time.perf_counter()
         with side.switched():
@@ -57,11 +57,11 @@ class Workload:
     def _require_passed(self, passed: int, side: Side) -> None:
         if passed != self.tasks:
             raise SystemExit(
-                f"only {passed} of {self.tasks} tasks passed on {side.name}: the figures would mean nothing"
+                f"only {passed} of {self.tasks} tasks passed on {side.name}, so the figures would be meaningless"
             )
 
     def write(self, side: Side, scratch: Path) -> Path:
-        """Write its tester YAML, and return the path."""
+        """Write the tester YAML of a run, and return its path."""
         directory = Path(tempfile.mkdtemp(dir=scratch))
         path = directory / "tester.yaml"
         path.write_text(json.dumps(self._config(side, directory)))

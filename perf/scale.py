@@ -1,4 +1,4 @@
-"""What grows with workers and with rows: throughput, the executor's own share, and a pack of 10,000 rows."""
+"""Measure what depends on workers and rows: throughput, the executor's share of a task, and a pack of 10,000 rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RAY_BOUND: Final = 30.0
 ROWS_BOUND: Final = 3.0
 WORKERS: Final = (1, 2, 4, 8, 16, 32)
 NOISE: Final = 0.05
-"""A rate counts as lower than the one before if it is lower by more than this share."""
+"""A rate counts as lower than the best rate of fewer workers if it is lower by more than this share."""
 _RECORD_BYTES: Final = 4096
 _TEXT: Final = "x" * 500
 
@@ -57,7 +57,7 @@ class _Nothing(SleepingWorker):
 
 
 def executors(*, tasks: int, rounds: int) -> Table:
-    """Measure what executors add to a task that does nothing: Ray too, if it is installed, on one machine."""
+    """Measure what executors add to a task that does nothing. Include Ray on one machine, if it is installed."""
     table = Table(f"Executor: {tasks:,} tasks that do nothing", ("executor", "workers", "ms a task"))
     assignment = Assignment("", "bench/1", History()).to_bytes()
     for workers in (1, 4):
@@ -72,7 +72,7 @@ def executors(*, tasks: int, rounds: int) -> Table:
 
 
 def _per_task(executor: Executor, worker: Worker, assignments: list[bytes]) -> float:
-    """Return the seconds for each task after the first, whose result arrives when everything has started."""
+    """Return the mean seconds of the tasks after the first. The first result arrives when all workers have started."""
     results = executor.run(iter(assignments), worker, draining=lambda: False, abandoned=lambda: None)
     next(results)
     started = time.perf_counter()
@@ -82,11 +82,11 @@ def _per_task(executor: Executor, worker: Worker, assignments: list[bytes]) -> f
 
 
 def throughput(side: Side, scratch: Path, *, tasks: int, rounds: int) -> Table:
-    """Measure the rate of trivial code tasks with more and more workers."""
+    """Measure the rate of trivial code tasks with increasing numbers of workers."""
     table = Table(f"Throughput of {tasks} code tasks on {side.name}, median of {rounds}", ("workers", "tasks/s", "x"))
     rates: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     workload = repeated(scratch, CODE_ROW, tasks, SHAPES[1].agent)
-    for _ in range(rounds):  # one round after the other, so that other work on the machine disturbs all alike
+    for _ in range(rounds):  # in rounds, so that other work on the machine affects all numbers of workers alike
         for workers, found in rates.items():
             found.append(tasks / workload.run_here(side, workers, scratch))
     medians = {workers: statistics.median(found) for workers, found in rates.items()}
@@ -99,7 +99,7 @@ def throughput(side: Side, scratch: Path, *, tasks: int, rounds: int) -> Table:
 
 
 class _Answering(HarnessProducer):
-    """Answers without a sandbox. The task ``failing`` fails as if the engine were gone."""
+    """Answers without a sandbox. The task ``failing`` fails as if the engine had stopped."""
 
     name = "bench"
     failing = "bench/0"
@@ -139,7 +139,7 @@ def many_rows(scratch: Path, *, rows: int) -> Table:
     with measured() as resume:
         summary = run_benchmark(config, RunOptions(workers=2, resume=True), [note], parts)
     if summary.passed != rows:
-        raise SystemExit(f"only {summary.passed} of {rows} tasks passed: the figures would mean nothing")
+        raise SystemExit(f"only {summary.passed} of {rows} tasks passed, so the figures would be meaningless")
     journal = (config.run.output_dir / JOURNAL).stat().st_size
     table = Table(f"A pack of {rows:,} rows, {lines.stat().st_size / 2**20:.0f} MiB", ("what", "s", "CPU s"))
     table.add("load", load.wall, within(load.cpu, ROWS_BOUND))

@@ -1,7 +1,8 @@
-"""What sealing a workspace takes, beside copying it: many small files, and a gigabyte in few.
+"""Compare sealing a workspace with copying it: many small files, and a gigabyte in few files.
 
-Sealing reads, hashes and writes one archive, and ends when that is on the disk. ``cp -a`` ends before: a copy that is
-as safe is the fair comparison, and the plain one is shown, too. Each is done several times, and the medians are shown.
+Sealing reads and hashes all files, writes one archive, and ends when the archive is on the disk. ``cp -a`` ends before
+the copy is on the disk, so the fair comparison is with ``cp -a`` and ``sync``. Both are shown, as medians of several
+rounds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _COLUMNS = ("tree", "cp -a, s", "cp -a and sync, s", "seal, s", "x cp -a", "x cp
 
 
 def table(scratch: Path, *, rounds: int, quick: bool) -> Table:
-    """Measure both trees, ``rounds`` times each."""
+    """Measure both directory trees, ``rounds`` times each."""
     found = Table("Sealing a workspace (medians)", _COLUMNS)
     files, megabytes = (2_000, 128) if quick else (20_000, 1024)
     for name, make in (

@@ -1,4 +1,4 @@
-"""What is compared: the drivers that can be had on this machine."""
+"""The drivers that work on this machine, which the benchmarks compare."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A driver by the name that the bench gives it: ``docker``, or a runtime of the oci driver.
+    """A driver to measure. Its name is ``docker`` or a runtime of the oci driver, such as ``crun``.
 
-    ``crun:kept-tests`` is crun without the optimisation of that name, ``crun:all`` without all of them.
+    ``crun:kept-tests`` is crun without the optimisation ``kept-tests``; ``crun:all`` is crun without any optimisation.
     """
 
     name: str
 
     @property
     def driver(self) -> str:
-        """Its name in a tester YAML."""
+        """The driver's name in a tester YAML."""
         return "docker" if self.is_docker else "oci"
 
     @property
     def runtime(self) -> str | None:
-        """The runtime beneath it, ``None`` for the engine's own."""
+        """The runtime beneath the driver, or ``None`` for the engine's default."""
         return None if self.is_docker else self.name.partition(":")[0]
 
     @property
@@ -43,20 +43,20 @@ class Side:
         return self.name == "docker"
 
     def open(self) -> SandboxDriver:
-        """Open it. Raises :class:`EngineError`."""
+        """Open the driver. Raises :class:`EngineError`."""
         with self.switched():
             return open_driver(self.driver, self.runtime, "bench", lambda _said: None)
 
     @contextmanager
     def switched(self) -> Iterator[None]:
-        """Switch off its optimisation, in this process and in those that it starts."""
+        """Switch off the optimisation in the name, in this process and its children."""
         before = os.environ.get(VARIABLE, "")
         os.environ[VARIABLE] = self.name.partition(":")[2] or before
         yield
         os.environ[VARIABLE] = before
 
     def trouble(self) -> str:
-        """Return why it cannot be had here, with the image of the bench; empty if it can."""
+        """Return why the driver does not work here with the default image; empty if it works."""
         try:
             with closing(self.open()) as driver:
                 driver.self_test(driver.resolve_image(DEFAULT_IMAGE))
@@ -66,7 +66,7 @@ class Side:
 
 
 def usable(names: Sequence[str]) -> tuple[list[Side], list[str]]:
-    """Return the sides that can be had, and what is to be said of the others."""
+    """Return the sides that work here, and a line about each of the others."""
     troubles = {name: Side(name).trouble() for name in names}
     sides = [Side(name) for name, trouble in troubles.items() if not trouble]
     return sides, [f"{name} is left out: {trouble}" for name, trouble in troubles.items() if trouble]

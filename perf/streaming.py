@@ -1,8 +1,8 @@
-"""What the way out costs a streamed answer: through the relay and through the proxy, beside a direct connection.
+"""Measure what egress adds to a streamed answer: through the relay and the proxy, compared with direct connections.
 
-A server sends an answer in pieces, each with the time at which it was sent. *Paced*, a piece every few milliseconds, as
-models do: how much later does a piece arrive. *At once*, all of them as fast as they are taken: what gets through. The
-connection is new each time, so that what is set up is in the first piece.
+A server sends an answer in pieces, each with the time at which it was sent. *Paced* answers have a piece every few
+milliseconds, like those of models, and show the delay of a piece. Answers *at once* are sent as fast as possible, and
+show the throughput. Each answer has a new connection, so the delay of the first piece includes the set-up.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _PADDING: Final = "x" * 400
 _END: Final = {"type": "response.completed", "response": {"usage": {"input_tokens": 1, "output_tokens": 1}}}
 _ROOM: Final = 10**12
 SHARE_BOUND: Final = 0.6
-"""What share of a direct connection's rate the relay has to keep."""
+"""The share of a direct connection's rate that the relay must reach."""
 _SECONDS: Final = 30.0
-"""What anything may take: then something is wrong."""
+"""Time limit of each socket operation."""
 _WHOLE: Final = re.compile(rb".*\r\ncontent-length: *(?P<length>\d+).*?\r\n\r\n(?P<body>.*)", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an answer is sent: so many pieces, with a pause before each."""
+    """How an answer is sent: the number of pieces, and the pause in seconds before each."""
 
     pieces: int
     pause: float
 
 
 class Server:
-    """A provider that answers whatever it is asked, of plain HTTP or of TLS."""
+    """A provider that answers every request in the same way, over plain HTTP or TLS."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.answer = Answer(1, 0)
@@ -62,7 +62,7 @@ class Server:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -92,7 +92,7 @@ class Server:
 
 
 def _request(connection: socket.socket) -> bool:
-    """Read a request to its end; return whether there was one."""
+    """Read a whole request. Return ``False`` if the connection was closed instead."""
     data = b""
     while not (found := _WHOLE.match(data)) or len(found["body"]) < int(found["length"]):
         more = connection.recv(65536)
@@ -109,7 +109,7 @@ def _piece(event: Mapping[str, object]) -> bytes:
 
 @dataclass(slots=True)
 class Figures:
-    """What one way took. Seconds, and bytes a second."""
+    """The figures of one answer: seconds until pieces arrived, and the rate in bytes per second."""
 
     first: float
     delays: list[float]
@@ -117,7 +117,7 @@ class Figures:
 
 
 def table(*, rounds: int, pieces: int) -> Table:
-    """Measure each way, ``rounds`` times in turn, with ``pieces`` of an answer that is paced."""
+    """Measure each connection ``rounds`` times in turn. A paced answer has ``pieces`` pieces."""
     found = Table(f"A streamed answer (medians of {rounds})", _COLUMNS)
     with _ways() as ways:
         taken: dict[str, list[Figures]] = {name: [] for name in ways}
@@ -130,7 +130,7 @@ def table(*, rounds: int, pieces: int) -> Table:
         *row, share = _row(figures, taken[direct])
         found.add(name, *row, within(share, SHARE_BOUND, at_least=True) if name == "relay" else share)
     found.notes.append(
-        "A piece: how long after it was sent it arrived. 5 ms lie between two pieces; a model takes longer."
+        "'a piece' is the time from sending to receiving a piece. Pieces are sent 5 ms apart; models are slower."
     )
     return found
 
@@ -149,7 +149,7 @@ def _row(figures: list[Figures], direct: list[Figures]) -> list[float]:
 
 @contextmanager
 def _ways() -> Iterator[dict[str, tuple[Server, Callable[[], socket.socket]]]]:
-    """Give each way to a server: which server, and what connects to it."""
+    """Yield the kinds of connection by name, each with its server and a function that connects to it."""
     authority = trustme.CA()
     context, trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert(HOST).configure_cert(context)
@@ -183,7 +183,10 @@ def _plan(port: int) -> RelayPlan:
 
 
 def _port(session: EgressSession) -> int:
-    """Serve the session's one forwarded port on a port of this host and return it: a sandbox's own is not slower."""
+    """Serve the session's forwarded port on a new port of this host, and return that port.
+
+    A sandbox's port is not slower.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     port = int(listener.getsockname()[1])
     session.forwarded_ports[0].serve(listener)
@@ -201,7 +204,7 @@ def _tunnel(port: int) -> socket.socket:
     connection.sendall(f"CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n".encode())
     answer = connection.recv(65536)
     if b" 200 " not in answer.partition(b"\r\n")[0]:
-        raise SystemExit(f"the proxy says {answer!r}: the figures would mean nothing")
+        raise SystemExit(f"the proxy answered {answer!r}, so the figures would be meaningless")
     return connection
 
 
@@ -217,7 +220,7 @@ def _measured(server: Server, connect: Callable[[], socket.socket], pieces: int)
 
 
 def _asked(connect: Callable[[], socket.socket]) -> Iterator[tuple[float, float, int]]:
-    """Ask for an answer; yield when each piece arrived, when it was sent, and its length in bytes."""
+    """Request an answer. For each piece, yield when it arrived, when it was sent, and its length in bytes."""
     head = f"POST /v1/responses HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
     with connect() as connection:
         connection.sendall(f"{head}Content-Length: {len(_BODY)}\r\n\r\n".encode() + _BODY)
@@ -229,4 +232,4 @@ def _asked(connect: Callable[[], socket.socket]) -> Iterator[tuple[float, float,
                 if event == _END:
                     return
                 yield time.perf_counter(), event["sent"], len(line)
-    raise SystemExit("an answer broke off: the figures would mean nothing")
+    raise SystemExit("an answer was incomplete, so the figures would be meaningless")

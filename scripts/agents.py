@@ -2,7 +2,8 @@
 
     python -m scripts.agents    install missing programs; if they are not available, print why
 
-Only an unavailable registry and an unsupported machine are such reasons. Anything else is an error.
+A program is not available if its registry cannot be reached or the machine is not supported. Any other problem is an
+error.
 """
 
 from __future__ import annotations

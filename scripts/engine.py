@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 90.0
 STOP_SECONDS = 45.0
-"""dockerd itself gives each container ten seconds to exit before it kills it."""
+"""Seconds until dockerd is killed. It gives each container ten seconds to exit."""
 LOG_LINES = 15
 SYSTEMD = Path("/run/systemd/system")
 UNITS = ("docker.socket", "docker.service", "containerd.service")
@@ -42,7 +42,10 @@ class SetupError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineProblem:
-    """Why no engine answers. ``replaceable``: none is running or was explicitly selected, so one can be started."""
+    """Why no engine answers.
+
+    If ``replaceable``, none was selected explicitly, and none is running, so one can be started.
+    """
 
     text: str
     replaceable: bool
@@ -80,7 +83,7 @@ def root_prefix() -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSetup:
-    """Starting and stopping an engine, with all properties of the machine that a test may replace."""
+    """Starts and stops an engine. The fields are properties of the machine that tests may replace."""
 
     state: Path
     socket: Path = Path("/var/run/docker.sock")
@@ -89,7 +92,7 @@ class EngineSetup:
 
     @property
     def pid_file(self) -> Path:
-        """The file to which dockerd writes its pid. It exists while a daemon runs that was started here."""
+        """The file to which dockerd writes its pid. It exists while a daemon that ``up`` started is running."""
         return self.state / "dockerd.pid"
 
     @property
@@ -99,11 +102,11 @@ class EngineSetup:
 
     @property
     def units_file(self) -> Path:
-        """The file with the systemd units that were started here, one per line."""
+        """The file with the systemd units that ``up`` started, one per line."""
         return self.state / "units"
 
     def up(self) -> None:
-        """Return once an engine answers. Raises :class:`SetupError`."""
+        """Start an engine unless one answers, and return once it answers. Raises :class:`SetupError`."""
         problem = self.find_problem()
         if problem is None:
             return
@@ -169,7 +172,7 @@ class EngineSetup:
             if time.monotonic() > deadline:
                 raise SetupError(f"no engine answers after {START_SECONDS:.0f} s: {problem.text}\n{self._log_tail()}")
             if prefix and self.socket.exists() and not os.access(self.socket, os.W_OK):
-                # Started with this user's sudo: make this user the owner of the socket until the daemon restarts.
+                # The daemon was started with this user's sudo, so the user may own its socket until it restarts.
                 self._run_as_root(prefix, "chown", str(os.getuid()), str(self.socket))
             time.sleep(0.2)
 
@@ -194,7 +197,7 @@ class EngineSetup:
 
 
 def _admin_path() -> str:
-    """Return PATH with the directories of daemons, which an ordinary user's PATH may lack."""
+    """Return ``PATH`` with the directories of daemons, which an ordinary user's ``PATH`` may lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -223,7 +226,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _end(prefix: tuple[str, ...], pids: list[int]) -> None:
-    """Terminate the first process, which terminates the others. After a time limit, kill the rest."""
+    """Terminate the first process, which terminates the others. After ``STOP_SECONDS``, kill those that are left."""
     names = {pid: _name(pid) for pid in pids}
     _signal(prefix, signal.SIGTERM, pids[:1])
     deadline = time.monotonic() + STOP_SECONDS

@@ -1,8 +1,8 @@
-"""Let small runs fail at every fault point, and write the table of ``docs/reference/faults.md``.
+"""Make small runs fail at every fault point, and write the tables of ``docs/reference/faults.md``.
 
-``python -m scripts.faults`` takes about half an hour on a quiet machine; with the names of scenarios, it tries only
-these. It needs a runtime, a Docker Engine and the images of the tests (``make test`` provides them). It exits with 1 if
-a run did not end as it has to; the table is then left as it is.
+``python -m scripts.faults`` takes about half an hour on a quiet machine. With the names of scenarios as arguments, it
+tries only these. It needs a runtime, a Docker Engine and the images of the tests (``make test`` provides them). If a
+run did not have the required outcome, it exits with 1 and does not change the tables.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ END: Final = "<!-- end -->\n"
 _HEAD: Final = "| Point | Killed | Error | Delay |\n|---|---|---|---|\n"
 
 Outcomes = dict[tuple[str, str], dict[str, list[str]]]
-"""For each point and subject, what each kind of fault led to."""
+"""For each point and subject: by kind of fault, the outcomes of the runs."""
 
 
 def main(names: Sequence[str]) -> int:
-    """Try every fault of these scenarios, or of all, and write their tables. Return the exit code."""
+    """Try every fault of the scenarios called ``names``, or of all, and write their tables. Return the exit code."""
     with (
         tempfile.TemporaryDirectory(prefix="faults-") as directory,
         closing(OciDriver()) as oci,
@@ -60,7 +60,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def _try_all(scenarios: Iterable[Scenario]) -> tuple[dict[str, Outcomes], list[str]]:
-    """Return what each fault led to, by scenario, and the faults after which a run was not as it has to be."""
+    """Return the outcomes of all faults, by scenario, and the faults after which a run had a forbidden outcome."""
     outcomes: dict[str, Outcomes] = {}
     failures = []
     for scenario in scenarios:

@@ -14,8 +14,8 @@ compile() {
     --no-emit-index-url --no-header --no-annotate "$@"
 }
 compile pyproject.toml --extra view --extra sigstore --extra brotli --group dev --output-file requirements/dev.txt
-# With the extra for reports, which the demo ends with, and with the versions of dev, so that an environment for the
-# tests also works for the demo.
+# The demo needs the extra for reports. Its versions are those of dev, so that an environment for the tests also works
+# for the demo.
 compile pyproject.toml --extra view --group build --constraints requirements/dev.txt --output-file requirements/runtime.txt
-# With the extra for clusters, which only `make test-all` installs on top of dev: it is large.
+# The extra for clusters is large, so only `make test-all` installs it on top of dev.
 compile pyproject.toml --extra ray --constraints requirements/dev.txt --output-file requirements/ray.txt

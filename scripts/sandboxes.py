@@ -1,7 +1,7 @@
 """Install what sandboxes need, for the demo and for the tests.
 
     python -m scripts.sandboxes demo    make one driver work, and print the name to use: auto or oci
-    python -m scripts.sandboxes test    make both drivers work; if there can be no Docker Engine, print why
+    python -m scripts.sandboxes test    make both drivers work; if a Docker Engine is not possible, print why
 
 The oci driver needs a runtime and an init. If they are missing, apt installs them (Debian or Ubuntu, as root or with
 sudo); on other systems a message says what to install. For the demo, a Docker Engine is used, and if necessary
@@ -25,19 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Oci:
-    """The oci driver on this machine: ``problem`` if it does not work, else ``weaker``, a message, if it is weaker."""
+    """The oci driver on this machine. ``problem`` says why it does not work, or ``weaker`` what it does not enforce."""
 
     problem: str = ""
     weaker: str = ""
 
     @property
     def is_strong(self) -> bool:
-        """Whether ``auto`` selects it."""
+        """Whether ``auto`` selects the oci driver."""
         return not (self.problem or self.weaker)
 
 
 def check_oci() -> Oci:
-    """Create a sandbox without an image, in the same way as SecureBench does."""
+    """Create a test sandbox in the same way as SecureBench does.
+
+    Return what is wrong with the oci driver, if anything.
+    """
     from securebench.errors import InfrastructureError
     from securebench.sandboxes.select import open_driver
 
@@ -95,9 +98,9 @@ def prepare_demo(setup: EngineSetup) -> str:
 
 
 def prepare_tests(setup: EngineSetup) -> str:
-    """Return why there is no engine, or an empty text if one answers. Raises :class:`SetupError`.
+    """Return why no Docker Engine can be used, or an empty text if one answers. Raises :class:`SetupError`.
 
-    If an engine can be installed or started here, a failure to do so is an error, so that it is always noticed.
+    If this machine allows an engine to be installed or started, a failure to do so is an error, so that it is noticed.
     """
     install(list(missing_packages()))
     problem = setup.find_problem()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Creates .venv with the locked dependencies of KIND (runtime or dev) and the project itself, editable.
-# Can be run again: a stamp records what .venv was created from. If nothing has changed, this does nothing.
+# It can be run again. A stamp records what .venv was created from; if that has not changed, nothing is done.
 #
 #   scripts/setup_env.sh runtime|dev
 set -euo pipefail
@@ -46,7 +46,7 @@ make_environment() {
     apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" ||
       fail "$python cannot create virtual environments (ensurepip is missing)" \
         "run 'apt-get install python3-venv' as an administrator, then run this again"
-    can_make_environments "$python" || fail "$python still has no ensurepip" "use another one: PYTHON=/usr/bin/python3 make ..."
+    can_make_environments "$python" || fail "$python still has no ensurepip" "use a different Python: PYTHON=/usr/bin/python3 make ..."
   fi
   say "creating .venv with $("$python" --version)"
   rm -rf .venv

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
-# Without compiled files, each of the hundreds of processes that tests start compiles the sources again.
+# Tests start hundreds of processes. Without compiled files, each of them would compile the sources again.
 unset PYTHONDONTWRITEBYTECODE
 
 # In a fresh clone, every worker would compile all test files at the same time. One process does it during the set-up.
@@ -50,7 +50,7 @@ case " $* " in
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/ray.txt
   ;;
 esac
-# The tests show what is wrong with a file that cannot be imported.
+# A failure of this process is ignored: if a file cannot be imported, the tests below report that.
 [ -z "$compiling" ] || wait "$compiling" || true
 workers=$(($(nproc) + 2))
 status=0

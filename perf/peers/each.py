@@ -1,4 +1,7 @@
-"""Batches of harnesses that run one task per call. Also runs in their own environments."""
+"""Run batches with harnesses that run one task per call.
+
+This module is also imported in the harnesses' environments.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def in_threads(one: Callable[[], str], count: int, at_once: int) -> list[str]:
-    """Return what ``count`` calls of ``one`` return, ``at_once`` of them at the same time."""
+    """Call ``one`` ``count`` times, ``at_once`` calls at the same time. Return the results."""
     with ThreadPoolExecutor(at_once) as pool:
         return [done.result() for done in [pool.submit(one) for _ in range(count)]]

@@ -6,7 +6,7 @@ from peers.each import in_threads
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Run each task in a sandbox of its own."""
+    """Run each task in a separate sandbox."""
     epicbox.configure(profiles=[epicbox.Profile("python", image)])
 
     def one() -> str:

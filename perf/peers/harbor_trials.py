@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would wait for a list of prices, which no task here needs
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # do not download a price list, which no task here needs
 
 from harbor.job import Job  # type: ignore[import-not-found]  # in a venv of its own
 from harbor.models.environment_type import EnvironmentType  # type: ignore[import-not-found]  # as above

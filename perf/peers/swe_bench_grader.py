@@ -18,7 +18,7 @@ echo '>>>>> End Test Output'
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Grade an instance per task, each in a container of its own."""
+    """Grade an instance per task, each in a separate container."""
     client, numbers = _docker_client(), iter(range(count))
     run_id = f"trivial-{os.getpid()}-{time.monotonic_ns()}"
 
@@ -42,5 +42,5 @@ def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
         return "42" if graded and graded[1][name]["resolved"] else str(graded)
 
     with tempfile.TemporaryDirectory() as directory:
-        os.chdir(directory)  # its logs go below the working directory
+        os.chdir(directory)  # the grader writes its logs below the working directory
         return in_threads(one, count, at_once)

@@ -1,4 +1,4 @@
-"""SecureBench runs benchmark packs against untrusted agents and judges them where the agent cannot reach.
+"""Run benchmark packs against untrusted agents, and judge the agents' work out of their reach.
 
 The names below are the public API for programs that embed or extend SecureBench: see ``docs/how-to/embed.md`` and
 ``docs/how-to/extend.md``. Each is loaded when it is first used, so importing this package loads nothing else.

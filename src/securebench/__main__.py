@@ -8,8 +8,8 @@ import signal
 def main() -> None:
     """Load the command line and run it.
 
-    Loading takes a tenth of a second. An interrupt in that time ends the process at once, without a traceback; one
-    that the caller ignores stays ignored.
+    Loading takes a tenth of a second. During that time, an interrupt ends the process at once, without a traceback,
+    unless the caller has set SIGINT to be ignored.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Visibility]]] = MappingProxyType(
     {name: FAMILIES[name].lanes for name in plugins.own_names(ExtensionKind.FAMILY)}
 )
-"""The lane of each eval field of our own families. Any other field is hidden."""
+"""The lane of each field under ``eval``, by built-in family. Any other eval field is hidden."""
 
 ASSETS: Final = "assets"
 """The name of the public resource that holds a row's ``assets`` list."""
@@ -81,7 +81,7 @@ def _resources(row: BenchmarkRow) -> Iterator[Resource]:
 
 
 def _duplicates(row: BenchmarkRow) -> list[Fault]:
-    """Refuse a name that is used twice: it would be unclear whose lane applies."""
+    """Return a fault for each field name that is used twice: it would be unclear which lane applies."""
     taken = {*row.input, *([ASSETS] if row.assets else [])}
     places = [("eval", name) for name in row.eval if name in taken]
     places += [("input", name) for name in row.input if name == ASSETS and row.assets]
@@ -92,7 +92,7 @@ def _duplicates(row: BenchmarkRow) -> list[Fault]:
 
 
 def _metadata(row: BenchmarkRow, pack: BenchmarkPack) -> dict[str, Any]:
-    """Return the compiled metadata: the row's own, and what it was compiled from. No path of this machine."""
+    """Return the row's own metadata and what the row was compiled from, without paths of this machine."""
     environment = row.environment
     return {
         **row.metadata,

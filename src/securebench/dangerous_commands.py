@@ -15,7 +15,7 @@ DANGEROUS_COMMANDS: Mapping[str, str] = MappingProxyType({"chroot": "SYS_CHROOT"
 
 @dataclass(frozen=True, slots=True)
 class VerificationPolicy:
-    """The tester's ``verification`` section. The deny list beats the opt-in."""
+    """The tester's ``verification`` section. ``deny_commands`` are denied even if dangerous commands are allowed."""
 
     disallow_dangerous_commands: bool = True
     deny_commands: tuple[str, ...] = ()

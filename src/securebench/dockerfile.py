@@ -1,4 +1,4 @@
-"""Reading Dockerfiles: their instructions, and the images that they need. Nothing in them is run.
+"""Read Dockerfiles, without executing anything: their instructions, and the images that they need.
 
 Lines are joined as Docker's own parser joins them. If this module read an instruction differently from the build, a
 hidden file could get into an agent's image.
@@ -25,7 +25,7 @@ _FROM = re.compile(r"(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction; an ``ONBUILD`` is the instruction that it triggers.
+    """One instruction of a Dockerfile. For an ``ONBUILD``, it is the instruction that is triggered.
 
     ``written`` are its lines in the file, with its here-documents. ``name`` is in upper case, and empty for a comment
     or blank line. ``flags`` are the options such as ``--from=x``; ``operands`` is the rest, as one line.
@@ -44,10 +44,10 @@ class Instruction:
 
 
 def instructions(text: str, *, here_documents: bool = True) -> Iterator[Instruction]:
-    """Yield the instructions of a Dockerfile and what is between them: together they are the whole text.
+    """Yield the instructions of a Dockerfile, and the comments and blank lines between them: the whole text.
 
-    Builders without here-documents, such as Docker's classic one before version 23, read their lines as instructions:
-    so does this with ``here_documents`` off.
+    With ``here_documents`` off, the lines of here-documents are read as instructions. Builders that do not support them
+    do the same, such as Docker's classic builder before version 23.
     """
     lines: Iterator[str] = io.StringIO(text, newline="\n")
     escape, is_head = "\\", True
@@ -93,7 +93,9 @@ class BaseImages:
         self.has_from = False
 
     def image(self, found: Instruction) -> str | None:
-        """Return the image that ``FROM`` or ``COPY --from`` names; ``None`` for a stage, ``scratch`` and all others.
+        """Return the image that ``FROM`` or ``--from`` names, or ``None`` if an instruction names no image.
+
+        Stages and ``scratch`` are not images.
 
         Raises :class:`ConfigError` (``dockerfile-invalid``) for a ``FROM`` that cannot be read.
         """
@@ -126,7 +128,7 @@ class BaseImages:
 
 def dockerfile_error(problem: str) -> ConfigError:
     """Return the error for a Dockerfile that cannot be read."""
-    hint = "it must work with the engine's classic builder"
+    hint = "change the Dockerfile so that Docker's classic builder accepts it"
     return ConfigError(f"the Dockerfile cannot be read: {problem}", code="dockerfile-invalid", hint=hint)
 
 

@@ -57,7 +57,7 @@ class FailureReason(StrEnum):
     AGENT_WORKSPACE_FULL = "agent_workspace_full"
     AGENT_OUT_OF_BUDGET = "agent_out_of_budget"
     AGENT_REFUSED = "agent_refused"
-    # What it left.
+    # The candidate.
     CANDIDATE_MISSING = "candidate_missing"
     CANDIDATE_EMPTY = "candidate_empty"
     CANDIDATE_TOO_LARGE = "candidate_too_large"
@@ -113,7 +113,7 @@ INFRASTRUCTURE_REASONS: Final = frozenset(
         FailureReason.INTERNAL_ERROR,
     }
 )
-"""The reasons of records whose status is ``error``; all others are reasons of ``failed`` ones."""
+"""The reasons of records whose status is ``error``. All other reasons are those of ``failed`` records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class ConfigError(SecureBenchError):
 
 
 class PathPolicyError(ConfigError):
-    """A path is unsafe: it escapes its root, collides with another, or is denied anywhere."""
+    """A path is unsafe: it escapes its root, collides with another path, or is always denied."""
 
     default_code = "path-unsafe"
 

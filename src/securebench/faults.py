@@ -29,7 +29,7 @@ class FaultPoint(StrEnum):
     RECORD_WRITTEN = "run.record-written"
     RUN_DONE = "run.done"
 
-    # Files that have to survive a crash (their path).
+    # Files that have to survive a crash (the path).
     FILE_OPEN = "file.open"
     FILE_WRITE = "file.write"
     FILE_SYNC = "file.sync"
@@ -37,7 +37,7 @@ class FaultPoint(StrEnum):
     DIRECTORY_SYNC = "directory.sync"
     CANDIDATE_READ = "candidate.read"
 
-    # Trees of files: workspaces, scratch directories, the agent's copy (their path).
+    # Trees of files: workspaces, scratch directories, the agent's copy (the path).
     TREE_MAKE = "tree.make"
     TREE_WRITE = "tree.write"
     TREE_COPY = "tree.copy"
@@ -53,7 +53,7 @@ class FaultPoint(StrEnum):
     SANDBOX_COLLECT = "sandbox.collect"
     SANDBOX_CLOSE = "sandbox.close"
 
-    # Other processes: an engine (what it is asked to do), and children of the run (their module, or the request).
+    # Other processes: an engine (the request), and children of the run (the child's module, or the request).
     ENGINE_REQUEST = "engine.request"
     CHILD_START = "child.start"
     SUPERVISOR_REQUEST = "supervisor.request"
@@ -81,7 +81,7 @@ _hooks: Final = _Hooks()
 
 
 def reached(point: FaultPoint, subject: object = "") -> None:
-    """Pass ``point``. ``subject`` is what the point is about; its text is made only if there is a hook.
+    """Pass ``point``. ``subject`` is what the point is about; it is converted to text only if there is a hook.
 
     Raises whatever the hook of a test raises.
     """

@@ -18,7 +18,7 @@ def rare_collections() -> Iterator[None]:
     """Let the collector run rarely. Also usable as a decorator.
 
     The rows and records of a large pack are millions of objects without cycles, and each full collection visits all of
-    them: this took a fifth of the time in which a run with 10,000 records is resumed.
+    them. With the default threshold, collections took a fifth of the time of resuming a run with 10,000 records.
     """
     before = gc.get_threshold()
     gc.set_threshold(_COLLECT_AFTER, *before[1:])

@@ -19,7 +19,7 @@ class Limits:
     open_files: int = 1024
     file_size: int = 1024 * MIB
     workspace: int = 1024 * MIB
-    """Bytes of all files in a workspace. It has at most one file for every 4 KiB of them."""
+    """Maximum bytes of all files in a workspace. It may have one file for every 4 KiB of this limit."""
     output: int = 64 * MIB
     """Bytes that one command may write to stdout and stderr together before its sandbox is stopped."""
 
@@ -28,12 +28,12 @@ class Limits:
 class ProviderTimeouts:
     """How long to wait for a model's provider, in seconds (``harness.config.provider_timeouts``).
 
-    ``first_byte`` and ``between_bytes`` bound the silences of a streamed answer. An answer that is not streamed is
-    silent until all of it is made, so only ``whole_answer`` bounds it.
+    ``first_byte`` and ``between_bytes`` limit how long a streamed answer may pause. An answer that is not streamed is
+    sent only when all of it has been generated, so only ``whole_answer`` limits it.
     """
 
     connect: float = 30.0
-    """Name, connection and TLS together."""
+    """For the name resolution, the connection and the TLS handshake together."""
     first_byte: float = 600.0
     """For a streamed answer to begin: a local server may read a long prompt for minutes."""
     between_bytes: float = 300.0

@@ -29,7 +29,7 @@ def dollars(micro: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedTokens:
-    """The input tokens that a provider read from its cache or wrote to it: for some minutes, or for an hour."""
+    """Input tokens that a provider read from its cache, wrote to it for some minutes, or wrote to it for an hour."""
 
     read: int = 0
     written: int = 0
@@ -64,11 +64,11 @@ class TokenPrices:
 
     @classmethod
     def highest(cls, prices: Iterable[TokenPrices]) -> Self:
-        """Return the highest of each price. ``prices`` must not be empty."""
+        """Return the highest price of each kind. ``prices`` must not be empty."""
         rows = [astuple(one) for one in prices]
         return cls(**{item.name: max(row[place] for row in rows) for place, item in enumerate(fields(cls))})
 
     def most(self, taken: int, given: int) -> int:
-        """Return the highest price of an answer in micro-dollars: its input may be written to a cache."""
+        """Return the most that an answer can cost in micro-dollars: all its input at the highest price of input."""
         dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
         return -(-(taken * dearest + given * self.output) // _MILLION)

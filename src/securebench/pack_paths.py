@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_PATH_LENGTH: Final = 1024
-"""Maximum bytes of a path: a quarter of Linux's limit, which leaves room for the path of its mount."""
+"""Maximum bytes of a path: a quarter of Linux's limit, to leave room for the path of the mount point."""
 
 MAX_NAME_LENGTH: Final = 255
 """Maximum bytes of one name: the limit of Linux file systems."""
@@ -102,7 +102,7 @@ def mount_fault(mount: str, lane: Visibility) -> str:
 
 
 def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two mounts that are equal, ignoring case, or one below the other; else ``None``."""
+    """Return the first two mounts that are equal, ignoring case, or of which one is below the other; else ``None``."""
     seen: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda path: path.count("/")):
         names = folded(mount).split("/")
@@ -114,7 +114,7 @@ def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
 
 
 def folded(path: str) -> str:
-    """Return a form of ``path`` that is equal for all spellings on file systems that ignore case and normalisation."""
+    """Return a form of ``path`` that is equal for all spellings that differ only in case or Unicode normalisation."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", path).casefold())
 
 

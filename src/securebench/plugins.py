@@ -8,7 +8,7 @@ A package offers an extension by an entry point in the group ``securebench.KIND`
 A program that embeds SecureBench calls :func:`register` instead. Built-in extensions are loaded in the same way and
 cannot be replaced. Agents that are declared in a file ``NAME.yaml`` are harnesses, too: SecureBench's own, those in
 :func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run.
-Testers express trust by installing its package: a pack can only refer to an installed family.
+To install its package is to trust it. A pack can only refer to families that are installed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class ExtensionKind(StrEnum):
     EXECUTOR = "executors"
     EVENT_PARSER = "event_parsers"
     AGENT = "agents"
-    """The paths of declarations. Their agents are harnesses."""
+    """Paths of declaration files. The agents that they declare are harnesses."""
 
 
 AUTO_DRIVER: Final = "auto"
 """The name with which users let SecureBench select the driver."""
 
 DEFAULT_EXECUTOR: Final = "local"
-"""The executor of a run that names none."""
+"""The executor of a run whose configuration names none."""
 
 _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
@@ -105,14 +105,14 @@ _RESERVED: Final = ("command", "model", "node", "python")
 """Names that no declared agent can have: those of other harnesses and of runtimes."""
 _AGENT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 AGENTS_VARIABLE: Final = "SECUREBENCH_AGENTS"
-"""Names the directory with the user's declarations of agents."""
+"""The environment variable that names the directory with the user's declarations of agents."""
 
 _registered: Final[dict[tuple[ExtensionKind, str], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The code of an extension: its distribution and version, and the sha256 (hex) of its source files.
+    """What identifies the code of an extension: its distribution and version, and the sha256 (hex) of its source files.
 
     ``distribution`` and ``version`` are empty for code that no installed distribution owns.
     """
@@ -131,7 +131,9 @@ class Extension:
     """The base of extension classes, with the identity of their code."""
 
     def identity(self) -> Identity | None:
-        """Return the identity of this code, for ``run.json`` and every record. Resuming a run requires an equal one.
+        """Return the identity of this code, for ``run.json`` and every record.
+
+        A run can only be resumed with the same identity.
 
         ``None`` means SecureBench itself. Raises :class:`ConfigError` (``plugin-no-source``).
         """
@@ -210,9 +212,9 @@ def _name_fault(path: Path) -> str:
     if path.suffix not in {".yaml", ".yml"}:
         return ""  # a declaration may refer to it
     if path.suffix == ".yml":
-        return "the name of a declaration ends in .yaml"
+        return "the name of a declaration must end in .yaml"
     if _AGENT_NAME.fullmatch(path.stem) is None:
-        return "the name of an agent has only a-z, 0-9, _ and -, and begins with a letter or a digit"
+        return "the name of an agent may contain only a-z, 0-9, _ and -, and must begin with a letter or a digit"
     return f"the name {path.stem!r} is reserved" if path.stem in _RESERVED else ""
 
 
@@ -280,7 +282,7 @@ def load(kind: ExtensionKind, name: str) -> Any:
 
 
 def identity_of(owner: type) -> Identity | None:
-    """Return the identity of a class's code, ``None`` for SecureBench's own.
+    """Return the identity of a class's code, or ``None`` if the class is part of SecureBench.
 
     The digest is over all files of the top-level package or module that defines it.
 

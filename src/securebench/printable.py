@@ -1,4 +1,4 @@
-"""Untrusted text and names, made safe to show: nothing in them is obeyed by a terminal or hides what follows."""
+"""Make untrusted text and names safe to show: they can neither control a terminal nor hide what follows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 _LONGEST_NAME: Final = 160
 _FORMULAS: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters of a formula, including as full-width forms."""
+"""Characters with which a spreadsheet formula begins, and their full-width forms."""
 _MARKUP: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;"} | {char: f"\\{char}" for char in "\\`*_{}[]()#!|~@"}
 _LINKS: Final = re.compile(r"https?:/|ftp:/|www\.", re.IGNORECASE)
-"""Where Markdown programs begin a link in plain text."""
+"""The beginnings of plain text that Markdown programs turn into links."""
 
 
 def printable(text: str) -> str:

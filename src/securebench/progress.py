@@ -47,7 +47,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What all events have. ``time`` is monotonic seconds.
+    """The base of all events. ``time`` is monotonic, in seconds.
 
     For events of the whole run, ``task_id`` is empty and ``trial`` is 0. Trials of a task count from 1.
     """
@@ -70,10 +70,10 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart(Event):
-    """A run of ``trials`` of each of its ``tasks`` is about to execute ``to_do`` trials.
+    """A run begins: ``trials`` trials of each of ``tasks`` tasks, of which ``to_do`` trials have to be executed.
 
-    The whole pack has ``pack_tasks``. ``agent`` is the agent's label. ``budget_usd`` is the budget of the run, if it
-    has one, and ``cost_usd`` what it has cost before it was resumed, if that is known.
+    ``pack_tasks`` is the number of tasks in the whole pack. ``agent`` is the agent's label. ``budget_usd`` is the
+    budget of the run, if it has one. ``cost_usd`` is what a resumed run had cost before, if that is known.
     """
 
     kind = EventKind.RUN_START
@@ -183,7 +183,7 @@ class SandboxCreate(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxCommand(Event):
-    """A command is about to start. Of a verifier's command, only the program's name is shown."""
+    """A command is about to start. For a verifier's command, only the program's name is given."""
 
     kind = EventKind.SANDBOX_COMMAND
     command: str
@@ -218,7 +218,7 @@ class AgentOutput(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RunDone(Event):
-    """The run has ended with this summary, whose keys the reference page lists."""
+    """The run has ended. The reference page lists the keys of ``summary``."""
 
     kind = EventKind.RUN_DONE
     summary: Mapping[str, JsonValue]
@@ -236,7 +236,7 @@ def _own_fields(kind: type[Event]) -> list[str]:
 
 
 class Reporter:
-    """Hands events to sinks, from any thread, in the order of their times. :meth:`task` binds one to a task.
+    """Hands events to sinks, from any thread, in the order of their times. :meth:`task` returns one for a trial.
 
     Events whose kind is ``muted`` are dropped before they are redacted.
     """
@@ -280,7 +280,7 @@ class Reporter:
                     _log.warning("a progress sink failed and was dropped", exc_info=True)
 
     def _redacted(self, event: Event) -> dict[str, Any]:
-        """Return the fields that redaction may change. Each is redacted alone: a name may look like a secret, too."""
+        """Return the redacted fields of the event. Each is redacted alone, as its name could look like a secret."""
         if self._scrub is None:
             return {}
         return {name: next(iter(self._scrub({name: value}).values())) for name, value in event.data.items()}

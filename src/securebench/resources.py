@@ -40,7 +40,7 @@ class Visibility(StrEnum):
 
 
 class Component(StrEnum):
-    """A part of a run that is shown resources."""
+    """A part of a run to which resources may be shown."""
 
     AGENT = "agent"
     TEST_SANDBOX = "test_sandbox"
@@ -57,7 +57,7 @@ VISIBLE_TO: Mapping[Component, frozenset[Visibility]] = MappingProxyType(
 
 
 class ResourceKind(StrEnum):
-    """How a resource is backed."""
+    """What a resource consists of."""
 
     VALUE = "value"
     """A JSON value, written as ``<name>.json``."""
@@ -101,7 +101,7 @@ class Resource:
 class ResourceBundle:
     """All resources of a task, by unique name, in the order of the row.
 
-    Raises :class:`ConfigError` (``resource-duplicate``) for a duplicate name, in any lanes.
+    Raises :class:`ConfigError` (``resource-duplicate``) for a duplicate name, even in different lanes.
     """
 
     resources: tuple[Resource, ...] = ()
@@ -128,7 +128,7 @@ class ResourceBundle:
         return self._by_name[name]
 
     def visible_to(self, component: Component) -> ResourceBundle:
-        """Return the part that ``component`` may see. The rest cannot be reached from it."""
+        """Return a bundle of the resources that ``component`` may see. It has no reference to the others."""
         lanes = VISIBLE_TO[component]
         return ResourceBundle(tuple(r for r in self.resources if r.visibility in lanes))
 

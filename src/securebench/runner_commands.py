@@ -63,7 +63,7 @@ instead of them."""
 
 
 def read_command(command: str | tuple[str, ...] | list[str]) -> RunnerCommand | None:
-    """Return the runner that ``command`` starts, or ``None`` if it is unknown or does more, such as shell syntax."""
+    """Return the runner that ``command`` starts, or ``None`` if it is unknown or the command does more."""
     program, *rest = words(command) or [""]
     flags = _interpreter_flags(rest)
     name = PurePosixPath(program).name

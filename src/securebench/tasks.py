@@ -27,11 +27,11 @@ WORKSPACE_TARGET = "/workspace"
 """The path of a workspace in a sandbox, unless a terminal task sets another working directory."""
 
 MAX_TAGS = 32
-"""Tags of one task. They are copied into every record of it."""
+"""Maximum number of tags of one task. They are copied into each of its records."""
 MAX_TAG = 100
-"""Characters of a tag."""
+"""Maximum number of characters of a tag."""
 _TAG_FIELDS = ("category", "difficulty")
-"""Metadata that count as tags. Importers copy them from the original benchmark."""
+"""Keys of the metadata whose values count as tags. Importers copy them from the original benchmark."""
 
 
 class CandidateKind(StrEnum):
@@ -79,7 +79,7 @@ class AssetRoot:
     name: str = ""
     """The path of the directory in its pack."""
     digests: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The digest of each file or directory that tasks refer to when the pack was read, by its path in the pack."""
+    """Digests of the files and directories that tasks use, by path in the pack, as they were when the pack was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,10 @@ class AgentView:
 
 @dataclass(frozen=True, slots=True)
 class VerifierView:
-    """Everything that a verifier may know: ``test_sandbox`` is copied to its sandbox, ``evaluator`` stays here."""
+    """Everything that a verifier may know.
+
+    ``test_sandbox`` is copied into its sandbox; ``evaluator`` stays in the verifier's own process.
+    """
 
     task_id: str
     family: str
@@ -153,7 +156,7 @@ class SecureBenchTask:
 
     @property
     def images(self) -> frozenset[str]:
-        """The references of all images that the task needs: the agent's and, if it is another, the checker's."""
+        """The references of all images that the task needs: the agent's and, if it differs, the checker's."""
         checker = self.resources["checker"].value if "checker" in self.resources else None
         own = checker.get("image") if isinstance(checker, dict) else None
         return frozenset({self.environment.image or DEFAULT_IMAGE, *([own] if isinstance(own, str) else [])})
@@ -205,9 +208,9 @@ class SecureBenchTask:
 def task_from_spec(spec: Mapping[str, Any]) -> SecureBenchTask:
     """Build a task from its internal spec: ``id``, ``benchmark_id``, ``task_type``, ``resources``, ``metadata``.
 
-    Each resource is ``{"value": ..., "visibility": ...}``. The kind of its candidate is that of its ``task_type``;
-    its environment is what ``metadata.environment`` says, as in compiled tasks. Raises :class:`ConfigError` for a wrong
-    spec, and ``ValueError`` for the removed field ``expose``.
+    Each resource is ``{"value": ..., "visibility": ...}``. ``task_type`` determines the kind of the candidate, and
+    ``metadata.environment`` has the environment, as in compiled tasks. Raises :class:`ConfigError` for a wrong spec,
+    and ``ValueError`` for the removed field ``expose``.
     """
     unknown = sorted(set(spec) - {"id", "benchmark_id", "task_type", "metadata", "resources"})
     if unknown:

@@ -1,4 +1,4 @@
-"""The identity of a trial: a run may repeat each of its tasks."""
+"""The identity of a trial, because a run may repeat each of its tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HASH_LENGTH: Final = 16
 
 
 class TrialId(NamedTuple):
-    """One trial of a task. ``trial`` counts from 1. The text for people leaves out the number of the first trial."""
+    """One trial of a task. ``trial`` counts from 1. ``str()`` leaves out the number of the first trial."""
 
     task_id: str
     trial: int = 1
@@ -20,12 +20,12 @@ class TrialId(NamedTuple):
         return f"{self.task_id}{self.suffix(self.trial)}"
 
     def suffix(self, trials: int) -> str:
-        """Return ``" (trial 2)"`` to show after the task's id, or nothing in a run that tries each task once."""
+        """Return ``" (trial 2)"`` to show after the task's id, or nothing in a run with one trial of each task."""
         return f" (trial {self.trial})" if trials > 1 else ""
 
     @property
     def directory(self) -> str:
-        """The name of the trial's directories and files in a run: a slug, and a hash that keeps two ids apart."""
+        """The name of the trial's directories and files in a run: a slug of the task's id, its hash, and the trial."""
         slug = re.sub(r"[^A-Za-z0-9]+", "-", self.task_id).strip("-")[:_SLUG_LENGTH].strip("-").lower() or "task"
         digest = hashlib.sha256(self.task_id.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
         return f"{slug}-{digest}" if self.trial == 1 else f"{slug}-{digest}-trial-{self.trial}"

@@ -62,7 +62,7 @@ def test_each_check_has_a_line_and_an_unsigned_run_is_called_one(run: Path) -> N
         **dict.fromkeys(("closed", "format"), "ok"),
     }
     assert "chain\t7 records, each with the hash of the one before it; none is missing" in done.stdout
-    assert "this does not show who made it" in done.stdout.splitlines()[-1]
+    assert "this does not show who made the run" in done.stdout.splitlines()[-1]
 
 
 def test_problems_are_listed_below_their_check(run: Path) -> None:

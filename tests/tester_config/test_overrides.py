@@ -102,8 +102,11 @@ def test_paths_are_relative_to_the_file(tester: Path) -> None:
         (["=1"], "'=1' is not KEY=VALUE [override-invalid]"),
         (["run..id=1"], "is not KEY=VALUE [override-invalid]"),
         ([".".join("x" * 99) + "=1"], "is not KEY=VALUE [override-invalid]"),
-        (["run.id=a", "run.id=b"], "this key is set twice [override-invalid]"),
-        (["run.select.limit=1", "run.select={}"], "this key is set twice [override-invalid]"),
+        (["run.id=a", "run.id=b"], "this key, or one above or below it, is already set [override-invalid]"),
+        (
+            ["run.select.limit=1", "run.select={}"],
+            "this key, or one above or below it, is already set [override-invalid]",
+        ),
         (["\x1b[31mrun=1"], r"--set \x1b[31mrun"),
     ],
     ids=str,

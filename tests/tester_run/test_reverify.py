@@ -635,7 +635,7 @@ def test_records_of_another_row_are_refused(root: Path) -> None:
     run(root)
     provenance = records(root)[0]["provenance"]
     rewritten(root, provenance={**provenance, "row": {"commitment": "0" * 64, "public_digest": "0" * 64}})
-    with pytest.raises(ConfigError, match="the record of task 'pack/task-0' is of another row"):
+    with pytest.raises(ConfigError, match="the record of task 'pack/task-0' belongs to a different row"):
         again(root)
 
 
@@ -750,7 +750,7 @@ def test_what_else_differs_is_reported(root: Path, monkeypatch: pytest.MonkeyPat
 def test_another_verifier_is_refused(root: Path) -> None:
     """An extension that judged the run must judge again: the built-in verifier of the family is another one."""
     run(root, parts=judging(FakeVerifier()))
-    with pytest.raises(ConfigError, match="judged short_answer with another verifier") as caught:
+    with pytest.raises(ConfigError, match="judged short_answer with a different verifier") as caught:
         again(root)
     assert caught.value.code == "verifier-differs"
     assert "--config" in str(caught.value)
@@ -778,7 +778,7 @@ def test_an_extension_gets_its_settings_from_a_tester_yaml(root: Path) -> None:
     path.write_text(plain)
     for text in (plain, plain + setting.format("other")):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="judged short_answer with another verifier or with other settings"):
+        with pytest.raises(ConfigError, match="judged short_answer with a different verifier or different settings"):
             again(root, tester=configuration(root))
     path.write_text(plain + setting.format("wrong"))
     result = again(root, tester=configuration(root))

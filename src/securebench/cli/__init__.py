@@ -42,7 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 EXIT_INTERRUPTED: Final = 130
 EXIT_OUTPUT: Final = 74
-"""``EX_IOERR``: the command succeeded, but its output could not be written."""
+"""Exit code (``EX_IOERR``): the command succeeded, but its output could not be written."""
 EXIT_DEFECT: Final = 70
 
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
@@ -52,7 +52,7 @@ DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands live in ``securebench.cli.<name>_command`` (with ``_`` for ``-``), as ``command``."""
+    """A group that imports each command on first use: ``command`` in ``securebench.cli.<name>_command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def process() -> None:
-    """Run the command line as this process. After it has finished, an interrupt ends the process at once."""
+    """Run the command line as the main program. Once it has finished, an interrupt ends the process at once."""
     try:
         try:
             open_standard_streams()

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 _LINE_SECONDS: Final = 2.0
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_PLATFORM = click.option("--platform", metavar="PLATFORM", help="linux-x64, linux-arm64, or one of them with -musl.")
+_PLATFORM = click.option(
+    "--platform", metavar="PLATFORM", help="linux-x64 or linux-arm64, optionally followed by -musl."
+)
 
 
 _DATE: Final = 10
-"""How many characters of a timestamp are its date."""
+"""Number of characters of the date at the beginning of a timestamp."""
 
 HEADINGS: Final = ("name", "version", "platform", "size", "installed", "source", "state")
 
@@ -39,7 +41,7 @@ HEADINGS: Final = ("name", "version", "platform", "size", "installed", "source",
 def command() -> None:
     """Install, list, show, check and remove agent programs such as codex and claude_code.
 
-    Runs mount them into sandboxes, and install those that they need. They are kept in the image store:
+    A run installs the programs that it needs, and mounts them into sandboxes. The programs are kept in the image store:
     /var/lib/securebench/images for root, ~/.local/share/securebench/images for other users, or the directory named by
     SECUREBENCH_IMAGES.
     """
@@ -64,7 +66,7 @@ def command() -> None:
 def install(
     names: tuple[str, ...], *, version: str | None, platform: str | None, file: Path | None, as_json: bool
 ) -> None:
-    """Install the programs NAME, or all, unless they are already installed.
+    """Install the programs NAME, or all known programs, unless they are already installed.
 
     Each archive is checked against a sha512 hash. For the pinned version the hash is part of this release of
     SecureBench; for other versions it comes from the registry.
@@ -74,7 +76,7 @@ def install(
 
     if file is not None and (len(names) > 1 or version or platform):
         raise click.UsageError(
-            "--from allows at most one NAME, and neither --version nor --platform: the archive contains both"
+            "--from allows at most one NAME, and no --version or --platform: the archive determines them"
         )
     with AgentStore() as store, _shown() as on_progress:
         if file is not None:
@@ -133,7 +135,8 @@ def check(name: str, *, family: tuple[str, ...], driver: str | None, as_json: bo
     This shows that the program starts, reaches its model only through the relay, runs commands, and leaves its answer
     where it is judged. It says nothing about a real model. Exit code 0 if it solved all tasks, 1 otherwise.
 
-    The last lines of an agent that failed, and the command that shows all of its output, are on standard error.
+    If the agent failed, the last lines of its output are printed on standard error, with a command that shows all of
+    it.
     """
     from securebench.testing.agent_check import TASKS, check_agent
 
@@ -165,7 +168,7 @@ def _explain(result: FamilyCheck) -> None:
 @click.option("--version", metavar="VERSION", help="Remove only this version.")
 @_PLATFORM
 def remove(name: str, *, version: str | None, platform: str | None) -> None:
-    """Remove the program NAME: all versions for all platforms, or the given one. Versions in use are kept."""
+    """Remove the program NAME: all versions for all platforms, unless options name one. Versions in use are kept."""
     from securebench.agents.store import AgentStore
 
     for key in AgentStore().remove(name, version, platform):

@@ -39,7 +39,7 @@ _STYLES: Final[Mapping[str, str]] = {
     "entries",
     multiple=True,
     metavar="ID",
-    help="Run only this entry of the catalogue, or those that match: 'B*'. Repeatable.",
+    help="Run only entries of the catalogue whose id matches, such as 'B*'. Repeatable.",
 )
 @click.option("--image", metavar="NAME", help="The image for sandboxes. It must contain python3.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -49,7 +49,7 @@ _STYLES: Final[Mapping[str, str]] = {
     "page",
     type=_FILE,
     metavar="FILE",
-    help="Also write the report as Markdown tables. In a page with markers, only the tables are replaced.",
+    help="Also write the report as Markdown tables. If FILE exists, only the tables between its markers are replaced.",
 )
 @click.option("-o", "--output", type=_FILE, help="Write here.  [default: standard output]")
 def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Path | None, **flags: Any) -> None:
@@ -83,7 +83,7 @@ def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Pa
 
 
 def _page_writer(page: Path | None) -> Callable[[AuditReport], None]:
-    """Return the function that writes the tables. A page without markers is refused before the audit."""
+    """Return the function that writes the tables. Refuse an existing page without markers at once, before the audit."""
     from securebench.audit.installation.render import empty_tables, markdown, new_page, replaced
 
     old = page.read_text(encoding="utf-8") if page and page.exists() else ""
@@ -118,7 +118,7 @@ def _print(report: AuditReport, output: Path | None, *, as_json: bool) -> None:
 
 
 class _Progress:
-    """Prints a line on stderr when something begins, with the seconds since the start."""
+    """Prints each line of progress on stderr, after the seconds since the start of the audit."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

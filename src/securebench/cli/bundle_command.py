@@ -1,4 +1,4 @@
-"""``securebench bundle``."""
+"""``securebench bundle``: pack a run into one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LEVEL: Final = 10
-"""Shrinks records to a tenth of their size, at about 50 MB per second. Higher levels save little more."""
+"""Compression level of Zstandard: records shrink to a tenth at about 50 MB per second. Higher levels save little."""
 
 EXAMPLES: Final = """\b
 Examples:
@@ -60,7 +60,10 @@ def command(directory: Path, output: Path) -> None:
 
 @contextmanager
 def _compressed(file: IO[bytes], *, is_plain: bool) -> Iterator[IO[bytes]]:
-    """Compress what is written, in one thread, so that the same content gives the same bytes."""
+    """Yield a file that compresses into ``file``, or ``file`` itself if ``is_plain``.
+
+    It compresses in one thread, so that the same content gives the same bytes.
+    """
     from securebench.fs.zstd import zstd
 
     if is_plain:

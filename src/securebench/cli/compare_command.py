@@ -1,4 +1,4 @@
-"""``securebench compare``."""
+"""``securebench compare``: compare runs task by task."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Examples:
 def command(directories: tuple[Path, ...], form: str | None, html: Path | None) -> None:
     """Compare runs of the same benchmark task by task.
 
-    Each DIR is the output directory of a run, or of a suite, which stands for all its runs. In each benchmark, the
-    first run is the baseline that the others are compared with.
+    Each DIR is the output directory of a run, or of a suite, which counts as all its runs. For each benchmark, the
+    first run is the baseline with which the others are compared.
 
     Only tasks with a verdict in both runs are counted. With one trial of each task, the p-value is that of McNemar's
     exact test; with several, it comes from a paired bootstrap over tasks. All intervals are 95 %
@@ -68,7 +68,7 @@ def _write_page(groups: dict[str, list[Comparison]], output: Path) -> None:
 
 
 def _groups(directories: tuple[Path, ...]) -> dict[str, list[Comparison]]:
-    """Return the comparisons by benchmark, each of a run with the first one of that benchmark."""
+    """Return the comparisons by benchmark. Each compares a run with the first run of the same benchmark."""
     from securebench.errors import ConfigError
     from securebench.results.comparison import compare, tally
     from securebench.results.suite import read_runs

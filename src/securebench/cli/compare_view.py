@@ -45,7 +45,7 @@ def tables(console: Console, groups: Mapping[str, Sequence[Comparison]]) -> Rend
 
 
 def plain(groups: Mapping[str, Sequence[Comparison]]) -> str:
-    """Return the same for a file or a pipe: one line for each run and note."""
+    """Return the comparisons as plain text for a file or a pipe: one line for each run and note."""
     lines: list[str] = []
     for name, pairs in groups.items():
         lines += [_title(name, pairs), *(f"  {line}" for line in _row_lines(pairs))]
@@ -65,7 +65,7 @@ def markdown(groups: Mapping[str, Sequence[Comparison]]) -> str:
 
 
 def csv_text(groups: Mapping[str, Sequence[Comparison]]) -> str:
-    """Return one line for each comparison, with numbers that are not rounded."""
+    """Return the comparisons as CSV: one line for each, with numbers that are not rounded."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(
@@ -124,14 +124,14 @@ def _rows(pairs: Sequence[Comparison]) -> Iterator[list[str]]:
 
 
 def _row_lines(pairs: Sequence[Comparison]) -> Iterator[str]:
-    """Yield the same rows as lines, with the name of each value."""
+    """Yield the rows of :func:`_rows` as lines, with the name of each value."""
     for row in _rows(pairs):
         fields = [f"{heading} {cell}" for heading, cell in zip(_HEADINGS[1:], row[1:], strict=True) if cell]
         yield f"{row[0]}: {', '.join(fields)}"
 
 
 def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
-    """Yield the tasks that only one of two agents solved, and what a reader must know about the runs."""
+    """Yield the tasks that only one of two agents solved, how far the agents agree, and notes about the runs."""
     names = names_of(pairs)
     for pair in pairs:
         often, than = ("only", ", not") if pair.method == "mcnemar" else ("more often", " than")

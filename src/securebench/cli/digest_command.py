@@ -1,4 +1,4 @@
-"""``securebench digest``."""
+"""``securebench digest``: print the public digests of a pack."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
 
     PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML.
 
-    A public digest covers only what agents may see, so it can be published: it says nothing about answers or tests. A
-    plain digest of the whole pack, such as the SHA-256 of tasks.jsonl, would let readers test guesses of the answers:
-    do not publish one. Hidden content is compared through the commitments in a run and its commitment key, which only
-    people who have the pack may have.
+    A public digest covers only what agents may see, so it can be published: it says nothing about answers or tests. Do
+    not publish a plain digest of the whole pack, such as the SHA-256 of tasks.jsonl: readers could use it to test
+    guesses of the answers. To compare hidden content, the command needs the run's commitment key. Give that key only to
+    people who have the pack.
 
     Exit codes: 0 everything that was compared agrees, 1 something differs, or PACK or DIR cannot be read.
     """
@@ -67,9 +67,9 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
 
 
 def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str, Match | None]:
-    """Return how the run compares: the pack under the empty name, and each row by its id.
+    """Compare the run with the pack. The result for the pack is under ``""``, and that for each row under its id.
 
-    ``None``: the run has no record of the row.
+    It is ``None`` for a row of which the run has no record.
     """
     from securebench.results.pack_match import Match, match_pack, match_row
     from securebench.results.read import read_run
@@ -98,7 +98,7 @@ def _commitment(directory: Path, key: Path | None) -> Commitment | None:
 def _lines(pack: BenchmarkPack, matches: Mapping[str, Match | None] | None) -> list[tuple[str, ...]]:
     """Return a line for the pack and one for each row: digest, kind, id, and how it compares with the run.
 
-    Tasks that only the run has come last, without a digest.
+    Tasks that are not in the pack but in the run are listed last, without a digest.
     """
     from securebench.printable import printable_line
 

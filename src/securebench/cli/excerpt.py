@@ -21,12 +21,12 @@ _INDENT: Final = 4
 _MAX_VALUES: Final = 60
 _MAX_VALUE: Final = 200
 _MAX_HIGHLIGHTED: Final = 5_000
-"""Lines that are coloured: more take seconds."""
+"""Maximum number of lines to colour. More would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much of a text is shown: lines, and characters of each."""
+    """How much of a text to show: the number of lines, and of characters in each."""
 
     lines: int
     columns: int
@@ -60,9 +60,9 @@ def highlighted(lines: Iterable[str], lexer: str = "") -> Iterator[Text]:
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """Print lines. Where a terminal is too narrow for an indented one, all of its rows are indented.
+    """Print lines. If the terminal is too narrow for an indented line, indent all rows into which it is wrapped.
 
-    So no part of an agent's text is at the margin, where it could be mistaken for a heading.
+    Otherwise a part of an agent's text could be at the margin, where it could be mistaken for a heading.
     """
     for line in lines:
         if not console.is_terminal:
@@ -73,7 +73,7 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested metadata with their dotted names. Empty ones are left out, and long ones are cut."""
+    """Yield the leaves of nested metadata with their dotted names. Empty leaves are left out, and long ones are cut."""
     return islice(_leaves(values, prefix), _MAX_VALUES)
 
 

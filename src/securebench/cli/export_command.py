@@ -1,4 +1,4 @@
-"""``securebench export``."""
+"""``securebench export``: convert a run for other programs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Examples:
 
 @click.command(name="export", short_help="Convert a run for other programs.", epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--csv", "form", flag_value="csv", help="One row for each trial.")
-@click.option("--parquet", "form", flag_value="parquet", help="The same rows, with their types.")
+@click.option("--csv", "form", flag_value="csv", help="CSV, with one row for each trial.")
+@click.option("--parquet", "form", flag_value="parquet", help="Parquet: the same rows as CSV, with typed columns.")
 @click.option("--junit", "form", flag_value="junit", help="JUnit XML, for continuous integration.")
-@click.option("--markdown", "form", flag_value="markdown", help="The pass rate and a table, for a page.")
+@click.option("--markdown", "form", flag_value="markdown", help="The pass rate and a table, as Markdown.")
 @click.option("--atif", "form", flag_value="atif", help="Trajectories as ATIF, a file for each trial.")
 @click.option("--inspect", "form", flag_value="inspect", help="An evaluation log of Inspect, as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here.  [default: standard output]")
@@ -76,7 +76,7 @@ def command(directory: Path, form: str | None, output: Path | None) -> None:
 
 @contextmanager
 def text_output(output: Path | None) -> Iterator[IO[str]]:
-    """Yield a file that replaces ``output`` when it is complete, or standard output."""
+    """Yield a file that replaces ``output`` when it is complete; without ``output``, yield standard output."""
     if output is None:
         yield sys.stdout
         return
@@ -89,7 +89,7 @@ def text_output(output: Path | None) -> Iterator[IO[str]]:
 
 @contextmanager
 def replaced_output(output: Path) -> Iterator[Path]:
-    """Yield a path beside ``output`` that replaces it at the end, so that a failure leaves no partial file.
+    """Yield a temporary path beside ``output``. Its file replaces ``output`` at the end, unless an error occurs.
 
     Missing directories are created.
     """

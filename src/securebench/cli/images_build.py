@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import Recipe
 
 Stages: TypeAlias = "Callable[[str], AbstractContextManager[Callable[[str], None]]]"
-"""Yields, for a name, a function that shows the current step."""
+"""Returns a context manager for the name of a recipe. It yields a function that shows the current step of the build."""
 
 _SHORT_ID: Final = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An image that was built, or that existed: then ``seconds`` is ``None``. ``commit`` may be empty.
+    """An image that was built, or that already existed; ``seconds`` is ``None`` if it existed. ``commit`` may be empty.
 
     ``because`` says why an existing image was built again, and is empty otherwise.
     """

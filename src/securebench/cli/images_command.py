@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.engine.client import Engine
 
 _SHORT_ID = 19
-"""``sha256:`` and twelve digits, as Docker prints them."""
+"""Characters of a shortened image id: ``sha256:`` and twelve digits, as many as Docker prints."""
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -111,7 +111,7 @@ def pull(reference: str) -> None:
 
 @command.command(name="import", short_help="Import images from a file or directory.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", default="", metavar="REF", help="Name the image REF, instead of by the name in the archive.")
+@click.option("--name", default="", metavar="REF", help="Name the image REF, whatever its name in the archive is.")
 def import_(path: Path, name: str) -> None:
     """Import the images of PATH.
 
@@ -132,7 +132,7 @@ def import_(path: Path, name: str) -> None:
 @command.command(short_help="Remove images.")
 @click.argument("references", nargs=-1, required=True, metavar="REFERENCE...")
 def remove(references: tuple[str, ...]) -> None:
-    """Remove images from the store, by reference or id. An image is deleted with its last name."""
+    """Remove images from the store, by reference or id. An image is deleted when its last name is removed."""
     from securebench.images.store.image_store import ImageStore
 
     store = ImageStore()
@@ -142,12 +142,16 @@ def remove(references: tuple[str, ...]) -> None:
 
 
 @command.command(short_help="Remove unused data.")
-@click.option("--budget", metavar="SIZE", help="Also remove the least recently used images, down to this size: 20G.")
+@click.option(
+    "--budget",
+    metavar="SIZE",
+    help="Also remove the least recently used images until the store fits SIZE, such as 20G.",
+)
 @_JSON
 def prune(budget: str | None, *, as_json: bool) -> None:
     """Remove unused data from the store: images without a name, and leftovers of killed runs.
 
-    With a budget, remove other images, too. Images in use are kept.
+    With --budget, other images are removed, too. Images in use are kept.
     """
     from securebench.cli.images_view import human_size, parse_size
     from securebench.images.store.image_store import ImageStore
@@ -166,7 +170,7 @@ def prune(budget: str | None, *, as_json: bool) -> None:
 
 @contextmanager
 def _engine() -> Iterator[Engine | None]:
-    """Yield this machine's Docker Engine, or ``None`` if it is not available: nothing here needs it."""
+    """Yield this machine's Docker Engine, or ``None`` if it is not available. The commands work without it."""
     from securebench.engine.client import connect
     from securebench.errors import EngineError
 

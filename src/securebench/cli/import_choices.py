@@ -1,4 +1,4 @@
-"""Shared by the commands of ``securebench import``: options, the lock file, and writing the pack."""
+"""What the commands of ``securebench import`` share: options, the lock file, and writing the pack."""
 
 from __future__ import annotations
 
@@ -90,8 +90,9 @@ def finish(
 ) -> WrittenPack:
     """Select ``rows``, check them against the lock file, and write the pack, unless ``--skip-unusable`` leaves no row.
 
-    If ``rows`` are not ``complete``, the user has selected some of them, so the lock file may list more. ``skipped``
-    are records that could not become rows; the lock file may list them, too. Everything that is left out is printed.
+    If ``complete`` is false, the user has selected ``rows`` from a larger set, so the lock file may list more.
+    ``skipped`` are the records that could not become rows; the lock file may list them, too. All rows that are left out
+    are printed.
     """
     from securebench.importers.lock import load_lock, lock_text
     from securebench.importers.pack_output import write_pack, write_text

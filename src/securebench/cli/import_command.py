@@ -50,7 +50,11 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
 
 @command.command(short_help="Import GSM8K.")
 @click.argument("source")
-@click.option("--split", type=click.Choice(["test", "train"]), help="Default: from the file's name, else test.")
+@click.option(
+    "--split",
+    type=click.Choice(["test", "train"]),
+    help="Which split SOURCE is. Default: from the file's name, else test.",
+)
 @choosing_rows
 def gsm8k(source: str, split: str | None, **options: Any) -> None:
     """Import GSM8K from SOURCE: the authors' test.jsonl or train.jsonl, as a path or URL."""
@@ -67,7 +71,7 @@ def gsm8k(source: str, split: str | None, **options: Any) -> None:
 @command.command(short_help="Import MMLU.")
 @click.argument("source")
 @click.option("--subject", help="The subject, such as abstract_algebra, or all. Default: from the CSV file's name.")
-@click.option("--split", help="test, val or dev. Default: from the CSV file's name, else test.")
+@click.option("--split", help="Which split to import: test, val or dev. Default: from the CSV file's name, else test.")
 @choosing_rows
 def mmlu(source: str, subject: str | None, split: str | None, **options: Any) -> None:
     """Import MMLU from SOURCE: the authors' CSV file, directory or tar archive, as a path or URL.

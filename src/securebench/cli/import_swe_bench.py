@@ -1,4 +1,4 @@
-"""``securebench import swe-bench``."""
+"""``securebench import swe-bench``: make a pack from the authors' rows."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the report for programs.")
 @choosing_rows
 def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
-    """Import SWE-bench from SOURCE: the authors' rows as .jsonl or .parquet, as a path or URL (not Parquet).
+    """Import SWE-bench from SOURCE: the path of the authors' .jsonl or .parquet file, or the URL of a .jsonl file.
 
-    Each row becomes a repo_patch task. The problem statement is public and the gold patch hidden; the test patch and
-    the test command judge. The report lists the differences from the authors' set-up for each task.
+    Each row becomes a repo_patch task. The problem statement is public, and the gold patch is hidden. The test patch
+    and the test command decide the verdict. For each task, the report lists the differences from the authors' set-up.
     """
     from securebench.importers.report import Refusals
     from securebench.importers.row import LeftOut
@@ -75,7 +75,11 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
 
 
 def _pins(path: Path | None, *, build: bool) -> Pins:
-    """Return the shipped pins, overridden by those of a file. Raises :class:`ConfigError`, and ``click.UsageError``."""
+    """Return the shipped pins, overridden by those in the file ``path``; no pins unless images are built.
+
+    Pins say how to set up repositories. Raises :class:`ConfigError` if the file is invalid, and ``click.UsageError`` if
+    it is given but no images are built.
+    """
     from securebench.importers.swe_bench.pins import Pins, read_pins, shipped_pins
 
     if not build:
@@ -99,7 +103,7 @@ def print_reports(kept: Sequence[TaskReport], written: WrittenPack, refusals: Re
 
 
 def _locked(options: Mapping[str, Any]) -> Sequence[str]:
-    """Return the instances in the lock file. Others of the source are ignored."""
+    """Return the ids of the instances in the lock file. Other instances in the source are ignored."""
     from securebench.importers.lock import load_lock
     from securebench.importers.swe_bench.rows import BENCHMARK
 
@@ -149,7 +153,7 @@ def _made(
 
 
 def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
-    """Return an instance at the commit of its image. A build creates a new commit from the source's files."""
+    """Return an instance with the commit that the build of its image will create from the source's files."""
     if one.image.recipe is None or one.image.base_commit:
         return one
     from securebench.images.build.derived.content import content_layer

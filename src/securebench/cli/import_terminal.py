@@ -46,7 +46,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
             default="3.11",
             show_default=True,
             callback=_python_version,
-            help="The Python version in the images, to choose compiled test packages.",
+            help="The Python version in the images. Compiled packages for tests are chosen for it.",
         ),
         click.option(
             "--wheels",
@@ -97,7 +97,7 @@ def harbor(directories: tuple[Path, ...], **options: Any) -> None:
 def terminal_bench(directories: tuple[Path, ...], **options: Any) -> None:
     """Import tasks of Terminal-Bench's first format from DIRECTORIES: tasks, or directories of tasks.
 
-    See 'securebench import harbor' for the rest.
+    What is public, hidden or refused is the same as with 'securebench import harbor'.
     """
     from securebench.importers.terminal import terminal_bench as importer
 
@@ -147,7 +147,7 @@ def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
 
 
 def _named(places: Sequence[Path], benchmark: str, options: Mapping[str, Any]) -> Sequence[Path]:
-    """Return the tasks in the lock file, if there is one. Others are ignored."""
+    """Return the tasks that are in the lock file. Without a lock file, return all."""
     from securebench.importers.lock import load_lock
 
     path = lock_path(options)
@@ -179,7 +179,7 @@ def _made(
 
 
 def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals) -> list[ImportedRow]:
-    """Write the directories of tasks and of the packages of their tests into the pack. Return the rows.
+    """Write the directories of tasks, and the packages that their tests need, into the pack. Return the rows.
 
     Tasks whose tests need packages that cannot be fetched are added to ``refusals``.
     """

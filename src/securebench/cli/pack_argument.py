@@ -18,7 +18,8 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
     """Load the pack at ``pack``. ``tasks``: the tasks file, if it is not next to the manifest.
 
-    Raises :class:`ConfigError`: ``pack-missing``, and as :func:`~securebench.benchmark_pack.load_benchmark_pack` does.
+    Raises :class:`ConfigError`: ``pack-missing``, and the errors of
+    :func:`~securebench.benchmark_pack.load_benchmark_pack`.
     """
     from securebench.benchmark_pack import load_benchmark_pack
 

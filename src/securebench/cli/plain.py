@@ -22,7 +22,7 @@ _CENT: Final = 0.01
 
 
 class PlainSink:
-    """Prints one line when a run starts and one when a task ends; below a failed task, its agent's last line."""
+    """Prints one line when a run starts and one when a task ends, and the last stderr line of an agent that failed."""
 
     def __init__(self, echo: Callable[[str], None]) -> None:
         self._echo = echo
@@ -57,7 +57,7 @@ class PlainSink:
 
 
 def run_line(event: RunStart) -> str:
-    """Return which tasks of the pack a run executes, and how."""
+    """Return the first line about a run: its tasks, trials, agent and workers."""
     part = PartOfPack(event.tasks, event.pack_tasks).describe(event.benchmark_id)
     trials = f", {event.trials} trials each" if event.trials > 1 else ""
     return printable(f"run {event.run_id}: {part}{trials}, agent {event.agent}, {counted(event.workers, 'worker')}")
@@ -79,7 +79,7 @@ def task_line(event: TaskDone, trials: int = 1) -> str:
 
 
 def cost_text(usd: float, budget_usd: float | None = None) -> str:
-    """Return what a run has cost, and its budget if it has one: ``$1.50 of $20.00``. Less than a cent is exact."""
+    """Return what a run has cost, and its budget if it has one: ``$1.50 of $20.00``. Amounts below a cent are exact."""
     cost = f"${usd:,.2f}" if usd >= _CENT else dollars(micro_usd(usd))
     return cost + ("" if budget_usd is None else f" of {dollars(micro_usd(budget_usd))}")
 

@@ -1,4 +1,4 @@
-"""``securebench reverify``."""
+"""``securebench reverify``: judge sealed candidates again."""
 
 from __future__ import annotations
 
@@ -41,14 +41,18 @@ Examples:
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--task", multiple=True, metavar="GLOB", help="Judge only tasks whose id matches; may be repeated.")
 @click.option("--driver", metavar="NAME", callback=known_extension, help="Use this driver instead of the run's.")
-@click.option("--pack", type=click.Path(path_type=Path), help="The pack of the run.  [default: where it was]")
+@click.option(
+    "--pack", type=click.Path(path_type=Path), help="The pack of the run.  [default: its path during the run]"
+)
 @click.option("--config", type=click.Path(path_type=Path), help="A tester YAML with the settings of extensions.")
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Write here.  [default: DIR.reverified]")
 @click.option("--resume", is_flag=True, help="Continue an earlier 'reverify' of the same run.")
 @click.option("--workers", type=click.IntRange(min=1), help="Candidates to judge at once.  [default: 1]")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--show-verifier-output", is_flag=True, help="Show output of checkers and tests, redacted.")
-@click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the new directory.")
+@click.option(
+    "--keep-verifier-output", is_flag=True, help="Keep output of checkers and tests in verifier-output/ of the run."
+)
 @sign_option
 @passphrase_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
@@ -56,8 +60,8 @@ Examples:
 def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     """Judge the sealed candidates of the run in DIR again, without its agent, and compare the verdicts.
 
-    DIR is only read. The new verdicts are in a run directory of their own. The pack must be that of the run; another
-    driver, image or version is reported.
+    DIR is only read. The new verdicts are written to a new run directory. The pack must be the one of the run. A
+    different driver, image or version is reported.
 
     Exit codes: 0 all verdicts are the same, 1 configuration error before any candidate was judged, 2 wrong usage, 3
     some records have no verdict or could not be judged again, 4 some verdicts differ, 130 interrupted.
@@ -95,7 +99,7 @@ def _reverify(directory: Path, flags: dict[str, Any]) -> Reverification:
 
 
 def _inputs(pack: Path | None, config: Path | None) -> tuple[BenchmarkPaths | None, TesterConfig | None]:
-    """Return the pack and the settings of extensions that the user gave."""
+    """Return the pack's paths and the tester YAML that the user gave; ``None`` for what was not given."""
     from securebench.cli.pack_argument import pack_files
     from securebench.tester_config import load_tester_config
 

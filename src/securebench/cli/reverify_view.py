@@ -1,4 +1,4 @@
-"""Show how verdicts compare with those of judging again: tables on a terminal, plain lines elsewhere."""
+"""Show the result of judging a run again: tables on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from securebench.results.reverification import Reverification
 
 _SHOWN: Final = 20
-"""Trials that each table shows. ``--json`` lists all."""
+"""Maximum number of trials in each table. ``--json`` lists all."""
 _LONGEST: Final = 200
-"""Characters of a cell."""
+"""Maximum number of characters in a cell."""
 
 _CHANGED: Final = ("task", "was", "is now", "reason")
 _UNJUDGED: Final = ("task", "not judged again because")
 
 
 def print_result(console: Console, result: Reverification) -> None:
-    """Print the trials with other verdicts, those without, what else differs, and one line that sums it up."""
+    """Print the trials whose verdict changed, the trials not judged again, other differences, and a summary line."""
     verdicts = result.verdicts
     changed = [(str(trial), str(was), str(now), message) for trial, was, now, message in verdicts.changed]
     unjudged = [(str(trial), why) for trial, why in verdicts.unjudged]

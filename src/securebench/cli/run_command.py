@@ -1,4 +1,4 @@
-"""``securebench run``."""
+"""``securebench run``: run a benchmark pack or a suite."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 EXIT_ERRORS: Final = 3
 EXIT_BELOW: Final = 4
-"""The pass rate is below ``--fail-under``."""
+"""Exit code: the pass rate is below ``--fail-under``."""
 EXIT_BUDGET: Final = 5
-"""The run reached its budget before all tasks had run."""
+"""Exit code: the run reached its budget before all tasks had run."""
 
 _DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installed driver"
 
@@ -43,7 +43,7 @@ _DEFAULT_ENV_FILE: Final = Path(".env")
 
 
 class NumberRange(click.FloatRange):
-    """A range of numbers. :class:`click.FloatRange` accepts ``nan``, which is in no range."""
+    """A range of numbers that refuses ``nan``, which :class:`click.FloatRange` accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
@@ -64,7 +64,7 @@ class Workers(click.ParamType[Any]):
 
 
 def known_extension(_ctx: click.Context, option: click.Parameter, name: str | None) -> str | None:
-    """Refuse the name of a driver or executor that is not installed."""
+    """Return the name of a driver or executor. Raises ``click.BadParameter`` if it is not installed."""
     from securebench import plugins
     from securebench.plugins import ExtensionKind
 
@@ -78,12 +78,16 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
 @click.option("--config", "config_option", type=click.Path(path_type=Path), help="The tester YAML, or a suite file.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value of CONFIG.")
-@click.option("--env-file", type=click.Path(path_type=Path), help="Variables for harness.env.  [default: .env]")
+@click.option(
+    "--env-file",
+    type=click.Path(path_type=Path),
+    help="A file with values for harness.env and keys.  [default: .env]",
+)
 @click.option("--task", multiple=True, metavar="GLOB", help="Run only tasks whose id matches; may be repeated.")
 @click.option("--tag", multiple=True, metavar="TAG", help="Run only tasks with this tag; may be repeated.")
 @click.option("--family", multiple=True, metavar="FAMILY", help="Run only tasks of this family; may be repeated.")
 @click.option("--shuffle", type=click.IntRange(min=0), metavar="SEED", help="Run the tasks in a seeded random order.")
-@click.option("--limit", type=click.IntRange(min=1), help="Run only the first N of the tasks selected so far.")
+@click.option("--limit", type=click.IntRange(min=1), help="Run only the first N of the selected tasks.")
 @click.option("--trials", type=click.IntRange(min=1), help="Run each task this many times.  [default: run.trials]")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Continue a run: keep finished tasks, run the rest.")
@@ -127,7 +131,9 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option("--show-command-output", is_flag=True, help="Show output of commands in agents' sandboxes.")
 @click.option("--show-agent-output", is_flag=True, help="Show agents' output live, and keep it in agent-trace.log.")
 @click.option("--show-verifier-output", is_flag=True, help="Show output of checkers and tests, redacted.")
-@click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the run directory.")
+@click.option(
+    "--keep-verifier-output", is_flag=True, help="Keep output of checkers and tests in verifier-output/ of the run."
+)
 @sign_option
 @passphrase_option
 @click.option("--fail-under", type=NumberRange(0, 1), metavar="RATE", help="Exit with code 4 below this pass rate.")
@@ -261,7 +267,7 @@ def _dry_run(config: TesterConfig, options: RunOptions, *, as_json: bool) -> int
 
 
 def _refuse_pack(path: Path) -> None:
-    """Raise :class:`ConfigError` for a pack: a common mistake, as ``validate`` accepts one."""
+    """Raise :class:`ConfigError` if ``path`` is a pack: a common mistake, because ``validate`` accepts packs."""
     from securebench.errors import ConfigError
 
     directory = path.parent if path.name == "manifest.yaml" else path
@@ -350,12 +356,12 @@ def console_for(*, stderr: bool) -> Console:
 
 
 def _ignore(_text: str) -> None:
-    """Print nothing: ``--quiet``."""
+    """Print nothing, for ``--quiet``."""
 
 
 @contextmanager
 def terminal_may_be_gone() -> Iterator[None]:
-    """Ignore that the terminal was closed (SIGHUP says so, too): the run itself has finished."""
+    """Ignore errors of writing to a terminal that was closed: the run itself has finished."""
     try:
         yield
     except OSError as error:

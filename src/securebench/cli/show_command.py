@@ -1,4 +1,4 @@
-"""``securebench show``."""
+"""``securebench show``: show the results of a run, or one task in detail."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _known_reason(name: str | None) -> str | None:
 
 
 def _matching(run: RecordedRun, *, failed: bool, errors: bool, reason: str | None) -> Iterator[RecordedTask]:
-    """Yield the records with one of the wanted statuses, if any is wanted, and with the reason."""
+    """Yield the records with a wanted status and ``reason``. Without a wanted status or reason, accept any."""
     wanted = {name for name, is_wanted in (("failed", failed), ("error", errors)) if is_wanted}
     for record in run.records():
         if (not wanted or record.status in wanted) and (reason is None or record.reason == reason):

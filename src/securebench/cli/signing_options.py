@@ -1,4 +1,4 @@
-"""The options for keys: what signs, and where the passphrase comes from: a file, or a terminal."""
+"""The options for signing: the key or Sigstore, and where the passphrase comes from (a file or the terminal)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ sign_option = click.option(
 
 
 def signer_of(sign: str | None, passphrase_file: Path | None) -> StatementSigner | None:
-    """Return what ``--sign`` names: a key, or Sigstore. Raises :class:`ConfigError` for a key that cannot be used."""
+    """Return the signer that ``--sign`` names, a key or Sigstore. Raises :class:`ConfigError` for an unusable key."""
     if sign is None:
         return None
     if sign == "sigstore":  # a file with this name is ./sigstore

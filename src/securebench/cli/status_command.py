@@ -1,4 +1,4 @@
-"""``securebench status``."""
+"""``securebench status``: show the progress of a run."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _print(console: Console, snapshot: RunSnapshot) -> None:
 
 
 def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
-    """Yield the whole description of a snapshot."""
+    """Yield the lines that describe a snapshot."""
     from rich.text import Text
 
     from securebench.cli.live import clock, shortened

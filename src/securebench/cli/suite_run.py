@@ -1,4 +1,4 @@
-"""``securebench run`` with a suite file."""
+"""``securebench run`` with a suite file: run several agents on several packs."""
 
 from __future__ import annotations
 

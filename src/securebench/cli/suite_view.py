@@ -47,7 +47,7 @@ class Standing:
 
 
 def standings(runs: Iterable[RecordedRun]) -> list[Standing]:
-    """Return the results of all agents from the records on disk: those on most packs first, then by mean pass rate.
+    """Return the results of all agents from the records on disk, sorted by number of packs and then by mean pass rate.
 
     Agents and packs have the names that are in the headers of their runs. A second run of an agent on a pack does not
     replace the first one: its directory becomes part of the pack's name.

@@ -55,7 +55,7 @@ def summary_table(summary: TesterRunSummary) -> RenderableType:
 
 
 def summary_lines(summary: TesterRunSummary) -> list[str]:
-    """Return the same for a file or a pipe: one line for each family and failure, without cutting or padding."""
+    """Return the summary for a file or a pipe: a line for each family and failure, neither cut nor padded."""
     lines = [_title(summary)]
     totals = {"all": summary.total} if len(summary.families) > 1 else {}
     for family, counts in {**summary.families, **totals}.items():
@@ -122,7 +122,7 @@ def _reason(entry: RecordEntry) -> str:
 
 
 def _counted(number: str, name: str) -> str:
-    """Return the counts of a column as text."""
+    """Return a number with the name of its column, in the singular for 1."""
     return f"1 {name.rstrip('s')}" if number == "1" and name in {"tasks", "errors"} else f"{number} {name}"
 
 

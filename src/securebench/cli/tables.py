@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _UNBOUNDED: Final = 10_000
-"""Columns of an imaginary terminal that every table fits."""
+"""A width in columns that no table exceeds."""
 
 
 def results_table(
     console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
 ) -> Table:
-    """Return a table whose first column has names, with little space between columns if it is too wide otherwise.
+    """Return a table with names in its first column. Columns are closer together if it would not fit the terminal.
 
     ``styles`` has the style of each row.
     """

@@ -39,7 +39,7 @@ ABSENT: Final = frozenset({"file-missing", "candidate-not-stored"})
 """Codes of files that a published run may lack. Other codes mean that a file was altered."""
 
 WIDE: Final = 200
-"""Columns of a step where the output is not a terminal."""
+"""Width of a step's line in columns, where the output is not a terminal."""
 
 _SIZES: Final = frozenset({"memory", "tmpfs", "file_size", "workspace", "output"})
 _STEP_TEXTS: Final = ("text", "command", "output", "message", "content")
@@ -50,9 +50,9 @@ _SHOWN_ELSEWHERE: Final = frozenset({"verifier", "version", "reason"})
 
 @dataclass(slots=True)
 class TaskView:
-    """Describes one record as lines. ``damage`` then has a message for each file that was altered.
+    """Describes one record as lines, and adds a message to ``damage`` for each file that was altered.
 
-    ``columns`` is the width of the terminal for lines that are cut to it. ``full`` shows everything that is recorded.
+    ``columns`` is the width to which the lines of steps are cut. ``full`` shows everything that is recorded.
     """
 
     run: RecordedRun

@@ -1,4 +1,4 @@
-"""``securebench verify-run``."""
+"""``securebench verify-run``: check that a run is complete and unchanged."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ Examples:
 def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     """Check that the run in DIR is complete and unchanged, and print a line for each check.
 
-    DIR is the directory of a run or a suite, or a bundle. Only its files are read, without a network, sandboxes, or
-    the machine that made the run.
+    DIR is the directory of a run or a suite, or a bundle. The command only reads its files: it needs no network and no
+    sandboxes, and works on any machine.
 
-    Exit codes: 0 all checks hold; otherwise the first kind of check that failed: 10 files are damaged, 11 the chain of
-    records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16 the signature, 17 the run was
-    not closed, 18 it has an older format. 1: DIR or an option cannot be used.
+    Exit codes: 0 all checks hold, 1 DIR or an option cannot be used. Otherwise the first kind of check that failed: 10
+    damaged files, 11 the chain of records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16
+    the signature, 17 a run that was not closed, 18 an older format.
     """
     from securebench.audit.run.bundle_file import require_exact
     from securebench.audit.run.report import CheckKind, RunReport
@@ -81,7 +81,7 @@ def _evidence(
     identity: str | None,
     issuer: str | None,
 ) -> Evidence:
-    """Return what the options name. Raises :class:`ConfigError` for a pack or a key that cannot be used."""
+    """Return what to check the run against. Raises :class:`ConfigError` for a pack or a key that cannot be used."""
     from securebench.audit.run.verify import Evidence
     from securebench.cli.pack_argument import load_pack
     from securebench.cli.signing_options import passphrase_of
@@ -187,6 +187,6 @@ def _verdict(report: RunReport) -> str:
     if report.signed_by:
         return f"The run is complete and unchanged, and signed by {report.signed_by}."
     return (
-        "All files agree with each other. Unless a signature is checked with --key, this does not show who made it:"
-        " anyone who had the directory could have rewritten it with different verdicts."
+        "All files agree with each other. Unless a signature is checked with --key, this does not show who made the "
+        "run: anyone who had the directory could have rewritten it with different verdicts."
     )

@@ -29,13 +29,13 @@ _LOCAL_SUFFIXES: Final = (".local", ".localhost", ".internal", ".lan", ".home.ar
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _EXAMPLE: Final = "use a URL such as 'https://models.example.com/v1' or 'http://127.0.0.1:8000/v1'"
 _RELAY_ONLY: Final = ("api_version", "auth", "budget", "prices", "provider_timeouts", "provider_tools")
-"""Settings that only the relay can follow."""
+"""Settings that only the relay can enforce."""
 
 
 def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the settings of a valid ``harness.config`` that conflict with ``credentials: passthrough``.
 
-    There is no relay then: the agent connects to the endpoint through the proxy, which allows only names and port 443.
+    Without a relay, the agent connects to the endpoint through the proxy, which allows only names and port 443.
     """
     if config.get("credentials") != "passthrough":
         return
@@ -86,7 +86,7 @@ def _parts(text: str) -> tuple[tuple[str, str, int | None, str], str]:
 
 
 def _is_host(host: str) -> bool:
-    """Whether it is a DNS name or an IP address in standard notation, unlike ``127.1`` and ``0x7f.0.0.1``."""
+    """Whether ``host`` is a DNS name or an IP address in standard notation, unlike ``127.1`` and ``0x7f.0.0.1``."""
     try:
         return str(ipaddress.ip_address(host)) == host
     except ValueError:
@@ -95,7 +95,7 @@ def _is_host(host: str) -> bool:
 
 
 def _is_near(host: str) -> bool:
-    """Whether a host's name or address is local or of a private network."""
+    """Whether a host's name or address belongs to this machine or a private network."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

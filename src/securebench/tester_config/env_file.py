@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_ENV_BYTES: Final = 64 * 1024
-"""Bytes of an env file: a few keys and tokens."""
+"""Maximum bytes of an env file, which has a few keys and tokens."""
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.ASCII)
 _SINGLE = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")

@@ -24,13 +24,13 @@ AUTO: Final = "auto"
 """The value of ``run.max_workers`` that lets the machine decide."""
 
 MAX_WORKERS: Final = 256
-"""Tasks in flight. More would only wait for one another."""
+"""Maximum number of tasks at once. More would only wait for one another."""
 
 MAX_TRIALS: Final = 1000
-"""Trials of each task. The intervals of a pass rate hardly get narrower with more."""
+"""Maximum number of trials of each task. With more, the interval of a pass rate hardly gets narrower."""
 
 MAX_LABEL: Final = 200
-"""Characters of a label, which must fit into a line of a table."""
+"""Maximum characters of a label, which must fit into a line of a table."""
 
 TIB: Final = 1024 * 1024 * MIB
 
@@ -64,7 +64,7 @@ def _host_path(path: str) -> str:
 
 
 def place_from(base: Path, text: str) -> Path:
-    """Resolve ``text`` relative to ``base``: symlinks and ``..`` are resolved in its parent, not in its last part."""
+    """Return ``text`` relative to ``base`` as an absolute path. A symlink is not resolved if it is the last part."""
     path = base / text
     if path.name == "..":
         return Path(os.path.realpath(path))
@@ -81,7 +81,7 @@ def _resolved_path(path: Any, info: ValidationInfo) -> Any:
 
 
 def _given(value: Any, info: ValidationInfo) -> Any:
-    """Reject ``null`` in a file: leave the key out instead. In Python, ``None`` is a valid default."""
+    """Return the value. In a file, reject ``null``: the key can be left out. In Python, ``None`` is a valid default."""
     if value is None and info.context is not None:
         raise refusal("field-type", "is null", "remove the key")
     return value
@@ -124,7 +124,7 @@ def domain_fault(name: str) -> str:
     if len(name) > _MAX_DOMAIN_LENGTH or not all(map(_LABEL.fullmatch, labels)):
         return "is not a DNS name"
     if labels[-1] == "localhost" or len(labels) == 1:
-        return "has only one label, or is this host"
+        return "is 'localhost' or has only one label"
     return "is an IP address" if labels[-1].isdecimal() else ""
 
 

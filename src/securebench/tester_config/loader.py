@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _Place: TypeAlias = tuple[str, ...]
 
 _DEFAULTS: Final = {ExtensionKind.DRIVER: AUTO_DRIVER, ExtensionKind.EXECUTOR: DEFAULT_EXECUTOR}
-"""The extensions of a tester YAML that names none."""
+"""The extensions that are used if a tester YAML names none."""
 
 _MANIFEST = ("benchmark", "manifest")
 _TASKS = ("benchmark", "tasks")
@@ -55,7 +55,7 @@ def load_tester_config(path: Path, overrides: Iterable[str] = ()) -> TesterConfi
     """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with all problems.
 
     Its paths are relative to its directory. The pack's files must exist as regular files; the pack itself is not read.
-    Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked as the file is.
+    Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked in the same way.
     """
     return read_tester_file(path, overrides).config()
 
@@ -117,7 +117,7 @@ def config_of(value: Any, file: TesterFile) -> tuple[TesterConfig | None, list[F
 
 
 def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:
-    """Validate the settings of every extension in a configuration with that extension's model."""
+    """Return the settings of all extensions by section, and the faults that the extensions' models find in them."""
     found: dict[_Place, WireModel] = {}
     faults: list[Fault] = []
     for kind, place, key, of_config in _extensions(value):
@@ -142,7 +142,10 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
 
 
 def _fit_judge(value: Any, base: Path) -> tuple[JudgeSettings | None, list[Fault]]:
-    """Validate the section ``judge``, if there is one. The file's model reports any other type."""
+    """Return the section ``judge``, if there is one, and its faults.
+
+    If the section is not an object, the file's model reports that.
+    """
     if not isinstance(value, dict) or not isinstance(value.get("judge"), dict):
         return None, []
     judge, faults = fit(JudgeSettings, value["judge"], context={"base": base})

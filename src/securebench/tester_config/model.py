@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class TaskSelection:
     """Which tasks of a pack a run executes.
 
-    ``task`` has patterns of ids. A task is selected if it matches one value of each of ``task``, ``tag`` and ``family``
-    that is given. Then ``shuffle`` sorts by a hash of this seed and the id, and ``limit`` keeps the first tasks.
+    ``task`` has patterns of ids. A task is selected if it matches at least one value of every criterion among ``task``,
+    ``tag`` and ``family`` that is given. With ``shuffle``, the tasks are then sorted by a hash of this seed and the id.
+    ``limit`` keeps only the first tasks.
     """
 
     task: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ class KeepWorkspaces(StrEnum):
 class RunConfig:
     """The run: its id, output directory, selected tasks, trials per task, executor, and number of parallel tasks.
 
-    ``budget_usd`` is what it may spend on its model provider, and ``prices`` the tester's price table.
+    ``budget_usd`` is what the run may spend on models, and ``prices`` is the path of the tester's price table.
     """
 
     id: str
@@ -84,7 +85,7 @@ class BenchmarkPaths:
 
 @dataclass(frozen=True, slots=True)
 class HarnessConfig:
-    """The harness, the names of the variables for the agent, its settings, and the agent's name, if it has one."""
+    """The harness type, the names of the agent's variables, the harness's settings, and the agent's name or ``""``."""
 
     type: str
     env: tuple[str, ...]
@@ -99,7 +100,7 @@ class HarnessConfig:
 
 @dataclass(frozen=True, slots=True)
 class VerifierConfig:
-    """A verifier that replaces a family's own, and its settings."""
+    """A verifier that replaces a family's built-in one, and its settings."""
 
     type: str
     settings: WireModel
@@ -128,7 +129,7 @@ class TesterConfig:
     verification: VerificationPolicy = field(default_factory=VerificationPolicy)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     verifiers: Mapping[str, VerifierConfig] = field(default_factory=dict)
-    """By family: the verifiers that replace a family's own."""
+    """By family: the verifiers that replace the built-in ones."""
     judge: JudgeSettings | None = None
     """The judge model of ``model_graded`` rubrics."""
     overrides: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -21,7 +21,7 @@ _EXAMPLE = "write it as --set harness.config.model=NAME"
 
 @dataclass(frozen=True, slots=True)
 class OverriddenSource:
-    """The places of values in a tester YAML with overrides. A fault of an override is located at its option."""
+    """Locates faults in a tester YAML with overrides. A fault in an override is located at its ``--set`` option."""
 
     file: YamlSource
     overrides: Mapping[_Place, JsonValue]
@@ -37,7 +37,7 @@ class OverriddenSource:
 
 
 def parse_overrides(given: Iterable[str]) -> dict[_Place, JsonValue]:
-    """Return the values by their places. Each is written as in YAML: ``8`` is a number, ``"8"`` a text.
+    """Return the values by the places of their keys. A value is written as in YAML: ``8`` is a number, ``"8"`` a text.
 
     Raises :class:`ConfigError` (``override-invalid``, and the codes of YAML) with all problems.
     """
@@ -50,7 +50,9 @@ def parse_overrides(given: Iterable[str]) -> dict[_Place, JsonValue]:
             problems.found.append(_invalid(key, f"{shown(text)} is not KEY=VALUE", _EXAMPLE))
             continue
         if any(place[: len(other)] == other or other[: len(place)] == place for other in found):
-            problems.found.append(_invalid(key, "this key is set twice", "set each key once"))
+            problems.found.append(
+                _invalid(key, "this key, or one above or below it, is already set", "set each key once")
+            )
             continue
         parsed, source, faults = parse_yaml(value, f"--set {shown(key)[1:-1]}")
         problems.extend(faults, source)

@@ -20,9 +20,9 @@ OUTPUT_DIR_HINT: Final = "use a separate directory for the run, such as '../runs
 
 
 def require_output_dir(path: Path, pack_directory: Path) -> None:
-    """Reject an output directory that is the pack's, inside it, ``/`` or a home directory, after resolving symlinks.
+    """Raise an error if the output directory is in the pack's directory, or is the pack's, ``/`` or a home directory.
 
-    Raises :class:`ConfigError` (``output-dir-unsafe``, ``output-dir-unusable``).
+    Symlinks are resolved first. Raises :class:`ConfigError` (``output-dir-unsafe``, ``output-dir-unusable``).
     """
     if fault := output_dir_fault(path, pack_directory):
         raise ConfigError(f"the output directory {path} {fault}", code=output_dir_code(fault), hint=OUTPUT_DIR_HINT)

@@ -38,7 +38,7 @@ KeyFormName: TypeAlias = Literal["bearer", "azure"]
 """How the key is sent, if not as the API's own provider expects it."""
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much a model reasons. Which values a model has is up to the provider."""
+"""How much a model reasons. Not every model accepts every value."""
 
 Price: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000)]
 Usd: TypeAlias = Annotated[float, Field(ge=0.000001, le=1_000_000_000)]
@@ -65,7 +65,7 @@ class HarnessSettings(WireModel):
     """The settings of all harnesses. A harness with more settings subclasses it."""
 
     identified_by_content: ClassVar[frozenset[str]] = frozenset()
-    """The settings whose path does not identify the harness, as its identity covers the content of the file."""
+    """The settings with paths of files whose content, and not the path, is part of the harness's identity."""
 
     task_file: WorkspacePath = "task.json"
     """The path of the task file in the workspace."""
@@ -76,7 +76,7 @@ class HarnessSettings(WireModel):
 
 
 class Budget(WireModel):
-    """An agent's provider budget for one task. ``tokens`` counts input and output together; ``usd`` needs prices."""
+    """The provider budget of one trial of a task. ``tokens`` counts input and output together; ``usd`` needs prices."""
 
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     tokens: Annotated[int, Field(ge=1, le=1_000_000_000_000)] = 50_000_000
@@ -119,7 +119,7 @@ class Prices(WireModel):
 
 
 class AgentVariables(WireModel):
-    """The names of the variables that tell an agent about its provider. ``None`` is the usual name of the dialect."""
+    """The environment variables that tell an agent about its provider. ``None`` means the dialect's usual name."""
 
     base_url: Maybe[Variable] = None
     api_key: Maybe[Variable] = None
@@ -128,10 +128,10 @@ class AgentVariables(WireModel):
 
 
 class ModelProvider(WireModel):
-    """A model and its provider. A relay holds the key and enforces the rest, as for :class:`ProviderSettings`.
+    """A model and its provider. The relay adds the key and enforces the other settings.
 
-    ``api_key_env`` is the tester's variable with the key, by default the usual one of the dialect. ``auth`` is how the
-    key is sent, and ``api_version`` is Azure's.
+    ``api_key_env`` is the tester's variable with the key. Its default depends on the dialect. ``auth`` is how the key
+    is sent, and ``api_version`` is Azure's.
     """
 
     dialect: Literal["responses", "messages", "chat_completions", "gemini"]
@@ -186,15 +186,17 @@ class CommandProvider(ModelProvider):
         keys = {self.api_key_variable, self.api_key_env}
         values = (self.base_url_variable, self.model_variable, self.effort_variable)
         if len(set(values)) < len(values) or not keys.isdisjoint(values):
-            raise refusal("field-duplicate", "uses one variable for two values", "choose other names in variables")
+            raise refusal(
+                "field-duplicate", "uses one variable for two values", "choose different names in 'variables'"
+            )
         return self
 
 
 class JudgeSettings(ModelProvider):
-    """The judge model of ``model_graded`` rubrics: ``judge`` of a tester YAML. A relay holds the key.
+    """The judge model of ``model_graded`` rubrics: ``judge`` of a tester YAML. The relay adds the key.
 
-    ``max_tokens`` limits one reply, with the model's reasoning. ``temperature`` and ``effort`` are the model's own
-    defaults if they are absent. The budget is that of one task.
+    ``max_tokens`` limits one reply, including the model's reasoning. Without ``temperature`` or ``effort``, the model's
+    default applies. ``budget`` is for one trial of a task.
     """
 
     provider_tools: Literal[False] = False
@@ -204,7 +206,7 @@ class JudgeSettings(ModelProvider):
 
 
 class CommandConfig(HarnessSettings):
-    """An agent run as a command. Its answer is ``artifact_path`` in the workspace, by default stdout."""
+    """An agent run as a command. Its answer is the file ``artifact_path`` in the workspace, or else its stdout."""
 
     command: Command
     artifact_path: Maybe[WorkspacePath] = None
@@ -228,8 +230,8 @@ class ProviderSettings(HarnessSettings):
     ``credentials`` is ``relay`` (the key stays outside the sandbox) or ``passthrough``. ``provider_tools`` allows tools
     that the provider runs: web search, file fetch, code execution. ``prices`` replaces those of the price table.
 
-    ``effort`` and the settings below it change what the program does. Which of them a program has is in its
-    declaration. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to it.
+    ``effort`` and the settings below it change what the program does. The declaration of a program says which of them
+    it has. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to it.
     """
 
     identified_by_content: ClassVar = frozenset({"instructions_file", "system_prompt_file"})
@@ -260,9 +262,9 @@ class ProviderSettings(HarnessSettings):
 
 
 class ModelConfig(HarnessSettings, ModelProvider):
-    """A model without an agent program: one turn for texts and code, else a loop with a shell.
+    """A model without an agent program. It answers texts and code in one turn, and works in a shell loop otherwise.
 
-    What is ``None`` is not sent, so that the provider's default applies.
+    A setting that is ``None`` is not sent, so that the provider's default applies.
     """
 
     identified_by_content: ClassVar = frozenset({"examples", "system_prompt_file"})
@@ -272,13 +274,13 @@ class ModelConfig(HarnessSettings, ModelProvider):
     """A JSON Lines file of few-shot examples, for families that are answered in one turn."""
     temperature: Maybe[Annotated[float, Field(ge=0, le=2)]] = None
     max_tokens: Maybe[Annotated[int, Field(ge=1, le=10_000_000)]] = None
-    """The most output tokens of one answer."""
+    """Maximum output tokens of one answer."""
     seed: Maybe[Annotated[int, Field(ge=0, lt=2**31)]] = None
     effort: Maybe[Effort] = None
     retries: Annotated[int, Field(ge=0, le=10)] = 1
-    """How often to ask again in a row after an answer that has not the required form."""
+    """How many times in a row to ask again after an answer that does not have the required form."""
     max_turns: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Answers of the model in one loop."""
+    """Maximum number of the model's answers in one loop."""
     command_timeout_seconds: Seconds = 120.0
     """The time limit of one command in a loop."""
 
@@ -289,7 +291,7 @@ class ModelConfig(HarnessSettings, ModelProvider):
         given = info.data
         match info.field_name:
             case "system_prompt_file" if value and given.get("system_prompt"):
-                raise refusal("field-value", "is given beside system_prompt", "remove one of the two")
+                raise refusal("field-value", "cannot be combined with system_prompt", "remove one of the two")
             case "max_tokens" if value and (budget := given.get("budget")) and value > budget.tokens:
                 raise refusal("field-value", "is above budget.tokens", "lower it, or raise the budget")
             case "seed" if value is not None and given.get("dialect") in ("messages", "responses"):

@@ -1,4 +1,4 @@
-"""A suite: agents and models times packs, as one YAML file. It stands for as many tester YAMLs."""
+"""A suite: one YAML file that describes a run of each agent, with each of its models, on each pack."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from securebench.tester_config.model import TesterConfig
 
 MAX_RUNS: Final = 1000
-"""Runs of one suite."""
+"""Maximum number of runs of one suite."""
 
 
 class SuiteModel(WireModel):
-    """What the runs have in common as a whole."""
+    """The section ``suite``: the suite's id and output directory."""
 
     id: Identifier
     output_dir: HostPath
 
 
 class SuiteAgentModel(WireModel):
-    """An agent. ``harness`` is that of a tester YAML; each of ``models`` replaces its ``config.model``."""
+    """An agent. ``harness`` is that of a tester YAML. Each of ``models`` makes a run with this ``config.model``."""
 
     name: Label
     harness: dict[str, Any]
@@ -77,7 +77,7 @@ class Suite:
 
 
 def load_suite(file: TesterFile) -> Suite:
-    """Check a suite and all configurations that it stands for.
+    """Return the suite in ``file`` after checking it and the configuration of each run.
 
     Raises :class:`ConfigError` with all problems and their locations.
     """
@@ -99,7 +99,7 @@ def load_suite(file: TesterFile) -> Suite:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A pack and an agent, by their positions in the file, and the model, if the agent has several."""
+    """One combination: a pack and an agent, by position in the file, and the model, if the suite names models."""
 
     pack: int
     agent: int
@@ -123,7 +123,7 @@ def _cells(model: SuiteFileModel, file: TesterFile) -> Iterator[_Cell]:
 
 
 def _tester_value(suite: dict[str, Any], cell: _Cell, output: Path) -> dict[str, Any]:
-    """Return the tester YAML of one run, as if it had been read from a file beside the suite."""
+    """Return the content of a tester YAML for one run, as if it had been read from a file beside the suite."""
     agent, pack = suite["agents"][cell.agent], suite["packs"][cell.pack]
     harness = {"name": cell.label, **agent["harness"]}
     if cell.model is not None:

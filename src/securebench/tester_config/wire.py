@@ -24,7 +24,7 @@ from securebench.tester_config.settings import Usd
 
 
 class SelectModel(WireModel):
-    """Which tasks of the pack to run."""
+    """``run.select``: which tasks of the pack to run."""
 
     task: Names = OPTIONAL
     tag: Names = OPTIONAL
@@ -34,7 +34,7 @@ class SelectModel(WireModel):
 
 
 class RunBudgetModel(WireModel):
-    """What a run may spend."""
+    """``run.budget``: what a run may spend."""
 
     usd: Usd
 
@@ -53,21 +53,21 @@ class SharedRunModel(WireModel):
 
 
 class RunModel(SharedRunModel):
-    """The run."""
+    """The section ``run``."""
 
     id: Identifier
     output_dir: HostPath
 
 
 class BenchmarkModel(WireModel):
-    """The pack."""
+    """The section ``benchmark``: the files of the pack."""
 
     manifest: HostPath
     tasks: HostPath
 
 
 class HarnessModel(WireModel):
-    """The harness. Its ``type`` determines which model checks ``config``."""
+    """The section ``harness``. Its ``type`` determines which model checks ``config``."""
 
     type: str
     name: Label = OPTIONAL
@@ -76,14 +76,14 @@ class HarnessModel(WireModel):
 
 
 class VerifierModel(WireModel):
-    """A verifier other than a family's own. Its ``type`` determines which model checks ``config``."""
+    """A verifier that replaces a family's built-in one. Its ``type`` determines which model checks ``config``."""
 
     type: str
     config: dict[str, Any] = OPTIONAL
 
 
 class VerificationModel(WireModel):
-    """The verification policy."""
+    """The section ``verification``: the policy, and verifiers that replace built-in ones."""
 
     disallow_dangerous_commands: bool = OPTIONAL
     deny_commands: DangerousCommands = OPTIONAL
@@ -91,7 +91,7 @@ class VerificationModel(WireModel):
 
 
 class LimitsModel(WireModel):
-    """The limits of each sandbox. Sizes are bytes, or a number with the suffix ``k``, ``m`` or ``g``."""
+    """``sandbox.limits``, for each sandbox. Sizes are bytes, or a number with the suffix ``k``, ``m`` or ``g``."""
 
     memory: Annotated[Size, Field(ge=16 * MIB, le=4 * TIB)] = OPTIONAL
     pids: Annotated[int, Field(ge=8, le=65_536)] = OPTIONAL
@@ -104,7 +104,7 @@ class LimitsModel(WireModel):
 
 
 class SandboxModel(WireModel):
-    """The sandbox driver and its limits."""
+    """The section ``sandbox``: the driver, and the limits of each sandbox."""
 
     driver: str = OPTIONAL
     config: dict[str, Any] = OPTIONAL
@@ -113,7 +113,7 @@ class SandboxModel(WireModel):
 
 
 class TesterModel(WireModel):
-    """A tester YAML."""
+    """The content of a tester YAML."""
 
     schema_version: SchemaVersion
     run: RunModel

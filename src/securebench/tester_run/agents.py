@@ -41,7 +41,7 @@ def prepare_agents(
     earlier: RunHeader | None,
     options: RunOptions,
 ) -> Mapping[str, JsonValue]:
-    """Prepare the harness for the ``images`` that agents run in, and the judge. Return which agent it is.
+    """Prepare the harness for the ``images`` that agents run in, and the judge. Return the agent's identity.
 
     Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """
@@ -77,9 +77,9 @@ def check_provider(
 ) -> ProviderCheck:
     """Check key and model with the model provider, if the harness uses one, and the judge, if the run has one.
 
-    Otherwise, a rejected key would fail every task. The judge is calibrated unless ``earlier`` says that it was, and
-    only as far as the budget of the run goes: ``cost`` counts every request of the checks. Raises :class:`ConfigError`
-    and :class:`InfrastructureError`.
+    Otherwise, a rejected key would fail every task. The judge is calibrated unless ``earlier`` says that it was.
+    Calibration stops when the run's budget is used up: ``cost`` counts every request of the checks. Raises
+    :class:`ConfigError` and :class:`InfrastructureError`.
     """
     lines: list[Mapping[str, JsonValue]] = []
     notify = _scrubbed(options.notify, plan)
@@ -102,9 +102,9 @@ def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list
 
 @dataclass(frozen=True, slots=True)
 class RunEgress:
-    """The egress gateway of a run, if agents have egress, that of its judge, and their log.
+    """The egress gateways of a run, for its agents and for its judge, and their log; ``None`` for what is not needed.
 
-    The judge's is another process: what agents send never reaches the process that has the judge's key.
+    The gateways are separate processes: what agents send never reaches the process that has the judge's key.
     """
 
     gateway: Gateway | None = None
@@ -113,13 +113,13 @@ class RunEgress:
 
     @property
     def trouble(self) -> str:
-        """What is missing in the log and why."""
+        """What is missing in the log and why; empty if the log is complete."""
         return self.log.trouble if self.log else ""
 
 
 @contextmanager
 def run_egress(plan: Plan, parts: RunParts, log_name: str = EGRESS_LOG) -> Iterator[RunEgress]:
-    """Yield the egress of a run, logged to ``log_name``. Raises :class:`StorageError` if that cannot be opened."""
+    """Yield the egress of a run, logged to ``log_name``. Raises :class:`StorageError` if the log cannot be opened."""
     has_judge = plan.judge is not None and plan.judge.needs_gateway
     if not plan.producer.needs_gateway and not has_judge:
         yield RunEgress()
@@ -132,7 +132,7 @@ def run_egress(plan: Plan, parts: RunParts, log_name: str = EGRESS_LOG) -> Itera
 
 
 def _of_judge(log: Callable[[Mapping[str, JsonValue]], None]) -> Callable[[Mapping[str, JsonValue]], None]:
-    """Return ``log`` for the requests of the judge, whose lines say so."""
+    """Return a function that marks lines as the judge's and passes them to ``log``."""
     return lambda line: log({**line, "judge": True})
 
 
@@ -148,5 +148,5 @@ def _require_hidden(keys: Sequence[str], environment: Mapping[str, str]) -> None
 
 
 def _scrubbed(notify: Callable[[str], None], plan: Plan) -> Callable[[str], None]:
-    """Return ``notify`` with the credentials redacted that the run has at the time of each call."""
+    """Return a function that redacts the run's current credentials in each message and passes it to ``notify``."""
     return lambda text: notify(Redactor(credentials=plan.credentials).text(text))

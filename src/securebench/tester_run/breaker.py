@@ -17,7 +17,7 @@ ERRORS_IN_A_ROW: Final = 5
 """A run stops after this many infrastructure errors without a verdict between them: more would follow."""
 
 FAILED_STARTS: Final = 5
-"""A run stops if this many of its tasks, from the first one on, show that the agent cannot start."""
+"""A run stops if the agent fails to start in this many tasks at its beginning."""
 
 START_SECONDS: Final = 5.0
 """An agent that fails within this time may not have started."""
@@ -26,7 +26,7 @@ _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""How to introduce errors that have a source other than this machine."""
+"""The beginning of the message about errors whose source is not this machine."""
 
 
 class _FailedStart(NamedTuple):
@@ -39,8 +39,8 @@ class _FailedStart(NamedTuple):
 class Breaker:
     """Watches the records of a run, from any thread.
 
-    A user who resumes a run has seen how the agent failed, so a resumed run is not stopped for failed starts. Errors
-    are counted for each node, this machine being the node ``""``. A run stops when no node is left that works.
+    A user who resumes a run has seen how the agent failed, so a resumed run is not stopped for failed starts. Errors in
+    a row are counted for each node; this machine is the node ``""``. A run stops when every node has too many.
     """
 
     def __init__(self, driver: SandboxDriver, *, is_resumed: bool = False) -> None:
@@ -53,7 +53,7 @@ class Breaker:
         """``None`` once an agent has started, or failed differently from the one before."""
 
     def trips(self, record: TaskRecord, node: str = "") -> str:
-        """Return why the run should stop after ``record`` of ``node``; empty if it should continue."""
+        """Return why the run should stop after ``record`` from ``node``; empty if it should continue."""
         if trouble := self._agents_trouble(record):
             return trouble
         in_a_row = self._count(record, node)
@@ -93,13 +93,15 @@ class Breaker:
                 return ""
         return (
             f"no agent could start: the first {FAILED_STARTS} tasks failed at once with the same error: "
-            f"{start.message}: {start.stderr}\n    hint: fix the agent and start a new run, or pass --resume"
+            f"{start.message}: {start.stderr}\n    hint: fix the agent and start a new run, or continue with --resume"
         )
 
     def _count(self, record: TaskRecord, node: str) -> int:
-        """Return how many errors came in a row on every node, this record included; 0 if it does not count as one.
+        """Return the number of errors in a row on the node with the fewest; 0 for an unusable task.
 
-        An unusable task, such as one with a rubric that cannot be judged, says nothing about the next task.
+        The number includes ``record``.
+
+        A task that cannot be judged, because of its rubric for example, says nothing about the next task.
         """
         if record.failure is not None and record.failure.reason is FailureReason.TASK_UNUSABLE:
             return 0
@@ -118,9 +120,9 @@ class Breaker:
 
 
 def _failed_start(record: TaskRecord) -> _FailedStart | None:
-    """Return how the agent failed if it looks as if it never started: at once, with nothing but an error message.
+    """Return how the agent failed if it seems not to have started: it failed at once and printed only an error message.
 
-    An agent could fake this. It would only leave tasks without a verdict.
+    An agent could fake this, but the run would only stop, and leave tasks without a verdict.
     """
     failure, durations = record.failure, record.provenance.get("durations")
     if failure is None or failure.reason is not FailureReason.AGENT_EXIT or not isinstance(durations, dict):

@@ -23,13 +23,13 @@ MEMORY_SHARE: Final = 0.9
 """The share of the memory that sandboxes may use together."""
 
 _WAITING_AGENTS: Final = 4
-"""Agents of a model provider per core. They mostly wait for their model."""
+"""Number of agents per core, if they use a model provider. They mostly wait for their model."""
 
 _DESCRIPTORS: Final = 24
 """Open files of this process for each sandbox: pipes, channels, and files that are being copied. About 10 are usual."""
 _DESCRIPTORS_OF_RUN: Final = 64
 _DISK_OF_RUN: Final = 256 * MIB
-"""Bytes that stay free, for records, logs and small candidates."""
+"""Bytes of disk space that stay free for records, logs and small candidates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,10 @@ class Capacity:
 
     @classmethod
     def of_this_machine(cls, directories: Iterable[Path]) -> Capacity:
-        """Measure it. ``disk`` is the least free space of the file systems of ``directories``, which may not exist."""
+        """Return what is free now.
+
+        ``disk`` is the least free space on the file systems of ``directories``, which need not exist.
+        """
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         used = len(list(Path("/proc/self/fd").iterdir()))
         return cls(
@@ -55,7 +58,7 @@ class Capacity:
 
 
 class WorkerChoice(NamedTuple):
-    """The number of workers that ``auto`` chose: the smallest of ``bounds``, that of ``decided_by``."""
+    """The number of workers that ``auto`` chose: the smallest of ``bounds``, whose name is ``decided_by``."""
 
     workers: int
     decided_by: str
@@ -76,8 +79,8 @@ def choose_workers(
 ) -> WorkerChoice:
     """Return how many tasks to run at once, at least one and at most ``most``.
 
-    ``limits`` are those of each sandbox, of which a task uses up to ``sandboxes`` at once. ``waiting``: its agent
-    mostly waits for its model.
+    A task uses up to ``sandboxes`` sandboxes at once, each with ``limits``. ``waiting`` means that its agent mostly
+    waits for its model.
     """
     cores = capacity.cores * (_WAITING_AGENTS if waiting else 1)
     found = {
@@ -95,16 +98,16 @@ def choose_workers(
 def available_memory(mounts: str | None = None, own: str | None = None) -> int:
     """Return how many bytes this process and its children may use in all: those of the machine, or a cgroup's limit.
 
-    The lowest limit of the process's own group and its parents counts. In a container, or in a service with
-    ``MemoryMax``, it is less than the machine has. ``mounts`` and ``own`` are the texts of this process's ``mountinfo``
-    and ``cgroup`` files.
+    The lowest limit of the process's own cgroup and its parents counts. In a container, or in a service with
+    ``MemoryMax``, it is less than the memory of the machine. ``mounts`` and ``own`` are the texts of this process's
+    ``mountinfo`` and ``cgroup`` files.
     """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *(limit for limit, _ in _memory_groups(mounts, own))])
 
 
 def free_memory(mounts: str | None = None, own: str | None = None) -> int:
-    """Return how many of those bytes are free: not used by a process on this machine or in a cgroup with a limit."""
+    """Return how many bytes of :func:`available_memory` are free, on this machine and in all cgroups with a limit."""
     found = re.search(r"^MemAvailable: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
     of_machine = int(found[1]) * 1024 if found else available_memory(mounts, own)
     of_groups = (limit - used for limit, used in _memory_groups(mounts, own))
@@ -112,7 +115,7 @@ def free_memory(mounts: str | None = None, own: str | None = None) -> int:
 
 
 def available_cores(mounts: str | None = None, own: str | None = None) -> float:
-    """Return how many cores this process may use: its affinity, or the lowest CPU quota of its groups."""
+    """Return how many cores this process may use: those of its CPU affinity, or the lowest CPU quota of its cgroups."""
     cores = float(len(os.sched_getaffinity(0)))
     for version, group in _groups("cpu", mounts, own):
         if version == 1:  # no quota is -1
@@ -125,9 +128,9 @@ def available_cores(mounts: str | None = None, own: str | None = None) -> float:
 
 
 def _memory_groups(mounts: str | None, own: str | None) -> Iterator[tuple[int, int]]:
-    """Yield the limit of each group that has one, and the bytes used of it. In version 1, no limit is a huge number.
+    """Yield the limit of each cgroup that has one, and its use, in bytes. In version 1, no limit is a huge number.
 
-    Cached files that were not used lately do not count: the kernel drops them when it needs the memory.
+    Cached files that were not used lately do not count as used: the kernel drops them when it needs the memory.
     """
     for version, group in _groups("memory", mounts, own):
         names = ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")
@@ -139,7 +142,7 @@ def _memory_groups(mounts: str | None, own: str | None) -> Iterator[tuple[int, i
 
 
 def _groups(controller: str, mounts: str | None, own: str | None) -> Iterator[tuple[int, Path]]:
-    """Yield this process's group in each hierarchy of ``controller`` and its visible parents, with the version."""
+    """Yield the version (1 or 2) and path of this process's cgroup for ``controller``, and of its visible parents."""
     mounts = _read(Path("/proc/self/mountinfo")) if mounts is None else mounts
     own = _read(Path("/proc/self/cgroup")) if own is None else own
     paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in own.splitlines())}

@@ -1,4 +1,4 @@
-"""The coordinator: gives assignments to the executor, and is the only one that writes records."""
+"""The coordinator: it gives assignments to the executor. No other part of a run writes records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class Coordinator:
-    """Works through trials of tasks. ``trouble`` says why it stopped early, if it did."""
+    """Executes trials through the executor and writes their records.
+
+    ``trouble`` says why it stopped early, if it did.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class Coordinator:
         self._expected: set[TrialId] = set()
         """Trials that were handed out and have no result yet."""
         self._watched: dict[TrialId, str] = {}
-        """The node of each record that was seen; empty for this machine."""
+        """The node of each trial whose record was seen; empty for this machine."""
         self.trouble = ""
         self.is_out_of_budget = False
         """Whether trials are left because the run reached its budget."""
@@ -98,16 +101,16 @@ class Coordinator:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise _executor_failed(f"it returned something that is not a record: {error}") from error
         if record.run_id != self._context.run_id or record.id not in self._expected:
-            raise _executor_failed(f"it returned a record that was not asked for: {record.id}")
+            raise _executor_failed(f"it returned a record that was not asked for, of the trial {record.id}")
         self._expected.remove(record.id)
         self._watch(record)
         return record
 
     def _watch(self, record: TaskRecord, node: str = "") -> None:
-        """Stop the run if the breaker says so, or if its budget is used up: tasks in progress finish.
+        """Start no more tasks if the breaker says so or the run's budget is used up. Tasks in progress finish.
 
-        The thread that made or received the record calls this. It could otherwise start another task before the record
-        arrives here.
+        The thread that made or received the record calls this. Otherwise, it could start another task before the
+        coordinator receives the record.
         """
         if record.id in self._watched:
             return

@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 
 class RunCost:
-    """The cost of a run so far: of all attempts at its trials, with the judge's, and of its provider checks.
+    """The cost of a run so far: of agents and judge in all attempts at its trials, and of its provider checks.
 
-    If the run has a budget, what interrupted tasks in its ``directory`` cost counts, too, and what answers whose end is
-    not known may have cost.
-    Thread safe.
+    If the run has a budget, two more costs count: that of interrupted tasks, from the log, and the most that answers of
+    unknown cost may have cost. Thread safe.
     """
 
     def __init__(self, budget_usd: float | None) -> None:
-        """Begin with a cost of zero, as a new run."""
+        """Begin with a cost of zero, as a new run does."""
         self._budget = None if budget_usd is None else micro_usd(budget_usd)
         self._costs: dict[TrialId, int] = {}
         self._total = 0
@@ -36,7 +35,7 @@ class RunCost:
 
     @classmethod
     def of(cls, journal: Journal, header: RunHeader, directory: Path) -> Self:
-        """Return the cost of a run so far."""
+        """Return the cost so far of the run in ``directory``."""
         cost = cls(header.budget_usd)
         for entry in (*journal.entries.values(), *journal.set_aside()):
             cost._costs[entry.id] = cost._cost(entry.usage) + cost._cost(entry.judge_usage)
@@ -74,7 +73,10 @@ class RunCost:
         return self._budget is not None and self._total >= self._budget
 
     def _cost(self, usage: Usage | None) -> int:
-        """Return a cost in micro-dollars. A budget is also charged what answers may have cost at most."""
+        """Return a cost in micro-dollars.
+
+        With a budget, an answer of unknown cost counts with the most it may have cost.
+        """
         if usage is None:
             return 0
         return micro_usd((usage.cost_usd or 0.0) + (0.0 if self._budget is None else usage.unreported_usd))

@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 _RECORD, _CANDIDATE, _TRAJECTORY, _OUTPUT, _EGRESS, _PROBLEM = (bytes([letter]) for letter in b"RCTOEP")
 
 _MAX_CANDIDATE: Final = 2 * TreeLimits().total_bytes
-"""An archive has a header for each file, and a patch the changed files before and after."""
+"""Maximum bytes of a candidate: an archive adds a header for each file, and a patch has files before and after."""
 _MAX_OUTPUT: Final = 8 * MIB
 _MAX_EGRESS: Final = 16 * MIB
 _MAX_PROBLEMS: Final = 64 * 1024
 _MAX_TRIES: Final = 100
-"""Tries of an agent in one attempt. There are fewer."""
+"""Maximum tries of an agent in one attempt. In fact there are fewer."""
 _SPARE: Final = 64 * 1024
-"""The last line of a trajectory may exceed the limit by its own length."""
+"""Bytes by which a trajectory may exceed its limit, because of its last line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a worker sends beside the record: its candidate's file and those of its trajectories, if there are any."""
+    """What a worker sends: the record, and the files of its candidate and trajectories, if there are any."""
 
     record: bytes
     candidate: Path | None
@@ -60,7 +60,7 @@ class Sent:
     problems: Sequence[str]
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield it. Raises ``OSError``."""
+        """Yield all pieces, each with the byte that names its part. Raises ``OSError``."""
         yield _RECORD + self.record
         if self.candidate is not None:
             with self.candidate.open("rb") as file:
@@ -121,7 +121,7 @@ class Receiver:
 
     def _keep_trajectories(self, record: RecordedTask, attempt: int, parts: _Parts) -> None:
         place, trial = self.context.trajectories, record.id.directory
-        # Those of earlier attempts are not sent again. So no name leads elsewhere, or to a file that exists.
+        # Only names of this attempt's trajectories are accepted, so none leads elsewhere or to a file that exists.
         possible = (trajectory_file(place, trial, attempt, number) for number in range(1, _MAX_TRIES + 1))
         expected = {path.name: path for path in possible if path.name in record.trajectories}
         for piece in parts.of(_TRAJECTORY, (MAX_TRAJECTORY + _SPARE) * max(1, len(expected))):
@@ -134,7 +134,7 @@ class Receiver:
             write_durably(path, data)
 
     def _log(self, trial: TrialId, parts: _Parts) -> None:
-        """Log the decisions about this trial's egress. The log limits their number and redacts them again."""
+        """Write this trial's egress decisions to the log, which limits their number and redacts them again."""
         for line in parts.of(_EGRESS, _MAX_EGRESS):
             decision = None
             with suppress(ValueError, RecursionError):
@@ -154,7 +154,7 @@ class _Parts:
         self._ahead: bytes | None = None
 
     def of(self, part: bytes, limit: int) -> Iterator[bytes]:
-        """Yield the pieces of one part, without the byte that says so. Raises :class:`DeliveryError`."""
+        """Yield the pieces of one part, without the byte that names the part. Raises :class:`DeliveryError`."""
         size = 0
         while (piece := self._peek()) is not None and piece[:1] == part:
             self._ahead = None
@@ -185,6 +185,6 @@ def egress_lines(path: Path, start: int) -> tuple[list[bytes], int]:
 
 
 def trajectories_of(record: bytes, directory: Path) -> list[Path]:
-    """Return the files of the trajectories that a record names, as far as they are in this run directory."""
+    """Return the files of the trajectories that a record names, if they are in this run directory."""
     paths = [directory / TRAJECTORIES / name for name in parse_recorded_task(record).trajectories]
     return [path for path in paths if path.is_file()]

@@ -46,7 +46,7 @@ _STEADY_UMASK: Final = 0o022
 
 
 def make_directory(directory: Path) -> None:
-    """Create the run directory and its parents. Other users may not write to a new one, whatever the umask is.
+    """Create the run directory and its parents. Other users may not write to a new directory, whatever the umask is.
 
     Raises :class:`ConfigError` (``output-dir-unusable``) if it is not a directory or this user may not use it.
     """
@@ -69,10 +69,10 @@ def make_directory(directory: Path) -> None:
 
 @contextmanager
 def steady_umask() -> Iterator[None]:
-    """Set the usual umask in this block. It applies to the whole process.
+    """Set the umask 022 in this block. It applies to the whole process.
 
     Sandboxes run as other users. With umask 077 they could not read the files that the run creates for them. Private
-    files are in private directories.
+    files are protected by their directories.
     """
     before = os.umask(_STEADY_UMASK)
     try:
@@ -84,7 +84,7 @@ def steady_umask() -> Iterator[None]:
 def earlier_header(directory: Path, *, resume: bool) -> RunHeader | None:
     """Return the header of the run to resume, or ``None`` if a run begins here.
 
-    Raises :class:`ConfigError` for a directory in use whose run cannot be resumed, or should not be.
+    Raises :class:`ConfigError` if the directory has a run and ``resume`` is off, or has other files.
     """
     header = read_header(directory)
     if header is not None and not resume:
@@ -172,7 +172,7 @@ def require_logs(directory: Path, header: RunHeader) -> None:
 
 
 def clear_scratch(directory: Path) -> None:
-    """Remove files of verifiers, because they contain evaluation inputs."""
+    """Remove the files of verifiers in ``scratch/``, because they contain evaluation inputs."""
     remove_private_directory(directory / SCRATCH)
 
 
@@ -181,7 +181,7 @@ def _unusable(problem: str) -> ConfigError:
 
 
 def _foreign(directory: Path) -> list[str]:
-    """Return up to five names in ``directory``, except files left by a run that was killed before it began."""
+    """Return up to five names in ``directory`` that are not files of a run that was killed before it began."""
     files = (HEADER, KEY_FILE, SOURCE_FILE)
     ours = {OWNER_FILE, AGENT_COPY, *files, *(temporary_name(directory / name).name for name in files)}
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)[:5]

@@ -1,4 +1,4 @@
-"""The judge model of a run: asked through a relay of its own, and checked before the first task."""
+"""The judge model of a run. It has its own relay, and is checked before the first task."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""Requests that a session repeats after failures, again after each control, and a verification that is tried again."""
+"""Maximum repetitions: of failed requests until the next control is answered, and of a whole verification."""
 _JSON_BYTES: Final = 3
-"""Bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six, and the letter two.
+"""Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and the letter has two.
 
 The relay charges a token for each byte of a request if the provider does not report its tokens.
 """
 _TOKEN_BYTES: Final = 32
-"""Bytes in the JSON of an answer for each of its tokens. Most have four."""
+"""Assumed maximum of bytes in the JSON of an answer for each of its tokens. Most tokens have four."""
 
 _SPARE_SECONDS: Final = 60.0
 _OK: Final = 200
 _MAX_MODEL: Final = 120
-"""Characters of the name of a model."""
+"""Maximum characters of a model's name."""
 _FILLER: Final = "This sentence is only here to fill the space. "
 _RARE: Final = 0x20000
-"""The first of 40,000 characters that hardly any text contains, with four bytes each."""
+"""The first of 40,000 characters that hardly any text contains. Each has four bytes."""
 
 
 class RunJudge(ABC):
@@ -89,7 +89,7 @@ class RunJudge(ABC):
         return ""
 
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
-        """Require a budget that no response can use up. Raises :class:`ConfigError` (``judge-budget``)."""
+        """Raise :class:`ConfigError` (``judge-budget``) if grading a response of an agent could use up the budget."""
         del tasks
 
     @abstractmethod
@@ -141,7 +141,7 @@ class ModelJudge(RunJudge):
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
         """See :meth:`RunJudge.require_budget`.
 
-        With a smaller budget, a response could use it up, and so end as an error instead of a failure.
+        A response that used up the budget would end as an error instead of a failure.
         """
         budget, prices = self.settings.budget, self.connection.endpoint.token_prices
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):
@@ -181,7 +181,7 @@ class _ModelSession(JudgeSession):
         self._failures = 0
 
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
-        """See :meth:`JudgeSession.ask`. What the provider refuses about a response is tried again here."""
+        """See :meth:`JudgeSession.ask`. This method repeats a request if the provider fails or refuses the response."""
         while True:
             reply, error = self._ask_once(prompt)
             if is_control and error is not None:
@@ -205,9 +205,9 @@ class _ModelSession(JudgeSession):
             answer = self._post(api)
         if answer.headers.get(REFUSAL_HEADER) == RelayRefusal.BUDGET.value:
             raise ProviderError(
-                "the judge used up its budget for this task, which allows the worst case",
+                "the judge used up its budget for this task, although the budget allows the worst case",
                 code="judge-budget",
-                hint="the judge's provider counts more tokens than a text has bytes; use another provider",
+                hint="use another provider: this one counts more tokens than a text has bytes",
             )
         content = read_object(answer.data)
         trouble: Trouble | None
@@ -248,7 +248,7 @@ class _ModelSession(JudgeSession):
 
 
 def _text(take: Callable[[Any], Any], content: Mapping[str, JsonValue]) -> str:
-    """Return the text of an answer; empty, and so not a valid verdict, if there is none."""
+    """Return the text of an answer. It is empty, which is not a valid verdict, if the answer has no text."""
     try:
         return str(take(content).text)
     except INVALID:
@@ -256,7 +256,7 @@ def _text(take: Callable[[Any], Any], content: Mapping[str, JsonValue]) -> str:
 
 
 class RecordedJudge(RunJudge):
-    """Gives the recorded replies of the judge of a run, whose verdicts are recomputed without new requests."""
+    """Gives the recorded replies of a run's judge, so that verdicts are recomputed without new requests."""
 
     def __init__(self, sealed: SealedRun) -> None:
         self._sealed = sealed
@@ -280,12 +280,12 @@ class RecordedJudge(RunJudge):
 
 class _RecordedSession(JudgeSession):
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
-        """Raise :class:`ConfigError`: nothing is asked again."""
+        """Raise :class:`ConfigError`, because a recorded judge cannot be asked again."""
         del prompt, is_control
         raise ConfigError(
             "the record does not have the judge's replies that this verdict needs",
             code="judge-replies-missing",
-            hint="only SecureBench's own changes, or changes of the record, can cause this; run the task again",
+            hint="run the task again: its record was changed, or SecureBench now judges it differently",
         )
 
 
@@ -302,13 +302,13 @@ def judge_for(
         raise ConfigError(
             "the pack has tasks with a model_graded rubric, and the tester YAML has no judge model",
             code="judge-missing",
-            hint="add the section judge, or select other tasks with --task or --family",
+            hint="add the section 'judge', or select other tasks with --task or --family",
         )
     return judge
 
 
 def _longest(size: int) -> str:
-    """Return a response of the greatest size and with the most tokens: tokenizers split rare characters into bytes."""
+    """Return a response of ``size`` bytes in JSON, with rare characters, which tokenizers split into bytes."""
     words = _FILLER[: size - quoted_bytes(".") + 1]
     room = size - quoted_bytes(words)
     return words + "".join(chr(_RARE + 97 * number % 40_000) for number in range(room // 4))
@@ -319,9 +319,9 @@ def _values(task: SecureBenchTask) -> Mapping[str, Any]:
 
 
 class JudgeCheck:
-    """Checks a judge before the first task: it replies as it should, and agrees with the pack's calibration set.
+    """Checks, before the first task, that a judge gives valid replies and agrees with the pack's calibration set.
 
-    Once the budget of the run is used up, the check stops. No task starts then, and a resumed run checks again.
+    The check stops when the run's budget is used up. Then no task starts, and a resumed run repeats the check.
     """
 
     def __init__(
@@ -330,12 +330,14 @@ class JudgeCheck:
         self._judge, self._pack, self._workers, self._cost = judge, pack, workers, cost
         self._tasks = {task.id: values for task in tasks if is_model_graded(values := _values(task))}
         self._used: list[Usage] = []
-        """The usage of each grading. They are appended by several threads."""
+        """The usage of each grading. Several threads append to it."""
 
     def run(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None], *, is_calibrated: bool
     ) -> Mapping[str, JsonValue]:
-        """Return the usage of the check, and the result of a complete calibration, unless ``is_calibrated`` already.
+        """Return the usage of the check.
+
+        Unless ``is_calibrated``, calibrate the judge, and return the result, too, if the calibration is complete.
 
         Raises :class:`ConfigError` (``judge-uncalibrated``, and the errors of a provider check), and
         :class:`InfrastructureError`.
@@ -344,7 +346,8 @@ class JudgeCheck:
             return {}
         pool = ThreadPoolExecutor(self._workers)
         try:
-            # The gateway is closed first, which ends the requests that an error or an interrupt leaves behind.
+            # The gateway is closed before the pool. This ends requests that are still running after an error or an
+            # interrupt.
             with closing(open_gateway()) as gateway:
                 connection = self._judge.connection
                 found_usage = with_retries(lambda: connection.probe(gateway, notify), notify)
@@ -361,7 +364,10 @@ class JudgeCheck:
         return {**sum(self._used, probed).to_json(), "judge": {**self._judge.identity, **calibration}}
 
     def _require_long_responses(self, gateway: Gateway) -> None:
-        """Let the judge grade the longest response that the pack allows: no agent can then cause errors by length."""
+        """Raise :class:`ProviderError` if the judge cannot grade the longest allowed response.
+
+        Otherwise, an agent could cause errors with long responses.
+        """
         values = max(self._tasks.values(), key=lambda values: GradingTask.of(values).longest_prompt)
         size = GradingTask.of(values).max_bytes
         once = {**values, "rubric": {**values["rubric"], "votes": 1}}

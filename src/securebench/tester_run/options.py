@@ -47,13 +47,13 @@ class RunOptions:
     """The choices of the user who starts a run. ``None`` means the value of the tester YAML.
 
     ``task``, ``tag``, ``family``, ``shuffle`` and ``limit`` replace the values in ``run.select``: see
-    :class:`TaskSelection`. ``trials`` runs each task this many times. ``driver`` and ``executor`` replace
-    ``sandbox.driver`` and ``run.executor``, ``budget_usd`` and ``price_table`` those of ``run.budget`` and
-    ``run.prices``. ``variables`` has the values of ``harness.env``. ``notify`` gets messages
-    that are not events, such as an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run
-    cleanly; it works only in the main thread. ``show_verifier_output`` is called from any thread with each judged trial
-    and the output of the verifier's commands; ``keep_verifier_output`` keeps that output in the run directory. ``sign``
-    signs the run when it ends.
+    :class:`TaskSelection`. ``trials`` runs each task this many times. ``driver``, ``executor``, ``budget_usd`` and
+    ``price_table`` replace ``sandbox.driver``, ``run.executor``, ``run.budget.usd`` and ``run.prices``. ``variables``
+    has the values of ``harness.env`` and the keys of providers. ``notify`` gets messages that are not events, such as
+    an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works only in
+    the main thread. ``show_verifier_output`` is called from any thread with each judged trial and the output of the
+    verifier's commands; ``keep_verifier_output`` keeps that output in the run directory. ``sign`` signs the run when it
+    ends.
     """
 
     task: tuple[str, ...] = ()
@@ -88,7 +88,10 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
 
 
 def make_executor(run: RunConfig, override: str | None, workers: int) -> Executor:
-    """Return the executor of the tester YAML, or the one that the user names instead, with its default settings."""
+    """Return the executor of the tester YAML, or ``override``.
+
+    The settings of the tester YAML apply only to its own executor.
+    """
     settings = run.executor_settings if override in (None, run.executor) else None
     found: type[Executor] = plugins.load(ExtensionKind.EXECUTOR, override or run.executor)
     return found.from_settings(settings or (found.settings_model or WireModel)(), workers)
@@ -109,10 +112,10 @@ def make_judge(settings: JudgeSettings | None) -> RunJudge | None:
 
 
 def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
-    """Return the sandbox settings to use: those of the user, or with ``auto`` those that the run began with.
+    """Return the sandbox settings to use. With the driver ``auto``, a resumed run keeps the driver that it began with.
 
-    So a resumed run keeps its driver, even if a better one is available now. A driver that the user names is used as it
-    is; the run's header decides whether it may resume the run.
+    It does so even if a better driver is available now. A driver that the user names is used. The run's header decides
+    later whether a run may be resumed with it.
     """
     asked = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
     begun = earlier.decisive.get("sandbox") if earlier else None

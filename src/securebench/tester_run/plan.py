@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import Verifier
 
 _MAX_ARGUMENT: Final = 2000
-"""Characters of each argument of the agent's command in ``run.json``. The digest of the harness covers all of it."""
+"""Maximum characters of each argument of the agent's command in ``run.json``. The harness's digest covers all."""
 
 
 class PlannedTrial(NamedTuple):
@@ -75,7 +75,7 @@ class PlannedTrial(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run does. ``tasks`` are the selected tasks, in their order. Each is tried ``trials`` times."""
+    """What a run does. ``tasks`` are the selected tasks, in the order of execution. Each is run ``trials`` times."""
 
     config: TesterConfig
     pack: BenchmarkPack
@@ -89,7 +89,7 @@ class Plan:
     asked_workers: int | None
     """The number that the tester asked for; ``None`` for ``auto``."""
     choice: WorkerChoice | None
-    """How ``auto`` chose ``workers``."""
+    """How ``auto`` chose ``workers``; ``None`` if the tester gave a number."""
     keep_workspaces: KeepWorkspaces
     executor: Executor
     producer: HarnessProducer
@@ -102,11 +102,11 @@ class Plan:
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
     budget_usd: float | None = None
-    """What the run may spend on its model provider. It may differ each time the run is resumed."""
+    """What the run may spend on models, in US dollars. It may differ each time the run is resumed."""
     price_table: PriceTable | None = None
-    """The tester's own, if there is one."""
+    """The tester's own price table, if there is one."""
     reviewed: RunHeader | None = None
-    """The header of the run whose sealed candidates this run judges again."""
+    """The header of the run whose sealed candidates this run judges again, if it does that."""
 
     @property
     def credentials(self) -> tuple[str, ...]:
@@ -115,15 +115,15 @@ class Plan:
 
     @property
     def part(self) -> PartOfPack | None:
-        """The selected part of the pack, if it is not the whole."""
+        """The selected part of the pack; ``None`` if all tasks are selected."""
         planned, tasks = len(self.tasks), len(self.all_tasks)
         return PartOfPack(planned, tasks, self.selection.given) if planned < tasks else None
 
     def planned(self) -> list[PlannedTrial]:
         """Return every trial in the order of execution.
 
-        The first trials of all tasks come before the second ones, so that an interrupted run has tried each task about
-        as often as the others.
+        The first trials of all tasks come before the second ones, so that an interrupted run has run all tasks about
+        equally often.
         """
         return [PlannedTrial(task, number) for number in range(1, self.trials + 1) for task in self.tasks]
 
@@ -227,7 +227,10 @@ class Plan:
         return _settings_digest(chosen.settings) if chosen else {}
 
     def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
-        """Return a commitment to each value of ``harness.env``. Without the run's key, no guess can be tested."""
+        """Return a commitment to each value of ``harness.env``.
+
+        Only with the run's key can guesses of a value be tested.
+        """
         return {
             name: commitment.to(hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest())
             for name, value in self.environment.items()
@@ -240,7 +243,10 @@ class Plan:
 
 @rare_collections()
 def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Plan:
-    """Load, compile and check everything. Raises :class:`ConfigError`. Nothing is written."""
+    """Return the plan of a run, after checking its configuration and its pack.
+
+    Raises :class:`ConfigError`. Writes nothing.
+    """
     pack = load_benchmark_pack(config.benchmark.manifest, config.benchmark.tasks)
     tasks = compile_benchmark_pack(pack)
     selection = selection_of(config.run.select, options)
@@ -308,12 +314,15 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
 
 
 def affordable_workers(asked: int, memory: int) -> int:
-    """Return how many tasks may run at once: as many as fit into memory, ``memory`` bytes each, at least one."""
+    """Return how many of ``asked`` tasks may run at once, at least one. Each needs ``memory`` bytes."""
     return max(1, min(asked, int(available_memory() * MEMORY_SHARE) // memory))
 
 
 def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, JsonValue]:
-    """Return what a user gave to name the agent. A run works with a copy of the directory, under another name."""
+    """Return the overrides, the agent's command and the name of its directory as the user gave them.
+
+    The run itself uses a copy of the directory with a different name.
+    """
     redactor = Redactor(credentials=tuple(secrets))
     settings = config.harness.config
     found: dict[str, JsonValue] = {"overrides": dict(config.overrides)} if config.overrides else {}
@@ -327,7 +336,7 @@ def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, Jso
 def _settings(config: TesterConfig, commitment: Commitment) -> dict[str, JsonValue]:
     """Return the settings of harness and judge by name, so that a refused resumption can say which ones differ.
 
-    Texts may be secret or long: of these and of lists there is only a commitment.
+    Texts may be secret or long, so texts and lists are replaced by commitments.
     """
     given = {"harness.config": harness_fields(config.harness)}
     if config.judge:
@@ -364,7 +373,7 @@ def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str
 
 
 def _planned(tasks: Collection[SecureBenchTask], trials: int, commitment: Commitment) -> dict[str, JsonValue]:
-    """Return which trials are planned: their number, and a digest of the tasks."""
+    """Return what is planned: the numbers of trials and tasks, also by family, and a digest of the tasks."""
     return {
         "planned": len(tasks) * trials,
         "planned_tasks": len(tasks),
@@ -380,5 +389,5 @@ def _settings_digest(settings: WireModel | None) -> dict[str, JsonValue]:
 
 
 def _plain(value: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, JsonValue]:
-    """Return ``value`` as it would be after writing and reading JSON."""
+    """Return ``value`` with lists instead of tuples, as after writing and reading JSON."""
     return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}

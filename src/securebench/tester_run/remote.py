@@ -1,7 +1,8 @@
-"""The worker of a run on another machine: it has a directory of its own, and shares no files with the run.
+"""The worker of a run on another machine. It has its own directory, and shares no files with the coordinator.
 
-In the directory of a machine (``SECUREBENCH_NODE_DIR``), each run has a directory with the content that its workers
-share, and a directory for each worker. Kernel locks say which are in use: a worker removes all others when it starts.
+The directory of a machine (``SECUREBENCH_NODE_DIR``) has a directory for each run. It contains the content that the
+run's workers share, and a directory for each worker. Directories in use are locked. A worker removes all others when it
+starts.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _SOURCES: Final = {IMAGE: ImageSource.ARCHIVE, PROGRAM: ImageSource.AGENT}
 
 
 def node_directory() -> Path:
-    """Return the directory of the workers on this machine: from the variable, or the usual one of this user."""
+    """Return the directory of the workers on this machine: ``SECUREBENCH_NODE_DIR``, or the default for this user."""
     return data_directory("node", DIRECTORY_VARIABLE)
 
 
@@ -204,7 +205,7 @@ def _keep_file(arriving: Path, kept: Path) -> None:
 
 
 def _keep_image(arriving: Path, name: str) -> None:
-    """Put an image into the store, which computes its id from its content."""
+    """Put an image into the store. Raises :class:`ImageError` if its content does not have the expected id."""
     kind, image_id, reference = name.split(" ")
     store = ImageStore()
     with store.incoming(Origin(_SOURCES[kind])) as incoming, arriving.open("rb") as file:

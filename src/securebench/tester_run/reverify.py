@@ -1,4 +1,4 @@
-"""Judge the sealed candidates of a finished run again, without the agent: as a new run next to the old one."""
+"""Judge the sealed candidates of a finished run again, without the agent, in a new run next to the old one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from securebench.tester_run.plan import Plan
 
 SUFFIX: Final = ".reverified"
-"""What is added to the name of a run directory for the default output directory, and ``-reverified`` to its id."""
+"""The suffix of the default output directory, added to the run directory's name. The id gets ``-reverified``."""
 
 _Model = TypeVar("_Model", bound=WireModel)
 
@@ -71,9 +71,9 @@ def reverify(
 ) -> Reverification:
     """Judge the sealed candidates of the run in ``directory`` again, and compare the verdicts.
 
-    ``directory`` is only read. The result is a run directory of its own, by default next to it. Policy and limits are
-    those of the run, and so are pack and driver if ``pack`` and ``options.driver`` are not given. ``tester`` has the
-    settings of extensions: of verifiers and of the driver.
+    ``directory`` is only read. The result is written to a new run directory, by default next to it. The policy and
+    limits of the run are used, and its pack and driver unless ``pack`` and ``options.driver`` are given. ``tester`` has
+    the settings of extensions: of verifiers and of the driver.
 
     Raises :class:`ConfigError`: ``run-active``, ``run-version``, ``pack-missing``, ``pack-differs``,
     ``verifier-differs``; and the errors of :func:`read_run` and :func:`run_benchmark`.
@@ -127,7 +127,10 @@ def _current(run: RecordedRun) -> RecordedRun:
 
 
 def _output_dir(directory: Path, asked: Path | None) -> Path:
-    """Return the output directory. Raises :class:`ConfigError` (``output-dir-unsafe``) for one in the run directory."""
+    """Return the output directory.
+
+    Raises :class:`ConfigError` (``output-dir-unsafe``) if the run directory contains it.
+    """
     reviewed = directory.resolve()
     output = asked.resolve() if asked else reviewed.with_name(reviewed.name + SUFFIX)
     existing = [place for place in (output, *output.parents) if place.exists()]
@@ -191,7 +194,7 @@ def _section(model: type[_Model], header: RunHeader, name: str) -> dict[str, Any
 
 
 def _valid(model: type[_Model], value: Any, name: str) -> dict[str, Any]:
-    """Return a part of ``run.json`` that a tester YAML could have, too. Raises :class:`ConfigError` otherwise."""
+    """Return a part of ``run.json``. Raises :class:`ConfigError` if it would not be valid in a tester YAML."""
     found, faults = fit(model, value)
     if found is None:
         raise ConfigError(
@@ -225,7 +228,7 @@ def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
     if run.benchmark_id != pack.id:
         problem = f"it is {printable_line(pack.id)!r}, not {printable_line(run.benchmark_id)!r}"
     elif match.agrees:
-        problem = f"the record of task {printable_line(changed[0])!r} is of another row"
+        problem = f"the record of task {printable_line(changed[0])!r} belongs to a different row"
     else:
         first = f"; the first changed row is {printable_line(changed[0])!r}" if changed else ""
         problem = f"it has {match.value}{first}"
@@ -237,12 +240,12 @@ def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
 
 
 def _require_verifiers(plan: Plan, header: RunHeader) -> None:
-    """Raise :class:`ConfigError` (``verifier-differs``) if a family would be judged by another verifier."""
+    """Raise :class:`ConfigError` (``verifier-differs``) if a family's verifier is not the one of the run."""
     recorded, own = header.decisive.get("verifiers"), plan.verifier_provenance()
     for family, was in recorded.items() if isinstance(recorded, dict) else ():
         if _chosen(was) != _chosen(own.get(family)):
             raise ConfigError(
-                f"the run judged {printable_line(family)} with another verifier or with other settings",
+                f"the run judged {printable_line(family)} with a different verifier or different settings",
                 code="verifier-differs",
                 hint="install the extension that the run used, and pass --config with a tester YAML that has the "
                 "verification.verifiers of the run",
@@ -250,7 +253,7 @@ def _require_verifiers(plan: Plan, header: RunHeader) -> None:
 
 
 def _chosen(verifier: Any) -> tuple[Any, ...] | None:
-    """Return which verifier a tester chose. Its version may differ: that is stated in the result."""
+    """Return which verifier a tester chose, without its version: a different version is only reported."""
     if not isinstance(verifier, dict):
         return None
     extension = verifier.get("extension")
@@ -261,13 +264,13 @@ def _chosen(verifier: Any) -> tuple[Any, ...] | None:
 def _with_driver_hint(
     make: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver],
 ) -> Callable[[TesterConfig, Callable[[str], None]], SandboxDriver]:
-    """Return ``make`` with a hint in its errors that another driver can judge, too."""
+    """Return ``make``, whose errors then have a hint to use a different driver."""
 
     def made(config: TesterConfig, notify: Callable[[str], None]) -> SandboxDriver:
         try:
             return make(config, notify)
         except InfrastructureError as error:
-            other = "the run used this driver; --driver auto judges with one that works here"
+            other = "the run used this driver; pass --driver auto to judge with one that works here"
             error.hint = f"{error.hint}; {other}" if error.hint else other
             raise
 
@@ -275,7 +278,7 @@ def _with_driver_hint(
 
 
 def _recorded_differences(output: Path) -> tuple[Difference, ...]:
-    """Return what the header of the new run says about differences to the run under review."""
+    """Return the differences from the run under review that the new run's header lists."""
     header = read_header(output)
     assert header is not None
     described: Any = header.information["reverifies"]
@@ -283,7 +286,7 @@ def _recorded_differences(output: Path) -> tuple[Difference, ...]:
 
 
 def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
-    """Yield what was not compared."""
+    """Yield notes about what could not be compared, and what is missing from the run."""
     if match is Match.SAME_PUBLIC:
         yield f"hidden content of the pack could not be compared with the run's, which has no {KEY_FILE}"
     if "judge" in run.header.decisive:

@@ -104,7 +104,7 @@ def run_plan(
         if earlier:
             places.require_candidates(plan.directory, journal.entries.values())
             places.require_logs(plan.directory, earlier)
-            # Nothing was written so far. From here on the run is neither signed nor closed any more.
+            # Nothing was written so far. From here on, the resumed run is no longer signed or closed.
             RunAttestation(RecordedRun(plan.directory, earlier)).remove_signatures()
             PackSource.of(plan.config.benchmark).write(plan.directory)
             header.write(plan.directory)
@@ -124,7 +124,10 @@ def _require_signer(plan: Plan, signer: StatementSigner) -> None:
 def _prepare(
     plan: Plan, driver: SandboxDriver, earlier: RunHeader | None, options: RunOptions, commitment: Commitment
 ) -> tuple[DriverInfo, RunHeader]:
-    """Check that the run can begin or resume on this machine. Nothing is written."""
+    """Return the driver's description and the run's header, after checking that the run can begin here.
+
+    Writes nothing.
+    """
     info = driver.info()
     _require_features(plan, info)
     if reaped := driver.reap():
@@ -148,7 +151,7 @@ def _prepare(
 
 
 def _require_features(plan: Plan, info: DriverInfo) -> None:
-    """Raise the error of a feature that the run needs and the driver lacks."""
+    """Raise an error if the run needs a feature that the driver lacks."""
     if plan.producer.needs_gateway and DriverFeature.FORWARDED_PORTS in info.lacks:
         raise no_forwarded_ports(f"the {info.name} driver cannot forward ports")
     needing = [task.id for task in plan.tasks if needs_image_tree(task)]
@@ -173,7 +176,7 @@ def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> l
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a run stores on disk about itself."""
+    """The journal, commitment key and header of a run, as they are on disk."""
 
     journal: Journal
     commitment: Commitment
@@ -283,7 +286,7 @@ class _Run:
             report.emit(Resume(kept=planned - to_do, redone=redone, planned=planned))
 
     def _close(self, ending: RunEnd, troubles: Iterable[str]) -> TesterRunSummary:
-        """Close the run, and return its summary: from the records on disk, not from what this process remembers."""
+        """Close the run, and return its summary, which is counted from the records on disk."""
         self._check_pack()
         directory = self._plan.directory
         models: Counter[str] = Counter()
@@ -315,13 +318,13 @@ class _Run:
         return ""
 
     def _note_problem(self, problem: str) -> None:
-        """Store a problem of the whole run at once. No later part of the run can remove it."""
+        """Store a problem of the whole run on disk at once, so that no later failure can lose it."""
         with self._noting:
             self._header = self._header.with_problem(problem)
             self._header.write(self._plan.directory)
 
     def _remove_workspaces(self) -> str:
-        """Remove what is left of the workspaces that are not to be kept. Return the problem if that failed."""
+        """Remove all workspaces that should not be kept. Return the problem if that failed."""
         try:
             places.remove_workspaces(self._plan.directory, self._plan.keep_workspaces, self._journal.entries)
         except InfrastructureError as error:
@@ -329,7 +332,7 @@ class _Run:
         return ""
 
     def _check_pack(self) -> None:
-        """Check that the pack has not changed. No task used a changed file, but the user should know."""
+        """Store a problem if the pack has changed. No task used a changed file, but the user should know."""
         try:
             self._plan.pack.verify_unchanged()
         except ConfigError as error:

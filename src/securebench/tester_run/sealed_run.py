@@ -1,4 +1,4 @@
-"""The harness of a run that judges sealed candidates again: it hands out what an earlier run sealed."""
+"""The harness of a run that judges sealed candidates again. Its candidates are those that an earlier run sealed."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _RECORDED_AS: Final = {CandidateKind.CODE: CandidateKind.TEXT}
 class SealedRun:
     """A run whose candidates are judged again. Its directory is only read, and everything in it is untrusted.
 
-    ``entries`` has a summary of each current record. ``rows`` has, by task, what the records say about its row. Raises
-    :class:`ConfigError` as :meth:`RecordedRun.records` does.
+    ``entries`` has a summary of each current record. ``rows`` has, by task id, the distinct values of
+    ``provenance.row`` in its records. Raises the errors of :meth:`RecordedRun.records`.
     """
 
     def __init__(self, run: RecordedRun) -> None:
@@ -48,7 +48,7 @@ class SealedRun:
         self.entries: dict[TrialId, RecordEntry] = {}
         self.rows: dict[str, list[Any]] = {}
         self._lines: dict[TrialId, tuple[int, str]] = {}
-        """The start and the hash of each line, to find it again."""
+        """The byte offset and the hash of each record's line, to read it again."""
         starts = self._line_starts()
         for line in run.lines():
             if not line.is_current:
@@ -73,7 +73,7 @@ class SealedRun:
         with sealed_bytes(self._directory, kind, record.candidate_digest) as pieces:
             candidate = store.seal_copy(kind, record.candidate_digest, pieces)
         if candidate.text is not None and not record.candidate_redacted and candidate.text != record.candidate_text:
-            raise _contradictory("the record shows a different text from the sealed one")
+            raise _contradictory("the text in the record differs from the sealed candidate")
         return candidate, record
 
     def record(self, trial: TrialId) -> RecordedTask:
@@ -87,7 +87,7 @@ class SealedRun:
         return parse_recorded_task(line)
 
     def _line_starts(self) -> list[int]:
-        """Return where each line of the journal starts, and its end."""
+        """Return the byte offset of each line of the journal, and of its end."""
         if not os.path.lexists(self._directory / JOURNAL):
             return []
         with open_regular(self._directory / JOURNAL, "file of records") as file:
@@ -103,7 +103,7 @@ class SealedSettings(HarnessSettings):
 class SealedProducer(HarnessProducer):
     """Hands out the candidates that an earlier run sealed and judged, instead of running an agent.
 
-    A trial in which the agent failed fails again for the same reason. A trial without a verdict gets none.
+    A trial in which the agent failed fails again for the same reason. A trial without a verdict remains without one.
     """
 
     name = "sealed"
@@ -113,7 +113,7 @@ class SealedProducer(HarnessProducer):
         self._sealed = sealed
 
     def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
-        """Return the sealed candidate. Raises :class:`ConfigError` if there is none that a run could have judged."""
+        """Return the sealed candidate. Raises :class:`ConfigError` if the earlier run has none with a verdict."""
         trial = TrialId(view.task_id, context.trial)
         entry = self._sealed.entries.get(trial)
         if entry is None or entry.status is VerificationStatus.ERROR:
@@ -127,13 +127,13 @@ class SealedProducer(HarnessProducer):
             return AgentResult(candidate=None, failure=failure, metadata=metadata)
         candidate, record = self._sealed.candidate(trial, view.candidate_kind, context.store)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
-        # The text as it was recorded: what was redacted in it stays so, and a patch has no other readable form.
+        # This is the text as it was recorded. Redacted parts remain redacted, and a patch has no other readable form.
         recorded = candidate_fields(candidate, record.candidate_text, redacted=record.candidate_redacted)
         return AgentResult(candidate=candidate, metadata=metadata, image_id=image.id, recorded=recorded)
 
 
 def _recorded(entry: RecordEntry) -> dict[str, JsonValue]:
-    """Return what the run under review recorded, so that the new record shows any difference on its own."""
+    """Return what the run under review recorded, so that the new record alone shows any difference."""
     verdict = RecordedVerdict.of(entry)
     found = verdict.to_json() if verdict else {"verification_status": entry.status.value}
     return {"sequence": entry.sequence, **found}

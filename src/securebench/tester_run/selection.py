@@ -56,12 +56,12 @@ def _is_selected(task: SecureBenchTask, selection: TaskSelection) -> bool:
 
 
 def _names(task: SecureBenchTask, criterion: str) -> tuple[str, ...]:
-    """Return the names of a task that the values of a criterion are compared with."""
+    """Return the names of a task with which the values of a criterion are compared."""
     return {"task": (task.id,), "tag": task.tags, "family": (task.task_type,)}[criterion]
 
 
 def _matches(name: str, value: str, criterion: str) -> bool:
-    # An id may contain brackets, which are a set of characters in a pattern.
+    # An id may contain brackets, which would be a set of characters in a pattern.
     return name == value or (criterion == "task" and fnmatchcase(name, value))
 
 
@@ -78,5 +78,5 @@ def _unmatched(tasks: Sequence[SecureBenchTask], selection: TaskSelection) -> It
 
 
 def _shuffled(seed: int | None, task_id: str) -> tuple[bytes, str]:
-    """Return a sort key that is the same in every version of Python, which a seeded ``random.shuffle`` is not."""
+    """Return a sort key. Unlike the order of a seeded ``random.shuffle``, it is the same in every version of Python."""
     return hashlib.sha256(f"{seed}:{task_id}".encode("utf-8", "surrogatepass")).digest(), task_id

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from securebench.tester_run.worker import PreparedRun
 
 FILES, IMAGE, PROGRAM, CANDIDATE = "files", "image", "program", "candidate"
-"""The kinds of content: the first word of a name. The second is a digest, that of an image is followed by its name."""
+"""The kinds of content. A name has the kind and the digest; those of images and programs also have the reference."""
 
 _SHIPMENT: Final = "shipment"
 _ARCHIVE: Final = "files.tar"
@@ -56,7 +56,7 @@ class RemoteSettings:
 
 
 class Shipment:
-    """What ``run`` needs elsewhere. ``options`` are those of its worker. Thread safe."""
+    """What workers on other machines need for ``run``. ``options`` are the options of the worker. Thread safe."""
 
     def __init__(self, run: PreparedRun, options: RunOptions) -> None:
         self._run = run
@@ -75,7 +75,7 @@ class Shipment:
         return (f"{FILES} {files_of(self.settings)}", *self._images)
 
     def content(self, name: str) -> Iterator[bytes]:
-        """Yield the content. Raises :class:`InfrastructureError`."""
+        """Yield the bytes of the content called ``name``. Raises :class:`InfrastructureError`."""
         kind, digest, *_ = name.split(" ")
         if kind in (IMAGE, PROGRAM):
             yield from ImageStore().saved(digest)
@@ -91,7 +91,10 @@ class Shipment:
 
     @cached_property
     def _images(self) -> tuple[str, ...]:
-        """The names of images and programs. With an installed driver, each machine resolves images itself."""
+        """The names of images and programs.
+
+        With a driver from an installed package, only programs are included: each machine resolves images itself.
+        """
         from securebench.images.ensure import ensure_image
 
         run, store, names = self._run, ImageStore(), []
@@ -106,7 +109,10 @@ class Shipment:
 
     @cached_property
     def _packed(self) -> bytes:
-        """The digest of the archive, followed by the pickled settings. Writes the archive: all files they refer to."""
+        """The digest of the archive, followed by the pickled settings.
+
+        Writes the archive with all files they refer to.
+        """
         run, options = self._run, self._options
         pack, names = run.plan.pack, dict[Path, str]()
         for path in (pack.manifest_path, *(pack.directory / asset for asset in pack.asset_digests)):
@@ -159,7 +165,7 @@ def read_settings(settings: bytes, directory: Path) -> RemoteSettings:
 
 
 class _Pickler(pickle.Pickler):
-    """Replaces each path of a file or directory that exists by its name in the archive."""
+    """Replaces each path of an existing file or directory by the name that it has in the archive."""
 
     def __init__(self, file: io.BytesIO, names: dict[Path, str]) -> None:
         super().__init__(file)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.tester_run.plan import Plan
 
     SinksOf = Callable[[SuiteRun, int], AbstractContextManager[Iterable[Callable[[Event], None]]]]
-    """Returns the sinks of a run, which counts from 1."""
+    """Opens the sinks of a run, given the run and its number from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SuiteOutcome:
 
 
 class SuiteSummary(NamedTuple):
-    """How the runs of a suite ended, and why the suite is not signed although it should be."""
+    """How the runs of a suite ended. ``problem`` says why signing the suite failed, if it did."""
 
     outcomes: list[SuiteOutcome]
     problem: str = ""
@@ -79,7 +79,7 @@ def run_suite(
         known = earlier_runs(suite, options)  # again: another process may have changed them
         signature = SuiteAttestation(directory, RecordedSuite(suite.id, known))
         signature.require_signer(options.sign)
-        # Before anything changes: whenever this process is killed, there is a valid signature or none.
+        # Signatures are removed before anything changes, so that a killed process leaves a valid signature or none.
         signature.remove_signatures()
         commitment = _shared_commitment(directory)
         runs = {run.path: {"pack": run.pack, "agent": run.agent} for run in suite.runs}
@@ -90,7 +90,7 @@ def run_suite(
 
 
 def _execute(suite: Suite, options: RunOptions, sinks: SinksOf, parts: RunParts) -> list[SuiteOutcome]:
-    """Execute the runs until one is interrupted."""
+    """Execute the runs, and stop if one is interrupted. Return how each ended."""
     outcomes: list[SuiteOutcome] = []
     for number, run in enumerate(suite.runs, start=1):
         place = _directory(suite, options) / run.path
@@ -126,7 +126,7 @@ def _directory(suite: Suite, options: RunOptions) -> Path:
 
 
 def _options_of(run: SuiteRun, directory: Path, options: RunOptions) -> RunOptions:
-    """Return the options of one run. One that has not begun is not resumed."""
+    """Return the options of one run. ``resume`` is set only if the run has begun."""
     place = directory / run.path
     return replace(options, output_dir=place, resume=options.resume and read_header(place) is not None)
 
@@ -141,9 +141,9 @@ def _shared_commitment(directory: Path) -> Commitment:
 
 
 def earlier_runs(suite: Suite, options: RunOptions) -> Mapping[str, Mapping[str, Any]]:
-    """Return the runs that the suite's directory has so far.
+    """Return the runs that the suite's directory lists so far.
 
-    Raises :class:`ConfigError` if something else is in it, or this suite and it should not be resumed.
+    Raises :class:`ConfigError` if it contains something else, or if it contains this suite and ``resume`` is off.
     """
     directory = _directory(suite, options)
     earlier = read_suite(directory) if directory.is_dir() else None

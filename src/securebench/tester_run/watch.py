@@ -26,20 +26,20 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED_EXIT: Final = 130
 
 _HARD_SECONDS: Final = 3.0
-"""Seconds that a second signal waits until the sandboxes have stopped. The next run removes the rest."""
+"""Seconds that the process waits for its sandboxes to stop after a second signal. The next run removes the rest."""
 
 _POLL_SECONDS: Final = 0.2
 
 _STDERR: Final = 2
 _LEAVE_DISPLAY: Final = b"\x1b[?25h\r\n"
-"""Shows the cursor, which the live display hides, and starts a new line for the prompt."""
+"""The bytes that show the cursor, which the live display hides, and start a new line for the prompt."""
 
 _ENDED: Final = b"stopped at once; finished tasks are saved\n"
 _STOPPING: Final = "stopping… finished tasks are saved (press Ctrl-C again to quit immediately)"
 
 
 class Watch:
-    """A context manager that stops the run on signals, and its sandboxes as soon as the run is stopping.
+    """A context manager that stops the run on a signal, and stops the sandboxes of a run that is stopping.
 
     The first signal stops the run cleanly and sets ``interrupted``. The second exits the process. A signal handler may
     run between any two instructions of the main thread, so it must not take a lock: it only puts an item into a queue.
@@ -84,7 +84,7 @@ class Watch:
         self._notes.put(True)
 
     def _end_process(self) -> None:
-        """Exit as soon as the sandboxes have stopped or the time is over."""
+        """Exit the process as soon as the sandboxes have stopped, or after ``_HARD_SECONDS``."""
         deadline = time.monotonic() + _HARD_SECONDS
         while not self._ended and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """A run that can execute tasks: its plan, and what was made and checked for it on this machine."""
+    """A run that can execute tasks: its plan, and what was created and checked for it on this machine."""
 
     plan: Plan
     options: RunOptions
@@ -79,13 +79,13 @@ class PreparedRun:
 
     @cached_property
     def shipment(self) -> Shipment:
-        """What workers on other machines need. What a verifier prints is kept there to be sent back."""
+        """What workers on other machines need. They keep the output of verifiers and send it back."""
         wanted = self.options.keep_verifier_output or self.options.show_verifier_output is not None
         return Shipment(self, replace(self.worker_options, keep_verifier_output=wanted))
 
     @cached_property
     def digest(self) -> str:
-        """The digest of everything that could affect a verdict. Every assignment names it."""
+        """The digest of everything that could affect a verdict. Every assignment contains it."""
         return json_digest(dict(self.header.decisive))
 
     def context(
@@ -139,7 +139,8 @@ class TrialWorker(Worker):
     """Executes trials of the tasks of ``run``.
 
     ``on_record`` sees each record in the thread that made or received it, with the name of the node if that is another
-    machine. ``distrusts`` says why a node should get no more tasks. ``log_egress`` takes lines of other machines' logs.
+    machine. ``distrusts`` returns why a node should get no more tasks, or an empty string. ``log_egress`` is called
+    with each line of the logs of other machines.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class TrialWorker(Worker):
         return self._context.control.stopping
 
     def __call__(self, assignment: bytes) -> bytes:
-        """See :class:`Worker`. Raises ``ValueError`` for an assignment of another run."""
+        """See :class:`Worker`. Raises ``ValueError`` for an assignment of a different run."""
         wanted = Assignment.from_bytes(assignment)
         if wanted.run != self._run.digest:
             raise ValueError("this assignment belongs to a run with different settings")
@@ -200,7 +201,7 @@ class TrialWorker(Worker):
         return record.line()  # the journal numbers it
 
     def needs(self, assignment: bytes | None = None) -> tuple[str, ...]:
-        """See :class:`Worker`. An assignment that is only verified again needs its sealed candidate."""
+        """See :class:`Worker`. An assignment whose candidate only has to be verified again needs that candidate."""
         if assignment is None:
             return self._run.shipment.names
         before = Assignment.from_bytes(assignment).history.unverified
@@ -256,7 +257,10 @@ def work(settings: bytes, assignment: bytes) -> bytes:
 
 
 def _prepare(settings: bytes, stack: ExitStack) -> TrialWorker:
-    """Prepare a run in this process, from the ``settings`` of its own process. ``stack`` closes what is opened."""
+    """Prepare a run in this process, from ``settings`` of the process that started the run.
+
+    ``stack`` closes what is opened.
+    """
     unpickled: tuple[TesterConfig, RunOptions] = pickle.loads(settings)  # noqa: S301 - of the same run, never of an agent
     config, options = unpickled
     stack.enter_context(places.steady_umask())
@@ -272,7 +276,7 @@ def _prepare(settings: bytes, stack: ExitStack) -> TrialWorker:
 def prepare_worker(
     plan: Plan, options: RunOptions, header: RunHeader, commitment: Commitment, stack: ExitStack, log_name: str
 ) -> tuple[PreparedRun, RunEgress]:
-    """Prepare a run that another process started, and whose header is ``header``. ``stack`` closes what is opened.
+    """Prepare a run with the header ``header`` that another process started. ``stack`` closes what is opened.
 
     Raises :class:`ConfigError` if anything that could affect a verdict differs.
     """
@@ -292,4 +296,4 @@ def prepare_worker(
 
 
 def _ignore(_value: object) -> None:
-    """Do nothing: nobody in this process shows messages."""
+    """Ignore a message, because this process cannot show it."""
