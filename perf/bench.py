@@ -43,9 +43,9 @@ SECTIONS = (
 
 def main() -> None:
     """Run the benchmark and print its tables."""
-    asked = _arguments()
+    arguments = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 120)
-    sides, left_out = usable(asked.drivers.split(","))
+    sides, left_out = usable(arguments.drivers.split(","))
     for line in left_out:
         console.print(line)
     if not sides:
@@ -53,11 +53,11 @@ def main() -> None:
     tables: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="securebench-bench-") as scratch:
         Path(scratch).chmod(0o711)
-        for table in _tables(asked, sides, Path(scratch).resolve()):
+        for table in _tables(arguments, sides, Path(scratch).resolve()):
             table.show(console)
             tables.append(table.to_json())
-    if asked.json:
-        asked.json.write_text(json.dumps(tables, indent=2) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(tables, indent=2) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
@@ -69,10 +69,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tables(asked: argparse.Namespace, sides: list[Side], scratch: Path) -> Iterator[Table]:
-    makers = _makers(sides, scratch, quick=asked.quick)
+def _tables(arguments: argparse.Namespace, sides: list[Side], scratch: Path) -> Iterator[Table]:
+    makers = _makers(sides, scratch, quick=arguments.quick)
     for section in SECTIONS:
-        if section in (asked.only or SECTIONS) and (table := makers[section]()) is not None:
+        if section in (arguments.only or SECTIONS) and (table := makers[section]()) is not None:
             yield table
 
 

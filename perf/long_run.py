@@ -234,19 +234,22 @@ class LongRun:
 
 def main() -> None:
     """Measure both runs, or print how long it takes to resume one."""
-    asked = _arguments()
-    if asked.resume_only:
-        _resume(*asked.resume_only)
+    arguments = _arguments()
+    if arguments.resume_only:
+        _resume(*arguments.resume_only)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    with tempfile.TemporaryDirectory(prefix="securebench-long-", dir=asked.directory) as scratch:
+    with tempfile.TemporaryDirectory(prefix="securebench-long-", dir=arguments.directory) as scratch:
         Path(scratch).chmod(0o711)
-        for run in (LongRun("text", asked.text, asked.workers), LongRun("code", asked.code, asked.workers)):
+        for run in (
+            LongRun("text", arguments.text, arguments.workers),
+            LongRun("code", arguments.code, arguments.workers),
+        ):
             if run.tasks:
                 run.measure(Path(scratch).resolve())
                 run.write()
                 for table in run.tables():
                     table.show(console)
-    if asked.docs:
+    if arguments.docs:
         runs = [LongRun.read(kind) for kind in KINDS]
         update_page(PAGE, "make bench-long", [table for run in runs for table in run.tables()])
         PLOT.write_text(plot(runs), encoding="utf-8")

@@ -129,14 +129,14 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=40, help="tasks of each family; a quarter of them for Docker")
     parser.add_argument("--drivers", default="crun,docker", help="docker, crun, runc, runsc (default: %(default)s)")
     parser.add_argument("--docs", action="store_true", help=f"update {PAGE.relative_to(ROOT)}")
-    asked = parser.parse_args()
-    sides, left_out = usable(asked.drivers.split(","))
+    arguments = parser.parse_args()
+    sides, left_out = usable(arguments.drivers.split(","))
     table = Table("ms per task: time (processor time)", ("family", "driver", *PHASES, "all"))
     with tempfile.TemporaryDirectory(prefix="securebench-profile-") as scratch:
         directory = Path(scratch).resolve()
         directory.chmod(0o711)
         for side in sides:
-            tasks = max(2, asked.tasks // 4) if side.is_docker else asked.tasks
+            tasks = max(2, arguments.tasks // 4) if side.is_docker else arguments.tasks
             for family, workload in _workloads(side, directory, tasks):
                 table.add(f"`{family}`", side.name, *_measured(workload, side, directory))
     table.notes += left_out
@@ -145,7 +145,7 @@ def main() -> None:
         f"Measured on {machine()}, SecureBench {__version__}.",
     ]
     table.show(Console(width=None if sys.stdout.isatty() else 160))
-    if asked.docs:
+    if arguments.docs:
         update_page(PAGE, "make profile", [table])
 
 

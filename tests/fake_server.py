@@ -56,7 +56,7 @@ class FakeServer:
         """The server's address."""
         return f"http://{self.host}"
 
-    def asked(self, ending: str) -> list[Request]:
+    def requests_for(self, ending: str) -> list[Request]:
         """Return the requests for paths that end like this."""
         return [request for request in self.requests if request.path.partition("?")[0].endswith(ending)]
 

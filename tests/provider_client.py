@@ -126,7 +126,7 @@ def ask(
         connection.close()
 
 
-def said(api: str, answer: Answer) -> str:
+def text_of(api: str, answer: Answer) -> str:
     """Return the text of a streamed answer, from its pieces."""
     if api == "openai":
         return "".join(event["delta"] for event in answer.events if event["type"] == "response.output_text.delta")

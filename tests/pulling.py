@@ -35,5 +35,5 @@ def pull(
     reference: str, sink: MemorySink | None = None, timeouts: Timeouts = QUICK, lines: list[str] | None = None
 ) -> Fetched:
     """Download for ``linux/amd64``, whatever machine this is."""
-    told = [] if lines is None else lines
-    return fetch_image(reference, sink or MemorySink(), told.append, AMD64, timeouts)
+    messages = [] if lines is None else lines
+    return fetch_image(reference, sink or MemorySink(), messages.append, AMD64, timeouts)

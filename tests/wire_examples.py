@@ -24,7 +24,7 @@ TAKEN, GIVEN = 100, 20
 class WireExample:
     """``events`` are a whole stream; with the one at ``end``, the answer is complete. ``model`` is the one named.
 
-    ``request`` makes a request with a text, ``said`` an event with one. ``path`` is that of a streamed answer, and
+    ``request`` makes a request with a text, ``text_event`` an event with one. ``path`` is that of a streamed answer, and
     ``whole_path`` that of a whole one.
     """
 
@@ -34,7 +34,7 @@ class WireExample:
     model: str
     whole: dict[str, Any]
     request: Callable[[str], dict[str, Any]]
-    said: Callable[[str], bytes]
+    text_event: Callable[[str], bytes]
     whole_path: str = ""
 
     @property
@@ -137,7 +137,7 @@ RESPONSES: Final = WireExample(
         "store": False,
         "stream": True,
     },
-    said=lambda text: event(type="response.output_text.delta", **_IN, delta=text, logprobs=[], sequence_number=9),
+    text_event=lambda text: event(type="response.output_text.delta", **_IN, delta=text, logprobs=[], sequence_number=9),
 )
 
 # Messages
@@ -201,7 +201,7 @@ MESSAGES: Final = WireExample(
         "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}],
         "stream": True,
     },
-    said=lambda text: event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
+    text_event=lambda text: event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
 )
 
 # Chat Completions
@@ -250,7 +250,7 @@ CHAT_COMPLETIONS: Final = WireExample(
         "stream": True,
         "stream_options": {"include_usage": True},
     },
-    said=lambda text: _chunk({"content": text}),
+    text_event=lambda text: _chunk({"content": text}),
 )
 
 # Gemini
@@ -297,7 +297,7 @@ GEMINI_API: Final = WireExample(
     model="gemini-3-pro-001",
     whole=_LAST,
     request=lambda text: {"contents": [{"role": "user", "parts": [{"text": text}]}]},
-    said=lambda text: event(**_answer({"text": text})),
+    text_event=lambda text: event(**_answer({"text": text})),
     whole_path="/v1beta/models/gemini-3-pro:generateContent",
 )
 

@@ -90,10 +90,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", action="append", help="only this package, or securebench; may be repeated")
     parser.add_argument("--docs", action="store_true", help="update the tables in the README and the documentation")
-    asked = parser.parse_args()
-    kept = {result.harness: result for result in read()} if asked.only else {}
+    arguments = parser.parse_args()
+    kept = {result.harness: result for result in read()} if arguments.only else {}
     for peer in PEERS:
-        if not asked.only or _name(peer) in asked.only:
+        if not arguments.only or _name(peer) in arguments.only:
             print(f"== {peer.label}", file=sys.stderr)
             kept[peer.label] = _result(peer)
     results = [kept[peer.label] for peer in PEERS if peer.label in kept]
@@ -102,7 +102,7 @@ def main() -> None:
     RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     table = results_table()
     table.show(Console(width=None if sys.stdout.isatty() else 120))
-    if asked.docs:
+    if arguments.docs:
         for page in PAGES:
             update_page(page, "make bench-peers", [table])
 
@@ -155,8 +155,8 @@ def _measure(peer: Peer, python: str, at_once: int) -> dict[str, float]:
     argv = [python, str(HERE / "measure_one.py"), *arguments]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it failed without output").splitlines()
-        raise RuntimeError(said[-1][:300])
+        lines = (done.stderr.strip() or done.stdout.strip() or "it failed without output").splitlines()
+        raise RuntimeError(lines[-1][:300])
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -46,19 +46,19 @@ class TokenPrices:
     cache_write_1h: int
     output: int
 
-    def cost(self, taken: int, given: int, cached: CachedTokens | None = None) -> int:
+    def cost(self, input_tokens: int, output_tokens: int, cached: CachedTokens | None = None) -> int:
         """Return the price of an answer in micro-dollars, rounded up.
 
-        ``taken`` are all input tokens, including those in ``cached``; ``given`` are the output tokens.
+        ``input_tokens`` includes those in ``cached``.
         """
         cached = cached or CachedTokens()
-        plain = max(0, taken - cached.read - cached.written - cached.written_1h)
+        plain = max(0, input_tokens - cached.read - cached.written - cached.written_1h)
         total = (
             plain * self.input
             + cached.read * self.cached_input
             + cached.written * self.cache_write
             + cached.written_1h * self.cache_write_1h
-            + given * self.output
+            + output_tokens * self.output
         )
         return -(-total // _MILLION)
 
@@ -68,7 +68,7 @@ class TokenPrices:
         rows = [astuple(one) for one in prices]
         return cls(**{item.name: max(row[place] for row in rows) for place, item in enumerate(fields(cls))})
 
-    def most(self, taken: int, given: int) -> int:
+    def max_cost(self, input_tokens: int, output_tokens: int) -> int:
         """Return the most that an answer can cost in micro-dollars: all its input at the highest price of input."""
         dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
-        return -(-(taken * dearest + given * self.output) // _MILLION)
+        return -(-(input_tokens * dearest + output_tokens * self.output) // _MILLION)

@@ -270,4 +270,4 @@ def _resource_from_spec(name: str, item: Any) -> Resource:
 def _require_lanes(resources: ResourceBundle, component: Component) -> None:
     """Raise an error for a bundle with resources that ``component`` may not see."""
     if len(resources.visible_to(component)) != len(resources):
-        raise ValueError(f"a resource in this bundle is not visible to the {component}")
+        raise ValueError(f"a bundle for the {component} contains a resource that the {component} may not see")

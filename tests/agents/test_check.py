@@ -49,7 +49,7 @@ def test_a_program_that_answers_is_good() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "expected"),
     [
         (CommandResult(exit_code=0, stdout=b"codex-cli 0.168.0\n"), "codex-cli 0.168.0"),
         (CommandResult(exit_code=1, stdout=b"codex-cli 0.169.0\n"), "exit 1"),
@@ -60,11 +60,11 @@ def test_a_program_that_answers_is_good() -> None:
         (CommandResult(exit_code=124, timed_out=True), "timed out"),
     ],
 )
-def test_a_program_that_does_not_is_unfit(result: CommandResult, said: str) -> None:
+def test_a_program_that_does_not_is_unfit(result: CommandResult, expected: str) -> None:
     """The message has its own words, with nothing that a terminal would obey, and the image."""
     with pytest.raises(ConfigError) as caught:
         require_version(CODEX, result, "the/image:1")
     assert caught.value.code == "agent-unfit"
-    assert said in caught.value.message
+    assert expected in caught.value.message
     assert "the/image:1" in caught.value.message
     assert "\x1b" not in caught.value.message

@@ -108,7 +108,7 @@ def test_events_are_read_by_rules(agents: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "expected"),
     [
         ("dialect: chat_completions", "dialect: smoke_signals", 8, "dialect must be"),
         ("{base_url}", "{base_ulr}", 11, "did you mean 'base_url'?"),
@@ -129,13 +129,13 @@ def test_events_are_read_by_rules(agents: Path) -> None:
         ("environment:", "files: {a.json: '{prompt}'}\nenvironment:", 14, "not available in files"),
     ],
 )
-def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, line: int, said: str) -> None:
+def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, line: int, expected: str) -> None:
     """With the file, the line and the column."""
     (problem, *_) = declared(agents, **{old: new}).problems
     assert problem.location is not None
     assert (problem.location.file, problem.location.line) == (str(agents / "tiny.yaml"), line)
     assert problem.location.column
-    assert said in f"{problem.message} {problem.hint}"
+    assert expected in f"{problem.message} {problem.hint}"
 
 
 def test_settings_may_be_used_under_their_conditions(agents: Path) -> None:
@@ -195,6 +195,6 @@ def test_files_are_put_into_each_home(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     command = [word.replace(mount.target, str(mount.source)) for word in files.command]
-    told = subprocess.run([*command, "cat", ".tiny/settings.json"], cwd=home, env={"HOME": str(home)}, check=True)
-    assert told.returncode == 0
+    result = subprocess.run([*command, "cat", ".tiny/settings.json"], cwd=home, env={"HOME": str(home)}, check=True)
+    assert result.returncode == 0
     assert mount.read_only

@@ -94,10 +94,10 @@ def test_an_invalid_document_is_refused(npm: FakeNpm, registry: NpmRegistry, doc
     assert caught.value.code == "agent-unavailable"
 
 
-@pytest.mark.parametrize("said", ["", "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk=", "sha512-short", None, 5])
-def test_a_version_without_a_sha512_is_refused(npm: FakeNpm, registry: NpmRegistry, said: object) -> None:
+@pytest.mark.parametrize("integrity", ["", "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk=", "sha512-short", None, 5])
+def test_a_version_without_a_sha512_is_refused(npm: FakeNpm, registry: NpmRegistry, integrity: object) -> None:
     """Its archive could not be checked, or only against a weak hash."""
-    npm.publish(NAME, "1.2.3", DATA, integrity=said)
+    npm.publish(NAME, "1.2.3", DATA, integrity=integrity)
     with pytest.raises(InfrastructureError, match="no sha512") as caught:
         registry.release(NAME, "1.2.3")
     assert caught.value.code == "agent-integrity"

@@ -81,12 +81,12 @@ def test_a_program_is_installed(cache: AgentStore, npm: FakeNpm, integrity: str)
 def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
     """Neither for its version nor for itself, also in another process that knows of none."""
     program = cache.install("codex", VERSION, X64)
-    asked = len(npm.requests)
+    requests_before = len(npm.requests)
     assert cache.install("codex", VERSION, X64) == program
     with AgentStore(ImageStore(cache.images.directory), NpmRegistry("http://127.0.0.1:9")) as offline:
         assert offline.resolve("codex", VERSION, X64) == (VERSION, integrity)
         assert offline.install("codex", VERSION, X64) == program
-    assert len(npm.requests) == asked
+    assert len(npm.requests) == requests_before
 
 
 def test_a_program_is_held_once(cache: AgentStore, integrity: str) -> None:
@@ -300,7 +300,7 @@ def test_a_changed_program_is_unpacked_again(cache: AgentStore, npm: FakeNpm, in
     assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
     assert not (program.directory / program.executable).with_name("added").exists()
     assert cache.installed(verify=True)[0].intact
-    assert len(npm.asked(".tgz")) == 1
+    assert len(npm.requests_for(".tgz")) == 1
 
 
 def test_a_program_without_its_archive_is_downloaded_again(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
@@ -313,18 +313,18 @@ def test_a_program_without_its_archive_is_downloaded_again(cache: AgentStore, np
     assert not cache.installed(verify=True)[0].intact
     assert cache.install("codex", VERSION, X64) == program
     assert cache.installed(verify=True)[0].intact
-    assert len(npm.asked(".tgz")) == 2
+    assert len(npm.requests_for(".tgz")) == 2
 
 
 def test_a_copy_of_the_store_is_good(cache: AgentStore, npm: FakeNpm, integrity: str, tmp_path: Path) -> None:
     """Inodes and times are others, so the programs are unpacked again, from the archives in the store."""
     cache.install("codex", VERSION, X64)
-    asked = len(npm.requests)
+    requests_before = len(npm.requests)
     shutil.copytree(cache.images.directory, tmp_path / "copy")
     with AgentStore(ImageStore(tmp_path / "copy"), NpmRegistry("http://127.0.0.1:9")) as copy:
         assert copy.install("codex", VERSION, X64).integrity == integrity
         assert copy.installed(verify=True)[0].intact
-    assert len(npm.requests) == asked
+    assert len(npm.requests) == requests_before
 
 
 def test_a_touched_file_is_right_when_all_is_read(cache: AgentStore, integrity: str) -> None:
@@ -348,7 +348,7 @@ def test_an_image_with_the_name_of_a_program_is_none(cache: AgentStore, npm: Fak
     assert cache.installed() == ()
     assert cache.install("codex", VERSION, X64) == program
     assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
-    assert len(npm.asked(".tgz")) == 2
+    assert len(npm.requests_for(".tgz")) == 2
 
 
 def test_programs_count_in_a_prune(cache: AgentStore, integrity: str) -> None:
@@ -403,15 +403,15 @@ def test_what_is_listed(cache: AgentStore, integrity: str) -> None:
 
 def test_an_installation_tells_what_it_does(cache: AgentStore, integrity: str) -> None:
     """Stage by stage, in words for people, too."""
-    told: list[Progress] = []
-    cache.install("codex", VERSION, X64, told.append)
-    assert [progress.stage for progress in told] == [
+    reported: list[Progress] = []
+    cache.install("codex", VERSION, X64, reported.append)
+    assert [progress.stage for progress in reported] == [
         InstallStage.DOWNLOADING,
         InstallStage.UNPACKING,
         InstallStage.INSTALLED,
     ]
-    assert str(told[0]) == f"codex {VERSION} {X64}: downloading"
-    assert str(replace(told[0], done=2_500_000, size=167_000_000)).endswith("downloading, 2 of 167 MB")
+    assert str(reported[0]) == f"codex {VERSION} {X64}: downloading"
+    assert str(replace(reported[0], done=2_500_000, size=167_000_000)).endswith("downloading, 2 of 167 MB")
 
 
 def test_many_threads_install_once(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
@@ -422,7 +422,7 @@ def test_many_threads_install_once(cache: AgentStore, npm: FakeNpm, integrity: s
     for store in stores:
         store.close()
     assert len(set(programs)) == 1
-    assert len(npm.asked(".tgz")) == 1
+    assert len(npm.requests_for(".tgz")) == 1
     assert left(cache) == [REFERENCE, "trees"]
 
 
@@ -448,7 +448,7 @@ def test_many_processes_install_once(cache: AgentStore, npm: FakeNpm, integrity:
     """Two runs that start at once do not collide."""
     running = [start(cache, npm) for _ in range(_PROCESSES)]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == [integrity] * _PROCESSES
-    assert len(npm.asked(".tgz")) == 1
+    assert len(npm.requests_for(".tgz")) == 1
     assert left(cache) == [REFERENCE, "trees"]
 
 

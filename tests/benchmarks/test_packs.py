@@ -126,6 +126,6 @@ def test_answers_are_hidden_and_tests_are_evaluation_inputs(pack: str) -> None:
         checks = {"checker", "test_files"} & set(lanes)
         assert {lanes[name] for name in checks} <= {Visibility.EVALUATION_INPUTS}
         secret = {"answer", "accepted_answers", "tolerance", "rubric", "reference_answer", "reference_solution"}
-        told = {"expected_state", *secret} & set(lanes)
-        assert told or checks
-        assert {lanes[name] for name in told} <= {Visibility.HIDDEN}
+        hidden = {"expected_state", *secret} & set(lanes)
+        assert hidden or checks
+        assert {lanes[name] for name in hidden} <= {Visibility.HIDDEN}

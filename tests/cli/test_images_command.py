@@ -54,15 +54,15 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Replace the building itself; give what was asked for: the recipe, and whether tools may be installed."""
-    asked: list[tuple[str, bool]] = []
+    calls: list[tuple[str, bool]] = []
 
     def build(self: Builder, recipe: SystemRecipe) -> ImageState:
-        asked.append((recipe.name, self.install_tools))
+        calls.append((recipe.name, self.install_tools))
         self.report("extracting [archives]")
         return ImageState(recipe, "sha256:" + "ab" * 32, 1_000_000, "store")
 
     monkeypatch.setattr(Builder, "build", build)
-    return asked
+    return calls
 
 
 @pytest.fixture
@@ -158,14 +158,14 @@ def test_a_changed_recipe_or_base_is_built_again(
     assert images("build", recipes).stdout.endswith("2 built, 0 already existed, 0 failed\n")
     assert images("build", recipes).stdout.endswith("0 built, 2 already existed, 0 failed\n")
     (recipes / "a-second" / "files" / "more").write_text("more")
-    told = images("build", recipes).stdout
-    assert re.search(r"^z-first: .* already exists$", told, re.MULTILINE)
-    assert re.search(r"^a-second: built .* \(its recipe has changed\)$", told, re.MULTILINE)
+    reported = images("build", recipes).stdout
+    assert re.search(r"^z-first: .* already exists$", reported, re.MULTILINE)
+    assert re.search(r"^a-second: built .* \(its recipe has changed\)$", reported, re.MULTILINE)
     first = recipes / "z-first" / "recipe.yaml"
     first.write_text(first.read_text() + "environment: {A: b}\n")
-    told = images("build", recipes).stdout
-    assert re.search(r"^z-first: built .* \(its recipe has changed\)$", told, re.MULTILINE)
-    assert re.search(r"^a-second: built .* \(its base securebench/pack/z-first:1 has changed\)$", told, re.MULTILINE)
+    reported = images("build", recipes).stdout
+    assert re.search(r"^z-first: built .* \(its recipe has changed\)$", reported, re.MULTILINE)
+    assert re.search(r"^a-second: built .* \(its base securebench/pack/z-first:1 has changed\)$", reported, re.MULTILINE)
     first.write_text(first.read_text().replace("summary: x", "summary: other words"))
     assert "2 already existed" in images("build", recipes).stdout
     own_store.remove("tool:1")
@@ -191,9 +191,9 @@ def test_a_recipe_that_fails_does_not_stop_the_others(
     assert "a-second: NOT built: its base securebench/pack/z-first:1 was not built" in done.stdout
     assert done.stdout.endswith("1 built, 0 already existed, 2 failed\n")
     assert "error: z-first: " in done.stderr
-    told = {image["name"]: image for image in json.loads(images("build", recipes, "--json").stdout)}
-    assert told["z-first"]["error"]["code"] == "recipe-invalid"
-    assert (told["m-good"]["error"], told["m-good"]["built"]) == (None, False)
+    reported = {image["name"]: image for image in json.loads(images("build", recipes, "--json").stdout)}
+    assert reported["z-first"]["error"]["code"] == "recipe-invalid"
+    assert (reported["m-good"]["error"], reported["m-good"]["built"]) == (None, False)
 
 
 def test_what_was_built_is_told_to_programs(
@@ -211,12 +211,12 @@ def test_what_was_built_is_told_to_programs(
         "reference: securebench/pack/m-third:1\nsummary: x\nbase: tool:1\nworkdir: /testbed\n"
         f"source:\n  git: {{path: {clone}, commit: {wanted}}}\n"
     )
-    told = {image["name"]: image for image in json.loads(images("build", "--json", recipes).stdout)}
+    reported = {image["name"]: image for image in json.loads(images("build", "--json", recipes).stdout)}
     third = own_store.find("securebench/pack/m-third:1")
     assert third is not None
-    assert told["m-third"]["id"] == third.id
-    assert told["m-third"]["commit"] == own_store.labels(third.reference)["org.securebench.commit"]
-    assert (told["z-first"]["commit"], told["z-first"]["built"], told["z-first"]["place"]) == (None, True, "store")
+    assert reported["m-third"]["id"] == third.id
+    assert reported["m-third"]["commit"] == own_store.labels(third.reference)["org.securebench.commit"]
+    assert (reported["z-first"]["commit"], reported["z-first"]["built"], reported["z-first"]["place"]) == (None, True, "store")
     again = json.loads(images("build", "--json", recipes).stdout)
     assert {image["built"] for image in again} == {False}
 
@@ -225,10 +225,10 @@ def test_bases_of_dockerfiles_are_given_on_the_command_line(
     own_store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are added to those of the recipe, before which they go."""
-    asked: list[DockerfileRecipe] = []
+    calls: list[DockerfileRecipe] = []
 
     def build(_self: Builder, recipe: DockerfileRecipe) -> ImageState:
-        asked.append(recipe)
+        calls.append(recipe)
         return ImageState(recipe, "sha256:" + "ab" * 32, 1, "engine")
 
     monkeypatch.setattr(Builder, "build", build)
@@ -236,7 +236,7 @@ def test_bases_of_dockerfiles_are_given_on_the_command_line(
     (tmp_path / "recipe.yaml").write_text(text)
     done = images("build", tmp_path, "--base-image", "a:1=tool:1", "--base-image", "e:1=tool:2")
     assert done.exit_code == 0, done.output
-    assert asked[0].base_images == {"a:1": "tool:1", "c:1": "d:1", "e:1": "tool:2"}
+    assert calls[0].base_images == {"a:1": "tool:1", "c:1": "d:1", "e:1": "tool:2"}
 
 
 @pytest.mark.parametrize("text", ["a:1", "a:1=", "=b", "a:1=--privileged x"])
@@ -403,10 +403,10 @@ def test_a_check_runs_in_a_sandbox_of_the_image(
 
 def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ``auto`` finds none that is strong, as for an ordinary user without an engine, the oci driver will do."""
-    asked: list[str] = []
+    calls: list[str] = []
 
     def open_driver(name: str, *_: object) -> ScriptedDriver:
-        asked.append(name)
+        calls.append(name)
         if name == "auto":
             raise EngineError("none")
         return driver
@@ -418,7 +418,7 @@ def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with BuildSandboxes(lambda _line: None) as sandboxes:
         assert sandboxes.check(image, ("nothing",)) is not None
         assert sandboxes.check(image, ("nothing",)) is not None
-    assert asked == ["auto", "oci"]
+    assert calls == ["auto", "oci"]
 
 
 def test_without_a_driver_there_is_no_check(monkeypatch: pytest.MonkeyPatch, base_image: ResolvedImage) -> None:

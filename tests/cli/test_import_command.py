@@ -50,7 +50,7 @@ def test_a_file_becomes_a_pack(source: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0
     pack = tmp_path / "pack"
     assert result.output == (
-        f"5 tasks: {pack / 'tasks.jsonl'}\n"
+        f"5 tasks in {pack / 'tasks.jsonl'}\n"
         f"next:\n  securebench validate {pack}\n"
         f"To run it, write a tester YAML with an agent and, under 'benchmark', manifest: {pack}/manifest.yaml "
         f"and tasks: {pack}/tasks.jsonl\n"
@@ -92,7 +92,7 @@ def test_a_lock_is_written_and_then_held_to(source: Path, tmp_path: Path) -> Non
     assert list(json.loads((pack / "lock.json").read_text())["rows"]) == ["Demo/1", "Demo/3"]
     (pack / "tasks.jsonl").unlink()
     result = _run("humaneval", source, "--output", pack)
-    assert f"2 tasks of {pack / 'lock.json'}: " in result.output
+    assert f" (checked against {pack / 'lock.json'})" in result.output
     assert _ids(pack) == ["Demo/1", "Demo/3"]
     source.write_bytes(lines(RECORDS[1], {**RECORDS[3], "test": "def check(candidate):\n    pass\n"}))
     with pytest.raises(ConfigError, match="Demo/3 has digest"):
@@ -222,7 +222,7 @@ def test_where_no_row_is_left_the_reasons_are_given(tmp_path: Path) -> None:
     assert result.exception.code == "import-nothing-left"
     for line, why in ((1, "mmlu/algebra/test/0"), (2, "mmlu/algebra/test/1"), (3, "2 fields")):
         assert f"algebra_test.csv:{line}:1: {why}" in result.output
-    assert "tasks: " not in result.output
+    assert "tasks in " not in result.output
     assert not (pack / "tasks.jsonl").exists()
 
 

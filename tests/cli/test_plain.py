@@ -11,11 +11,11 @@ from securebench.progress import AgentOutput, Event, ProducerStart, Resume, RunD
 
 def lines(*events: Event) -> list[str]:
     """Return what is told of these events."""
-    told: list[str] = []
-    sink = PlainSink(told.append)
+    printed: list[str] = []
+    sink = PlainSink(printed.append)
     for event in events:
         sink(event)
-    return told
+    return printed
 
 
 def start(to_do: int = 3, workers: int = 2, trials: int = 1) -> RunStart:
@@ -41,7 +41,7 @@ def done(task_id: str, status: str = "passed", reason: str = "", time: float = 0
 
 def test_a_run() -> None:
     """The beginning of a run, and the end of each task, are one line each; nothing else is told."""
-    told = lines(
+    printed = lines(
         start(),
         Resume(kept=1, redone=0, planned=4),
         TaskStart(task_id="t", time=1.0, family="f", attempt=1),
@@ -51,7 +51,7 @@ def test_a_run() -> None:
         done("u", "failed", "wrong_answer"),
         RunDone(summary={}),
     )
-    assert told == [
+    assert printed == [
         "run r: 4 tasks of b, agent a, 2 workers",
         "resuming: 1 of 4 tasks done, 3 to run",
         "[1/3] PASSED t (2.5 s)",
@@ -61,7 +61,7 @@ def test_a_run() -> None:
 
 def test_trials_are_numbered() -> None:
     """In a run with several trials every line says which one, also the first."""
-    told = lines(
+    printed = lines(
         start(6, trials=2),
         Resume(kept=2, redone=1, planned=8),
         TaskStart(task_id="t", trial=1, time=1.0, family="f", attempt=1),
@@ -69,7 +69,7 @@ def test_trials_are_numbered() -> None:
         done("t", trial=2, time=3.0),
         done("t", trial=1, time=5.0),
     )
-    assert told == [
+    assert printed == [
         "run r: 4 tasks of b, 2 trials each, agent a, 2 workers",
         "resuming: 2 of 8 trials done, 6 to run (1 of them again, after an error)",
         "[1/6] PASSED t (trial 2) (1.0 s)",

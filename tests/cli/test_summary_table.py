@@ -66,9 +66,9 @@ def test_counts_by_family() -> None:
 def test_estimates_have_intervals() -> None:
     """One trial has a pass rate; several also say how steady the agent is, and name a few flaky tasks safely."""
     results = {f"t{number}": TaskResult(number % 4, 3) for number in range(40)}
-    told = shown(120, estimates=estimate({"a": TaskResult(1, 1), "b": TaskResult(0, 1)}, 1))
-    assert "Pass rate: 50.0% of 2 tasks, 95% interval 9.5% to 90.5%" in told
-    assert "pass@" not in told
+    text = shown(120, estimates=estimate({"a": TaskResult(1, 1), "b": TaskResult(0, 1)}, 1))
+    assert "Pass rate: 50.0% of 2 tasks, 95% interval 9.5% to 90.5%" in text
+    assert "pass@" not in text
     several = shown(200, estimates=estimate({"\x1b[31m": TaskResult(1, 3), **results}, 3))
     assert "pass@1: 49.6% of 41 tasks, 95% interval " in several
     assert "pass@3: 75.6% of 41 tasks" in several
@@ -79,8 +79,8 @@ def test_estimates_have_intervals() -> None:
 
 def test_a_part_of_a_pack_says_so() -> None:
     """Nobody takes the result of ten tasks for that of the whole benchmark."""
-    told = shown(part=PartOfPack(10, 164, {"limit": 10}))
-    assert "Selection: 10 of 164 tasks, not the whole benchmark" in told
+    text = shown(part=PartOfPack(10, 164, {"limit": 10}))
+    assert "Selection: 10 of 164 tasks, not the whole benchmark" in text
     assert "Selection" not in shown()
 
 

@@ -96,18 +96,18 @@ def test_a_clock_that_agrees_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "expected"),
     [
         (replace(NOW, installed=2e9 + 10 * 86400), "10 days before"),
         (replace(NOW, written=2e9 - 90), "90 s from the time of new files"),
         (replace(NOW, jumped=-3600.0), "jumped by -3600.0 s"),
     ],
 )
-def test_a_clock_that_is_wrong_is_told(facts: ClockFacts, told: str) -> None:
+def test_a_clock_that_is_wrong_is_told(facts: ClockFacts, expected: str) -> None:
     """A clock in the past, one that is set while it runs, and one that is not the file system's are each said."""
     found = clock(FakeMachine(time=facts))
     assert found.state is State.WEAKER
-    assert told in found.found
+    assert expected in found.found
 
 
 def test_agents_that_are_installed_need_no_registry() -> None:

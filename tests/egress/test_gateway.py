@@ -319,7 +319,7 @@ def test_a_plan_that_is_too_large_is_refused(outside: EgressWorld) -> None:
 
 def test_the_death_of_the_process_is_noticed_at_once() -> None:
     """Killed in the middle of a transfer: who asked to hear of it does, and the session has no report but an error."""
-    told = threading.Event()
+    notified = threading.Event()
 
     def handle(connection: socket.socket) -> None:
         while True:
@@ -328,12 +328,12 @@ def test_the_death_of_the_process_is_noticed_at_once() -> None:
     with world(HOST, tls=handle) as outside:
         other = outside.gateway.open(TrialId("other"), PLAN)
         session = outside.gateway.open(TrialId("task"), PLAN)
-        session.on_death(told.set)
+        session.on_death(notified.set)
         with secured(port_of(session), outside.trust) as connection:
             connection.recv(65536)
             began = time.monotonic()
             os.kill(process_of(outside.gateway), signal.SIGKILL)
-            assert told.wait(SECONDS)
+            assert notified.wait(SECONDS)
             assert time.monotonic() - began < 20
             read_all(connection)
         for ended in (session, session, other):
@@ -352,9 +352,9 @@ def test_who_asks_late_hears_of_a_death_at_once(outside: EgressWorld) -> None:
     await_end(process_of(outside.gateway))
     assert outside.gateway._connection
     outside.gateway._connection._dead.wait(SECONDS)
-    told = threading.Event()
-    session.on_death(told.set)
-    assert told.is_set()
+    notified = threading.Event()
+    session.on_death(notified.set)
+    assert notified.is_set()
     port_of(session)  # raises nothing
     with pytest.raises(EgressError):
         session.close()

@@ -306,8 +306,8 @@ def test_keys_of_the_harness_are_not_recorded(tmp_path: Path) -> None:
     sink = Sink()
     producer = FakeProducer(hook=produce, keys=(key,))
     record = run(make_context(tmp_path, sink, producer=producer, credentials=(key,)))
-    told = (tmp_path / record["provenance"]["trajectory"]["path"]).read_text()
-    assert key not in json.dumps(record) + repr(sink.events) + told
+    trajectory = (tmp_path / record["provenance"]["trajectory"]["path"]).read_text()
+    assert key not in json.dumps(record) + repr(sink.events) + trajectory
     error = run(make_context(tmp_path, producer=FakeProducer(hook=raising(EngineError(key))), credentials=(key,)))
     assert key not in json.dumps(error)
 
@@ -562,10 +562,10 @@ def test_an_error_keeps_what_every_try_used(tmp_path: Path, monkeypatch: pytest.
 def test_tries_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told what those before it used, in this attempt and in earlier ones; what was forgiven does not count."""
     monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
-    told: list[Spent] = []
+    spent: list[Spent] = []
 
     def hook(number: int, _: object, context: ProduceContext) -> AgentResult | None:
-        told.append(context.spent)
+        spent.append(context.spent)
         return void(100, ProviderError("529")) if number < 3 else None
 
     used = Usage(input_tokens=10, requests=7, forgiven=2, bytes=3, unreported_tokens=5, unreported_usd=0.25)
@@ -573,7 +573,7 @@ def test_tries_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     record = json.loads(
         execute_task(make_task(), make_context(tmp_path, producer=FakeProducer(hook=hook)), before).line(0)
     )
-    assert told == [Spent(5, 15, 3, 250_000), Spent(8, 116, 12, 250_000), Spent(11, 217, 21, 250_000)]
+    assert spent == [Spent(5, 15, 3, 250_000), Spent(8, 116, 12, 250_000), Spent(11, 217, 21, 250_000)]
     assert record["verification_status"] == "passed"
     assert record["provenance"]["spent"]["input_tokens"] == 210
     assert len(record["provenance"]["failed_tries"]) == 2

@@ -63,8 +63,8 @@ def test_the_owner_gets_what_is_not_kept(tmp_path: Path) -> None:
         pytest.skip("only root gives files away")
     with TreeWriter(tmp_path, (ORDINARY_USER, ORDINARY_USER)) as writer:
         writer.write_file(b"a/theirs", (b"content",), 0o644)
-        writer.write_file(b"a/ours", (b"content",), 0o444, kept=True)
-        writer.make_directory(b"ours", kept=True)
+        writer.write_file(b"a/ours", (b"content",), 0o444, keep_owner=True)
+        writer.make_directory(b"ours", keep_owner=True)
     owners = {path: (tmp_path / path).stat().st_uid for path in ("a", "a/theirs", "a/ours", "ours")}
     assert owners == {"a": ORDINARY_USER, "a/theirs": ORDINARY_USER, "a/ours": 0, "ours": 0}
 

@@ -11,9 +11,9 @@ def lines(*events: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
-def codex_item(kind: str, *, what: str = "completed", **said: Any) -> dict[str, Any]:
+def codex_item(kind: str, *, what: str = "completed", **fields: Any) -> dict[str, Any]:
     """Return what Codex prints of one item."""
-    return {"type": f"item.{what}", "item": {"id": "item_1", "type": kind, **said}}
+    return {"type": f"item.{what}", "item": {"id": "item_1", "type": kind, **fields}}
 
 
 CODEX_USAGE = {
@@ -73,7 +73,7 @@ CLAUDE_MESSAGE = {
 }
 
 
-def claude_end(**said: Any) -> dict[str, Any]:
+def claude_end(**fields: Any) -> dict[str, Any]:
     """Return the last event of Claude Code."""
     return {
         "type": "result",
@@ -90,7 +90,7 @@ def claude_end(**said: Any) -> dict[str, Any]:
             "output_tokens": 68,
         },
         "permission_denials": [],
-        **said,
+        **fields,
     }
 
 

@@ -74,9 +74,9 @@ def test_what_only_a_registry_has_is_pulled_once(own_store: ImageStore, registry
     with own_store.lease(image.id) as lease:
         assert (lease.root / "etc/os").read_text() == "one\n"
     assert own_store.origin(reference) == Origin(ImageSource.REGISTRY)
-    asked = len(registry.requests)
+    requests_before = len(registry.requests)
     assert ensure_image(own_store, reference) == image
-    assert len(registry.requests) == asked
+    assert len(registry.requests) == requests_before
 
 
 def test_a_pull_follows_the_registry(own_store: ImageStore, registry: FakeRegistry) -> None:
@@ -89,7 +89,7 @@ def test_a_pull_follows_the_registry(own_store: ImageStore, registry: FakeRegist
     assert first.id != second.id
     assert ensure_image(own_store, reference).id == second.id
     assert ensure_image(own_store, first.id).id == first.id
-    assert len(registry.asked(packed(ROOT).digest)) == 1, "the layer that both have"
+    assert len(registry.requests_for(packed(ROOT).digest)) == 1, "the layer that both have"
 
 
 def test_a_hostile_image_of_a_registry_gets_no_name(own_store: ImageStore, registry: FakeRegistry) -> None:

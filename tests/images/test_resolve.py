@@ -160,11 +160,11 @@ def test_a_dead_engine_is_no_missing_image(fake: FakeEngine, connected: Engine) 
 @pytest.mark.parametrize("reference", ["", "--privileged img", "img\n", "$(id)"])
 def test_nothing_else_is_a_reference(fake: FakeEngine, connected: Engine, reference: str) -> None:
     """K15: what is no reference is refused before any engine is asked."""
-    asked = len(fake.requests)
+    requests_before = len(fake.requests)
     with pytest.raises(ConfigError) as raised:
         resolve(connected, reference)
     assert raised.value.code == "image-reference-invalid"
-    assert len(fake.requests) == asked
+    assert len(fake.requests) == requests_before
 
 
 @pytest.mark.engine

@@ -132,7 +132,7 @@ class Done:
     """A run that has ended: its exit code, what it printed, and where it wrote."""
 
     code: int
-    said: str
+    output: str
     directory: Path
 
     @property

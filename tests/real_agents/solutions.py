@@ -52,13 +52,13 @@ def _said(row: dict[str, Any]) -> str:
     return next(public[name] for name in ("starter_code", "question", "instructions", "prompt") if name in public)
 
 
-def _script(pack: str, row: dict[str, Any], said: str) -> Script:
+def _script(pack: str, row: dict[str, Any], prompt: str) -> Script:
     if pack == TERMINAL:
         return solve("terminal_task", "sort -n numbers.txt > sorted.txt")
     if pack == REPOSITORY:
         return _mended()
     if "starter_code" in row["input"]:
-        return solve("code_completion", _module(said))
+        return solve("code_completion", _module(prompt))
     return solve(str(row.get("family", "multiple_choice")), _right(row))
 
 

@@ -28,8 +28,8 @@ def test_many_agents_at_once(driver: SandboxDriver, tmp_path: Path, agents: int)
     """Many agents work at the same time, each with a way out of its own, and all of them solve their task."""
     together = threading.Barrier(agents, timeout=150)
 
-    def met(asked: Any) -> None:
-        if 1 <= asked.number <= agents:  # 0: the run's own question before the first task
+    def met(request: Any) -> None:
+        if 1 <= request.number <= agents:  # 0: the run's own question before the first task
             together.wait()
 
     with ScriptedProvider(solve("short_answer", "4"), fault=met) as provider:
@@ -51,9 +51,9 @@ def test_a_gateway_that_dies_is_no_score(oci_driver: SandboxDriver, tmp_path: Pa
     """Where the way out is killed whenever an agent works, its task has no score, and nobody waits for a time limit."""
     killed = 0
 
-    def kill(asked: Any) -> None:
+    def kill(request: Any) -> None:
         nonlocal killed
-        if not asked.number:  # the run's own question before the first task
+        if not request.number:  # the run's own question before the first task
             return
         for child, command in family_of(os.getpid()).items():
             if "securebench.egress.process" in command:

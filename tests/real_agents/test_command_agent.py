@@ -40,14 +40,14 @@ def test_it_works_with_the_key_outside(oci_driver: SandboxDriver, tmp_path: Path
         agent = Agent(program=COMMAND, provider=provider, config={"prices": PRICES})
         done = run(tmp_path, short_answers(tmp_path), agent, oci_driver)
         assert provider.keys_seen == {CANARY}
-        asked = [request for request in provider.requests if request.body and "tools" in request.body]
+        requests = [request for request in provider.requests if request.body and "tools" in request.body]
     record = only(done.records)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert record["verification_status"] in {"passed", "failed"}
     assert record["candidate_text"].strip() == "391"
     assert record["producer_metadata"]["outcome"] == "worked"
     usage = record["provenance"]["usage"]
-    assert (len(asked), usage["requests"], usage["relay"]["answered"]) == (3, 3, 3)
+    assert (len(requests), usage["requests"], usage["relay"]["answered"]) == (3, 3, 3)
     assert (usage["input_tokens"], usage["output_tokens"]) == (3 * 1200, 3 * 34)
     assert usage["cost_usd"] == pytest.approx((3600 * 0.25 + 102 * 2) / 1e6)
     assert usage["relay"]["models"] == {MODEL: 3}
@@ -95,8 +95,8 @@ def test_a_wrong_key_ends_the_run(oci_driver: SandboxDriver, tmp_path: Path) -> 
     with ScriptedProvider(SCRIPT, fault=always(Fail(401))) as provider:
         done = run(tmp_path, short_answers(tmp_path), Agent(program=COMMAND, provider=provider), oci_driver)
     assert (done.code, done.records) == (1, [])
-    assert "provider-refused" in done.said
-    assert "OPENAI_API_KEY" in done.said
+    assert "provider-refused" in done.output
+    assert "OPENAI_API_KEY" in done.output
 
 
 @pytest.fixture

@@ -64,9 +64,9 @@ def test_one_short_file_adds_an_agent(
     with ScriptedProvider(solve("short_answer", "391"), models=(MODEL,)) as provider:
         agent = Agent(program="tiny", provider=provider)
         done = run(tmp_path, short_answers(tmp_path), agent, oci_driver)
-        assert provider.keys_seen == {CANARY}, done.said
+        assert provider.keys_seen == {CANARY}, done.output
     (record,) = done.records
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert record["candidate_text"].strip() == "391"
     assert record["producer_metadata"]["outcome"] == "worked"
     assert record["producer_metadata"]["agent"] == {"program": "tiny", "version": "1.0.0"}
@@ -100,4 +100,4 @@ def test_an_image_without_python(
     (tmp_path / "pack").mkdir()
     with ScriptedProvider((Shell("type python3 || echo here > made"), Say("Done.")), models=(MODEL,)) as provider:
         done = run(tmp_path, write_pack(tmp_path / "pack", task), Agent(program="tiny", provider=provider), oci_driver)
-    assert set(done.statuses.values()) == {"passed"}, (done.records, done.said)
+    assert set(done.statuses.values()) == {"passed"}, (done.records, done.output)

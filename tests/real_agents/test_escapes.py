@@ -114,15 +114,15 @@ def test_every_escape_is_denied_and_logged(
     with ScriptedProvider(attack_everything(targets)) as provider:
         agent = Agent(program=program, provider=provider, config={"allowed_domains": [ALLOWED_HOST]})
         done = run_here(tmp_path, one_task(tmp_path, program), agent, driver, parts=in_world(outside.rules))
-        asked = [request for request in provider.requests if request.method != "HEAD"]
+        requests = [request for request in provider.requests if request.method != "HEAD"]
         assert provider.keys_seen == {CANARY}
     attempts = attempts_of(done.directory)
     assert len(attempts) > 150
-    told = {a["attempt"]: a["outcome"] for a in attempts if a["outcome"] != DONE}
-    assert told == {name: ALLOWED if name.startswith("control") else DENIED for name in told}
+    outcomes = {a["attempt"]: a["outcome"] for a in attempts if a["outcome"] != DONE}
+    assert outcomes == {name: ALLOWED if name.startswith("control") else DENIED for name in outcomes}
     assert outside.visits == []
-    assert {request.path.partition("?")[0] for request in asked} <= PATHS[program]
-    assert {request.body["model"] for request in asked if request.body} == {MODEL}
+    assert {request.path.partition("?")[0] for request in requests} <= PATHS[program]
+    assert {request.body["model"] for request in requests if request.body} == {MODEL}
     _hold_the_log_to(attempts, done.egress)
 
 
@@ -146,8 +146,8 @@ def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside
         limit = money if program == COMMAND else {"budget": {"requests": 20}}
         agent = Agent(program=program, provider=provider, config=limit)
         done = run_here(tmp_path, one_task(tmp_path, program), agent, oci_driver)
-        asked = [request.conversation.prompt for request in provider.requests if request.conversation]
-        assert len([prompt for prompt in asked if QUESTION not in prompt]) <= 20  # without the run's own question
+        prompts = [request.conversation.prompt for request in provider.requests if request.conversation]
+        assert len([prompt for prompt in prompts if QUESTION not in prompt]) <= 20  # without the run's own question
     (record,) = done.records
     assert (record["verification_status"], record["failure_reason"]) == ("failed", "agent_out_of_budget")
     assert record["producer_metadata"]["outcome"] == "out_of_budget"

@@ -51,7 +51,7 @@ def _by_family(done: Here, key: str) -> dict[str, Any]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """A task of each active family is solved end to end, though the provider is slow and fails now and then."""
-    with ScriptedProvider(solving_all(), fault=lambda asked: Slow(0.01) if asked.number % 2 else None) as provider:
+    with ScriptedProvider(solving_all(), fault=lambda request: Slow(0.01) if request.number % 2 else None) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
     assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records
 
@@ -108,7 +108,7 @@ def test_trouble_with_a_provider_is_no_score(
 ) -> None:
     """Where the provider answers no agent well, no family has a score: the task is redone on ``--resume``."""
     # Number 0 is the question before the first task, which would end the run where the key is refused.
-    with ScriptedProvider(solving_all(), fault=lambda asked: fault if asked.number else None) as provider:
+    with ScriptedProvider(solving_all(), fault=lambda request: fault if request.number else None) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(families, "provider_unavailable"), done.records
     assert all("score" not in record and code in record["failure_message"] for record in done.records)

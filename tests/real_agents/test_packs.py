@@ -36,7 +36,7 @@ def test_a_pack_is_solved(program: str, pack: str, oci_driver: OciDriver, images
     """A model that knows the answers passes every task, and the provider is asked with the key alone."""
     with ScriptedProvider(solving(pack)) as provider:
         done = run(tmp_path, pack, Agent(program=program, provider=provider), oci_driver)
-        assert done.code == 0, done.said
+        assert done.code == 0, done.output
         assert set(done.statuses.values()) == {"passed"}, done.records
         assert provider.keys_seen == {CANARY}
     for record in done.records:

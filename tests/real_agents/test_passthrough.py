@@ -130,7 +130,7 @@ def test_a_cloud(oci_driver: OciDriver, tmp_path: Path, monkeypatch: pytest.Monk
         done = run_here(tmp_path, pack, agent, oci_driver, parts=in_world(rules))
         server.shutdown()
     (record,) = done.records
-    assert record["verification_status"] == "passed", (record, done.said)
+    assert record["verification_status"] == "passed", (record, done.output)
     assert record["provenance"]["agent"]["endpoint"] == "CLAUDE_CODE_USE_BEDROCK"
     assert record["provenance"]["agent"]["assurance"].startswith("lower")
     assert {key for _, key in Bedrock.seen} == {f"Bearer {CANARY}"}
@@ -156,7 +156,7 @@ def test_a_key_that_is_passed_through(
         done = run_here(tmp_path, pack, agent, oci_driver, parts=in_world(rules_for(provider)))
         assert provider.keys_seen == {CANARY}
     (record,) = done.records
-    assert record["verification_status"] == "passed", (record, done.said)
+    assert record["verification_status"] == "passed", (record, done.output)
     assert record["provenance"]["agent"]["credentials"] == "passthrough"
     assert record["provenance"]["agent"]["assurance"].startswith("lower")
     by_agent = [line for line in done.egress if line["kind"] != "probe"]  # the run asks once before the first task

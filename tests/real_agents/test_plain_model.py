@@ -47,7 +47,7 @@ def test_a_question(oci_driver: SandboxDriver, tmp_path: Path) -> None:
         agent = Agent(program=PLAIN_MODEL, provider=provider, config={"prices": PRICES, "temperature": 0})
         done = run(tmp_path, mixed_pack(tmp_path, ("multiple_choice",)), agent, oci_driver)
         assert provider.keys_seen == {CANARY}
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     (record,) = done.records
     assert record["verification_status"] == "passed", record
     assert record["producer_metadata"]["outcome"] == "worked"
@@ -132,7 +132,7 @@ def test_the_commands_of_the_readme(oci_driver: SandboxDriver, tmp_path: Path) -
 
     def reply(conversation: ModelConversation) -> Say:
         place, answer = next(
-            (place, answer) for place, (asked, answer) in enumerate(known) if asked in conversation.question
+            (place, answer) for place, (question, answer) in enumerate(known) if question in conversation.question
         )
         return Say("Answer: E, or 0.5" if place % 3 == 2 else f"Answer: {answer}")
 

@@ -81,9 +81,9 @@ def test_score(status: VerificationStatus, passed: bool, score: float) -> None:
 )
 def test_what_a_verdict_rests_on(metadata: dict[str, Any], assurance: str) -> None:
     """What a verifier says of its evidence is one word at the top of the record, and read back from there."""
-    told = record(assurance=assurance_of(metadata))
-    assert told.to_json(0)["assurance"] == assurance
-    assert read_entry(told.line(0)).assurance == assurance
+    task_record = record(assurance=assurance_of(metadata))
+    assert task_record.to_json(0)["assurance"] == assurance
+    assert read_entry(task_record.line(0)).assurance == assurance
 
 
 def test_evidence_of_an_unknown_kind_is_refused() -> None:

@@ -108,8 +108,8 @@ def test_equal_strings_are_redacted_in_metadata() -> None:
 
 def test_what_a_verifier_must_say_stays() -> None:
     """Verifier, version, phase and reason are ours: they stand even when an answer happens to equal one (F14)."""
-    said = {"verifier": "short_answer", "version": "1", "phase": "verify", "reason": "wrong_answer"}
-    assert Redactor(said.values()).value(dict(said)) == said
+    fields = {"verifier": "short_answer", "version": "1", "phase": "verify", "reason": "wrong_answer"}
+    assert Redactor(fields.values()).value(dict(fields)) == fields
 
 
 def test_every_string_in_every_lane_but_the_public_one_is_secret() -> None:
@@ -155,8 +155,8 @@ def test_what_a_verifier_says_of_its_isolation_stays() -> None:
     """The record of a task with `tests.isolation: shared` says `shared` (104)."""
     tests: JsonValue = {"source": "inline", "code": "assert double(3) == 6", "isolation": "shared"}
     redactor = structured("code_completion", {}, {"tests": tests})
-    said: dict[str, JsonValue] = {"isolation": "shared", "assurance": "lower", "note": "shared"}
-    assert redactor.mapping(said) == said
+    fields: dict[str, JsonValue] = {"isolation": "shared", "assurance": "lower", "note": "shared"}
+    assert redactor.mapping(fields) == fields
 
 
 def test_needed_commands_are_structure() -> None:

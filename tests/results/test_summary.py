@@ -59,7 +59,7 @@ def test_pass_rate_leaves_errors_out_and_says_of_how_many(counts: Counts, scored
 
 def test_usage_is_that_of_the_records() -> None:
     """What records tell of tokens is added up, and shown only where there is any."""
-    told = [replace(entry, usage=Usage(input_tokens=5, turns=1)) for entry in entries(STATUS.PASSED, STATUS.FAILED)]
+    with_usage = [replace(entry, usage=Usage(input_tokens=5, turns=1)) for entry in entries(STATUS.PASSED, STATUS.FAILED)]
     summary = TesterRunSummary(
         run_id="r",
         benchmark_id="b",
@@ -67,7 +67,7 @@ def test_usage_is_that_of_the_records() -> None:
         output_dir=Path(),
         total=Counts(),
         families={},
-        usage=count({}, told).usage,
+        usage=count({}, with_usage).usage,
     )
     assert summary.to_json()["usage"] == {"input_tokens": 10, "output_tokens": 0, "turns": 2}
     assert "usage" not in replace(summary, usage=count({}, entries(STATUS.PASSED)).usage).to_json()
@@ -127,10 +127,10 @@ def test_json() -> None:
         families={"short_answer": Counts(tasks=2, passed=1)},
         problems=("the engine is gone",),
     )
-    told = json.loads(json.dumps(summary.to_json()))
-    assert told["verification_status"] == "partial"
-    assert (told["tasks"], told["passed"], told["not_run"], told["scored"]) == (2, 1, 1, 1)
-    assert told["families"]["short_answer"]["pass_rate"] == 1.0
-    assert told["problems"] == ["the engine is gone"]
+    reported = json.loads(json.dumps(summary.to_json()))
+    assert reported["verification_status"] == "partial"
+    assert (reported["tasks"], reported["passed"], reported["not_run"], reported["scored"]) == (2, 1, 1, 1)
+    assert reported["families"]["short_answer"]["pass_rate"] == 1.0
+    assert reported["problems"] == ["the engine is gone"]
     assert (summary.tasks, summary.passed, summary.failed, summary.errors, summary.pending) == (2, 1, 0, 0, 0)
     assert summary.pass_rate == 1.0

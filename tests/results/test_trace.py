@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def said(text: str) -> AgentOutput:
+def agent_output(text: str) -> AgentOutput:
     """Return the event of an agent that printed ``text``."""
     return AgentOutput(task_id="pack/one", stream="stdout", text=text)
 
@@ -23,17 +23,17 @@ def test_keeps_what_agents_say(tmp_path: Path) -> None:
     """Each line of an agent's is kept with its task; other events are not for this log."""
     path = tmp_path / "agent-trace.log"
     with TraceLog(path) as log:
-        log(said("one\ntwo\n"))
+        log(agent_output("one\ntwo\n"))
         log(SandboxCommand(task_id="pack/one", command="other"))
     with TraceLog(path) as log:
-        log(said("three"))
+        log(agent_output("three"))
     assert path.read_text() == "[pack/one] one\n[pack/one] two\n[pack/one] three\n"
 
 
 def test_is_safe_to_show(tmp_path: Path) -> None:
     """Nothing in the log is obeyed by a terminal, and no line can pretend to be another task's (M13)."""
     with TraceLog(tmp_path / "log") as log:
-        log(said("\x1b[2Jx\r[pack/two] forged\x9b\udcff\u202e"))
+        log(agent_output("\x1b[2Jx\r[pack/two] forged\x9b\udcff\u202e"))
     assert (tmp_path / "log").read_text() == "[pack/one] \\x1b[2Jx\\r[pack/two] forged\\x9b\\udcff\\u202e\n"
 
 

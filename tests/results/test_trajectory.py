@@ -25,21 +25,21 @@ HIDDEN = "the-hidden-answer"
 def kept(directory: Path, text: str) -> tuple[list[Any], dict[str, Any]]:
     """Keep a trajectory, and return its lines and what a record says of it."""
     path = trajectory_file(directory / "trajectories", "task")
-    said = keep_trajectory(path, text, Redactor([HIDDEN], credentials=[KEY]))
+    metadata = keep_trajectory(path, text, Redactor([HIDDEN], credentials=[KEY]))
     assert [name.name for name in path.parent.iterdir()] == ["task.jsonl"]
     data = path.read_bytes()
-    assert said["sha256"] == hashlib.sha256(data).hexdigest()
-    assert said["bytes"] == len(data)
+    assert metadata["sha256"] == hashlib.sha256(data).hexdigest()
+    assert metadata["bytes"] == len(data)
     lines = [json.loads(line) for line in data.splitlines()]
-    assert said["lines"] == len(lines)
-    return lines, said
+    assert metadata["lines"] == len(lines)
+    return lines, metadata
 
 
 def test_steps_are_kept_in_order(tmp_path: Path) -> None:
     """Each line of the agent's is a JSON value of the file, which the record names by its place in the run's."""
-    lines, said = kept(tmp_path, '{"step": 1, "text": "a"}\n\n{"step": 2, "ok": true, "n": 1.5}\n')
+    lines, metadata = kept(tmp_path, '{"step": 1, "text": "a"}\n\n{"step": 2, "ok": true, "n": 1.5}\n')
     assert lines == [{"step": 1, "text": "a"}, {"step": 2, "ok": True, "n": 1.5}]
-    assert said["path"] == "trajectories/task.jsonl"
+    assert metadata["path"] == "trajectories/task.jsonl"
 
 
 def test_nothing_secret_is_kept(tmp_path: Path) -> None:

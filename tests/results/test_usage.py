@@ -12,12 +12,12 @@ from securebench.results.usage import Usage, read_usage
 
 def test_usage_is_added_up() -> None:
     """Tokens and turns are summed; a cost is the sum of those that were told, and absent where none was."""
-    told = read_usage({"input_tokens": 3, "output_tokens": 2, "turns": 1, "cost_usd": 0.1, "other": "x"})
+    reported = read_usage({"input_tokens": 3, "output_tokens": 2, "turns": 1, "cost_usd": 0.1, "other": "x"})
     silent = read_usage({"input_tokens": 4, "output_tokens": 1})
-    assert told
+    assert reported
     assert silent
     assert (silent + silent).to_json() == {"input_tokens": 8, "output_tokens": 2, "turns": 0}
-    assert (told + silent + told).to_json() == {"input_tokens": 10, "output_tokens": 5, "turns": 2, "cost_usd": 0.2}
+    assert (reported + silent + reported).to_json() == {"input_tokens": 10, "output_tokens": 5, "turns": 2, "cost_usd": 0.2}
 
 
 def test_probes_cost_money() -> None:

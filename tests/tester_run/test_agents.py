@@ -209,17 +209,17 @@ def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, err
 @pytest.mark.parametrize("has_egress", [False, True])
 def test_sandboxes_are_looked_at_with_the_ports_that_they_will_have(root: Path, has_egress: bool) -> None:
     """J01: a machine on which a way out opens more than itself is refused before the harness is prepared."""
-    asked: list[bool] = []
+    calls: list[bool] = []
 
     class Driver(ScriptedDriver):
         def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-            asked.append(forwarded_ports)
+            calls.append(forwarded_ports)
             raise EngineError("a resolver is reached", code="sandbox-not-isolated")
 
     producer = FakeProducer(has_egress=has_egress)
     with pytest.raises(EngineError, match="resolver"):
         run(root, parts=make_parts(producer, Driver()))
-    assert asked == [has_egress]
+    assert calls == [has_egress]
     assert not producer.prepared
 
 
@@ -292,14 +292,14 @@ def test_j15_a_key_stands_nowhere(root: Path) -> None:
         context.gateway.log({"task_id": view.task_id, "host": f"{KEY}.evil.example", "decision": "denied"})
         if number > 3:
             raise ProviderError(f"401 for {KEY}", code="provider-refused")
-        told = json.dumps({"text": KEY})
-        return AgentResult(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=told)
+        trajectory = json.dumps({"text": KEY})
+        return AgentResult(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=trajectory)
 
-    sink, told = Sink(), list[str]()
+    sink, messages = Sink(), list[str]()
     producer = Telling(hook=hook, has_egress=True, keys=(KEY,), agent=AGENT)
     parts = make_parts(producer, make_gateway=FakeGateways())
-    summary = run(root, parts=parts, sinks=[sink], notify=told.append, show_agent_output=True)
-    assert told[-1] == "the key is <redacted>"
+    summary = run(root, parts=parts, sinks=[sink], notify=messages.append, show_agent_output=True)
+    assert messages[-1] == "the key is <redacted>"
     assert summary.errors == 3
     assert KEY not in repr(sink.events) + repr(summary) + json.dumps(summary.to_json())
     files = [path for path in (root / "results").rglob("*") if path.is_file()]
@@ -331,22 +331,22 @@ def test_names_that_look_like_secrets(name: str, looks: bool) -> None:
 def test_secrets_in_the_environment_are_told_of(tmp_path: Path) -> None:
     """``harness.env`` is obeyed, with a warning that says no value."""
     write_run(tmp_path, 1, env=["GITHUB_TOKEN", "MODE"])
-    told: list[str] = []
-    run(tmp_path, variables={"GITHUB_TOKEN": "ghp-0123456789", "MODE": "fast"}, notify=told.append)
-    (warning,) = (line for line in told if "harness.env" in line)
+    messages: list[str] = []
+    run(tmp_path, variables={"GITHUB_TOKEN": "ghp-0123456789", "MODE": "fast"}, notify=messages.append)
+    (warning,) = (line for line in messages if "harness.env" in line)
     assert "GITHUB_TOKEN" in warning
     assert "MODE" not in warning
     assert "ghp-" not in warning
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (ProviderError("529 Overloaded"), "the model provider is unavailable"),
         (EgressError("gone"), "egress gateway fails"),
     ],
 )
-def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, said: str) -> None:
+def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, expected: str) -> None:
     """A run does not burn through its tasks, says whose trouble it is, and goes on with --resume (L24)."""
 
     def down(*_: object) -> None:
@@ -354,7 +354,7 @@ def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, said
 
     summary = run(root, parts=make_parts(FakeProducer(hook=down)))
     assert (summary.ending, summary.errors, summary.total.not_run) == (RunEnd.STOPPED, ERRORS_IN_A_ROW, 1)
-    assert said in summary.problems[0]
+    assert expected in summary.problems[0]
     assert str(error.args[0]) in summary.problems[0]
     assert {record["failure_reason"] for record in records(root)} <= {"provider_unavailable", "egress_failed"}
     assert {record["provenance"]["tries"]["produce"] for record in records(root)} == {3}

@@ -101,7 +101,7 @@ def test_cores_are_bounded_by_the_quota(tmp_path: Path, kind: str, files: dict[s
 def test_the_smallest_bound_decides(changed: dict[str, float], workers: int, decided_by: str) -> None:
     """A run always has one worker, even if the machine is full."""
     machine = {"memory": 64 * GIB, "cores": 4.0, "disk": 100 * GIB, "open_files": 20_000, **changed}
-    choice = choose_workers(Capacity(**machine), Limits(), most=256)  # type: ignore[arg-type]
+    choice = choose_workers(Capacity(**machine), Limits(), max_workers=256)  # type: ignore[arg-type]
     assert (choice.workers, choice.decided_by) == (workers, decided_by)
     assert choice.to_json() == {"decided_by": decided_by, "bounds": dict(choice.bounds)}
 
@@ -109,8 +109,8 @@ def test_the_smallest_bound_decides(changed: dict[str, float], workers: int, dec
 def test_the_needs_of_a_task_count() -> None:
     """Sandboxes at once, processors of each, the number of tasks, and agents that wait for their model."""
     machine = Capacity(memory=80 * GIB, cores=8, disk=100 * GIB, open_files=20_000)
-    assert choose_workers(machine, Limits(memory=20 * GIB), sandboxes=2, most=256).workers == 1
-    assert choose_workers(machine, Limits(cpus=2), most=256).workers == 4
-    assert choose_workers(machine, Limits(cpus=64), most=256).workers == 1
-    assert choose_workers(machine, Limits(), most=3).decided_by == "tasks"
-    assert choose_workers(machine, Limits(), waiting=True, most=256).workers == 32
+    assert choose_workers(machine, Limits(memory=20 * GIB), sandboxes=2, max_workers=256).workers == 1
+    assert choose_workers(machine, Limits(cpus=2), max_workers=256).workers == 4
+    assert choose_workers(machine, Limits(cpus=64), max_workers=256).workers == 1
+    assert choose_workers(machine, Limits(), max_workers=3).decided_by == "tasks"
+    assert choose_workers(machine, Limits(), waiting=True, max_workers=256).workers == 32

@@ -99,9 +99,9 @@ def test_killed_and_resumed(tmp_path: Path, clean: list[dict[str, object]], poin
     assert [record for record in records(root) if record in kept] == kept
     assert comparables(root) == clean
     assert not list((root / "results").glob(".*"))
-    told = {record["provenance"]["trajectory"]["path"] for record in records(root)}
-    assert told == {f"trajectories/{path.name}" for path in (root / "results" / "trajectories").iterdir()}
-    assert len(told) == TASKS
+    paths = {record["provenance"]["trajectory"]["path"] for record in records(root)}
+    assert paths == {f"trajectories/{path.name}" for path in (root / "results" / "trajectories").iterdir()}
+    assert len(paths) == TASKS
     assert failed(verify(root / "results", with_pack=True)) == {}
 
 

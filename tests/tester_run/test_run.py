@@ -878,12 +878,12 @@ def test_a_leftover_of_a_killed_verifier_goes(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "memory", "got"), [(1, 1, 1), (4, 1, 4), (10**9, 2**30, None), (4, 2**60, 1)], ids=str
+    ("requested", "memory", "got"), [(1, 1, 1), (4, 1, 4), (10**9, 2**30, None), (4, 2**60, 1)], ids=str
 )
-def test_workers_fit_into_memory(asked: int, memory: int, got: int | None) -> None:
+def test_workers_fit_into_memory(requested: int, memory: int, got: int | None) -> None:
     """No more sandboxes run at once than this machine has memory for (I24)."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    workers = affordable_workers(asked, memory)
+    workers = affordable_workers(requested, memory)
     assert workers == got if got else 1 <= workers <= total // memory
 
 

@@ -93,8 +93,8 @@ def test_the_summary_estimates_from_all_trials(root: Path) -> None:
 
     summary = run(root, trials=3, parts=make_parts(FakeProducer(hook=hook)))
     assert summary.estimates is not None
-    told = summary.estimates.to_json()
-    assert [told[name] for name in ("k", "flaky_tasks", "flaky")] == [3, 1, ["pack/task-1"]]
+    reported = summary.estimates.to_json()
+    assert [reported[name] for name in ("k", "flaky_tasks", "flaky")] == [3, 1, ["pack/task-1"]]
     values = [getattr(summary.estimates, name).value for name in ("pass_at_1", "pass_at_k", "pass_hat_k")]
     assert values == pytest.approx([2 / 3, 1, 1 / 2])
     assert securebench.read_run(root / "results").summary().estimates == summary.estimates

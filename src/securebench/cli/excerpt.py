@@ -25,25 +25,25 @@ _MAX_HIGHLIGHTED: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ExcerptSize:
     """How much of a text to show: the number of lines, and of characters in each."""
 
     lines: int
     columns: int
 
 
-BRIEF: Final = Room(lines=30, columns=400)
-WHOLE: Final = Room(lines=10_000_000, columns=10_000_000)
+BRIEF: Final = ExcerptSize(lines=30, columns=400)
+WHOLE: Final = ExcerptSize(lines=10_000_000, columns=10_000_000)
 
 
-def excerpt(text: str, room: Room, *, tail: bool = False) -> tuple[list[str], int]:
+def excerpt(text: str, size: ExcerptSize, *, tail: bool = False) -> tuple[list[str], int]:
     """Return the first lines of ``text``, or the last ones, escaped, and the number of lines left out."""
     text = text.rstrip("\n")
     if not text:
         return [], 0
-    parts = text.rsplit("\n", room.lines) if tail else text.split("\n", room.lines)
-    left_out = parts.pop(0 if tail else -1).count("\n") + 1 if len(parts) > room.lines else 0
-    return [_clipped(part, room.columns) for part in parts], left_out
+    parts = text.rsplit("\n", size.lines) if tail else text.split("\n", size.lines)
+    left_out = parts.pop(0 if tail else -1).count("\n") + 1 if len(parts) > size.lines else 0
+    return [_clipped(part, size.columns) for part in parts], left_out
 
 
 def highlighted(lines: Iterable[str], lexer: str = "") -> Iterator[Text]:

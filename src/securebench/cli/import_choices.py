@@ -110,9 +110,10 @@ def finish(
         write_text(options["lock_path"] or output / LOCK_NAME, text, force=options["force"])
     for problem in itertools.chain(skipped or (), *written.left_out.values()):
         click.echo(f"left out: {problem}", err=True)
-    origin = f" of {path}" if path else ""
+    checked = f" (checked against {path})" if path else ""
     if written.rows:
-        click.echo(f"{counted(len(written.rows), 'task')}{origin}: {written.tasks}", err=bool(options.get("as_json")))
+        tasks = counted(len(written.rows), "task")
+        click.echo(f"{tasks} in {written.tasks}{checked}", err=bool(options.get("as_json")))
     return written
 
 

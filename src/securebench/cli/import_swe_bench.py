@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--pins",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --images build: a file that says how to set up more repositories.",
+    help="With --images build: a file of pins, which say how to set up a repository. They override the built-in pins.",
 )
 @click.option("--hints", is_flag=True, help="Show hints_text to the agent. It may reveal the solution.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report for programs.")

@@ -53,9 +53,9 @@ def new(file: Path | None, *, passphrase_file: Path | None, no_passphrase: bool,
     if passphrase_file is not None:
         passphrase = read_passphrase(passphrase_file)
     elif on_terminal() and not no_passphrase:
-        asked = "Passphrase (if empty, the key is not encrypted)"
+        prompt = "Passphrase (if empty, the key is not encrypted)"
         passphrase = click.prompt(
-            asked, default="", show_default=False, hide_input=True, confirmation_prompt=True, err=True
+            prompt, default="", show_default=False, hide_input=True, confirmation_prompt=True, err=True
         ).encode()
     key = create_key(path, passphrase)
     if as_json:

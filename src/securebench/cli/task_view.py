@@ -134,8 +134,8 @@ class TaskView:
             yield from (Text(" " * 15).append_text(part) for part in self._block("".join(more)) if more)
             return
         count = f" (+{counted(more[0].count(chr(10)) + 1, 'line')})" if more else ""
-        room = max(20, self.columns - line.cell_len - len(count) - 2)
-        yield line.append(head if len(head) <= room else f"{head[: room - 1]}…").append(count, style="dim")
+        width = max(20, self.columns - line.cell_len - len(count) - 2)
+        yield line.append(head if len(head) <= width else f"{head[: width - 1]}…").append(count, style="dim")
 
     def _output(self) -> Iterator[Text]:
         producer = self.record.producer
@@ -159,9 +159,9 @@ class TaskView:
             yield from self._block(record.candidate_text, lexer=lexer)
         sealed = self.run.candidate(record)  # this also verifies the digest
         if sealed.kind is CandidateKind.WORKSPACE:
-            room = WHOLE if self.full else BRIEF
-            yield from (_file(entry) for entry in sealed.files[: room.lines])
-            yield from _left_out(len(sealed.files) - room.lines, "files")
+            size = WHOLE if self.full else BRIEF
+            yield from (_file(entry) for entry in sealed.files[: size.lines])
+            yield from _left_out(len(sealed.files) - size.lines, "files")
         yield Text(f"sealed: {human_size(sealed.size)}, digest verified", style="dim")
 
     def _verdict(self) -> Iterator[Text]:

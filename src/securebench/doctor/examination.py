@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECONDS: Final = 1.4
 """The time limit in seconds for all checks together. A user should not have to wait for a check that hangs."""
 
-PATIENCE: Final = 20.0
+SANDBOX_SECONDS: Final = 20.0
 """Additional seconds for creating a sandbox, which takes long on a busy machine. All results depend on it."""
 
 _GRACE: Final = 0.4
@@ -59,14 +59,14 @@ CHECKS: Final[Mapping[str, Callable[[Machine], Finding]]] = {
 def examine(machine: Machine, seconds: float = SECONDS) -> Report:
     """Return the findings of all checks, within ``seconds``. An exception in a check becomes its finding.
 
-    Creating a sandbox may take :data:`PATIENCE` seconds longer.
+    Creating a sandbox may take :data:`SANDBOX_SECONDS` seconds longer.
     """
     # Several checks import parts of the Docker library. If two threads import packages that import each other, Python
     # breaks the deadlock by showing one of them an incomplete package, which can raise an ImportError.
     importlib.import_module("securebench.engine.client")
     done: queue.SimpleQueue[Finding] = queue.SimpleQueue()
     end = time.monotonic() + seconds
-    last = end + PATIENCE
+    last = end + SANDBOX_SECONDS
     for name in CHECKS:
         # Daemon threads: a check that hangs does not keep the process from exiting.
         threading.Thread(target=lambda name=name: done.put(_finding(name, machine)), daemon=True).start()

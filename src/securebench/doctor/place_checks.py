@@ -45,7 +45,7 @@ def workers(machine: Machine) -> Finding:
     """Report how many tasks ``--workers auto`` would run at once, with the default limits."""
     from securebench.tester_run.capacity import choose_workers
 
-    choice = choose_workers(machine.capacity(), Limits(), most=MAX_WORKERS)
+    choice = choose_workers(machine.capacity(), Limits(), max_workers=MAX_WORKERS)
     return Finding("workers", State.OK, choice.describe(), "for tasks that use one sandbox, with the default limits")
 
 

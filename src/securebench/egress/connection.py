@@ -57,7 +57,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Line:
+class GatewaySession:
     """One session of a connection."""
 
     log: Callable[[Mapping[str, JsonValue]], None]
@@ -75,7 +75,7 @@ class GatewayConnection:
         """Start the process and wait until it is ready. Raises :class:`EgressError`."""
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._lines: dict[int, Line] = {}
+        self._sessions: dict[int, GatewaySession] = {}
         self._started = threading.Event()
         self._dead = threading.Event()
         self._closed = False
@@ -99,13 +99,13 @@ class GatewayConnection:
         self, number: int, trial: TrialId, plan: EgressPlan, log: Callable[[Mapping[str, JsonValue]], None]
     ) -> None:
         """Open session ``number`` of one trial. ``log`` receives its log lines. Raises :class:`EgressError`."""
-        line = Line(log)
+        session = GatewaySession(log)
         with self._lock:
-            self._lines[number] = line
+            self._sessions[number] = session
         answer = Answer()
         try:
             request = {"do": "open", "session": number, "trial": list(trial), "plan": plan_to_json(plan)}
-            answer = self._ask(line, request, _ANSWER_SECONDS)
+            answer = self._ask(session, request, _ANSWER_SECONDS)
         finally:
             if answer.kind != "opened":
                 self._forget(number)
@@ -122,26 +122,26 @@ class GatewayConnection:
 
     def finish(self, number: int) -> EgressReport:
         """Close a session and return its report. Raises :class:`EgressError`, also if its log could not be written."""
-        line = self._lines[number]
+        session = self._sessions[number]
         try:
-            answer = self._ask(line, {"do": "close", "session": number}, _ANSWER_SECONDS)
+            answer = self._ask(session, {"do": "close", "session": number}, _ANSWER_SECONDS)
             report = report_from_json(answer.report)
         except FrameError as error:
             raise EgressError(f"the egress gateway sent an invalid report: {error}") from error
         finally:
             self._forget(number)
-        if line.fault:
-            raise EgressError(f"cannot write the egress log: {line.fault}") from line.fault
+        if session.fault:
+            raise EgressError(f"cannot write the egress log: {session.fault}") from session.fault
         return report
 
     def probe(self, number: int, plan: RelayPlan, model: str) -> ProbeReport:
         """Have the process send a test request to a provider, and return the result. Raises :class:`EgressError`."""
         request = {"do": "probe", "session": number, "plan": relay_to_json(plan), "model": model}
-        line = Line(lambda _line: None)
+        session = GatewaySession(lambda _entry: None)
         with self._lock:
-            self._lines[number] = line
+            self._sessions[number] = session
         try:
-            answer = self._ask(line, request, _PROBE_SECONDS)
+            answer = self._ask(session, request, _PROBE_SECONDS)
             if answer.kind != "probed":
                 raise EgressError(f"the egress gateway cannot send a request to the provider: {answer.why}")
             return probe_from_json(answer.report)
@@ -153,11 +153,11 @@ class GatewayConnection:
     def on_death(self, number: int, call: Callable[[], None]) -> None:
         """Call ``call`` if the process exits while the session is open, or immediately if it has already exited."""
         with self._lock:
-            line = self._lines.get(number)
-            if line and not self._dead.is_set():
-                line.on_death.append(call)
+            session = self._sessions.get(number)
+            if session and not self._dead.is_set():
+                session.on_death.append(call)
                 return
-        if line:
+        if session:
             call()
 
     def close(self) -> None:
@@ -175,16 +175,16 @@ class GatewayConnection:
             "--resume",
         )
 
-    def _ask(self, line: Line, frame: Mapping[str, object], seconds: float) -> Answer:
-        line.answered.clear()
+    def _ask(self, session: GatewaySession, frame: Mapping[str, object], seconds: float) -> Answer:
+        session.answered.clear()
         self._send(frame)
-        if not line.answered.wait(seconds):
+        if not session.answered.wait(seconds):
             self._reason = "it did not answer"
             self._kill()
-            line.answered.wait(_ANSWER_SECONDS)
+            session.answered.wait(_ANSWER_SECONDS)
         if self._dead.is_set():
             raise self.error()
-        return line.answer
+        return session.answer
 
     def _send(self, frame: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
         try:
@@ -203,7 +203,7 @@ class GatewayConnection:
 
     def _forget(self, number: int) -> None:
         with self._lock:
-            self._lines.pop(number, None)
+            self._sessions.pop(number, None)
 
     def _kill(self) -> None:
         if self._child:
@@ -224,22 +224,22 @@ class GatewayConnection:
 
     def _on_frame(self, frame: Mapping[str, Any]) -> None:
         with self._lock:
-            line = self._lines.get(frame["session"]) if isinstance(frame.get("session"), int) else None
-        if line is None:
+            session = self._sessions.get(frame["session"]) if isinstance(frame.get("session"), int) else None
+        if session is None:
             return
         if frame.get("is") == "log":
-            self._write(line, frame.get("line"))
+            self._write(session, frame.get("line"))
         else:
-            line.answer = Answer(str(frame.get("is")), str(frame.get("why", "")), frame.get("report"))
-            line.answered.set()
+            session.answer = Answer(str(frame.get("is")), str(frame.get("why", "")), frame.get("report"))
+            session.answered.set()
 
-    def _write(self, line: Line, entry: object) -> None:
+    def _write(self, session: GatewaySession, entry: object) -> None:
         if not isinstance(entry, dict) or any(isinstance(value, dict | list) for value in entry.values()):
             raise FrameError("the gateway sent a log line that is not a flat JSON object")
         try:
-            line.log(entry)
+            session.log(entry)
         except Exception as error:  # noqa: BLE001 - it fails only this session
-            line.fault = error
+            session.fault = error
 
     def _end(self) -> None:
         """Stop the process if it is still running, and wake all waiting threads."""
@@ -250,11 +250,11 @@ class GatewayConnection:
             self._dead.set()
             if self._child:
                 self._child.close(0.0)
-            lines = list(self._lines.values())
+            sessions = list(self._sessions.values())
         self._started.set()
-        for line in lines:
-            line.answered.set()
-            for call in () if self._closed else line.on_death:
+        for session in sessions:
+            session.answered.set()
+            for call in () if self._closed else session.on_death:
                 # Each callback closes a sandbox, which takes time.
                 threading.Thread(target=_call, args=(call,), name="securebench-gateway-gone", daemon=True).start()
 

@@ -87,15 +87,15 @@ class Resolver:
             os.close(self._here)
             self._here = -1
 
-    def missing(self, here: OpenDirectory, name: bytes) -> int:
+    def on_missing(self, here: OpenDirectory, name: bytes) -> int:
         """Return a directory for a ``name`` that does not exist. Raises ``FileNotFoundError``."""
         raise FileNotFoundError(os.fsdecode(here.path_of(name)))
 
-    def obstructed(self, here: OpenDirectory, name: bytes) -> int | None:  # noqa: ARG002 - for subclasses
-        """Return a directory to use in place of ``name``, which is not one; ``None`` to follow it as a link."""
+    def on_not_a_directory(self, here: OpenDirectory, name: bytes) -> int | None:  # noqa: ARG002 - for subclasses
+        """Return a descriptor of a directory to use instead of ``name``, or ``None`` to follow ``name`` as a link."""
         return None
 
-    def entered(self, path: bytes) -> None:
+    def on_entered(self, path: bytes) -> None:
         """Do nothing. Called with the real path of each directory that is entered by its name, for subclasses."""
 
     def _enter(self, parts: Sequence[bytes]) -> OpenDirectory:
@@ -117,15 +117,15 @@ class Resolver:
         try:
             child: int | None = os.open(part, OPEN_DIRECTORY, dir_fd=self._here)
         except FileNotFoundError:
-            child = self.missing(here, part)
+            child = self.on_missing(here, part)
         except NotADirectoryError:  # for a link, too: O_NOFOLLOW with O_DIRECTORY
-            child = self.obstructed(here, part)
+            child = self.on_not_a_directory(here, part)
         if child is None:
             self._follow(part)
             return
         self._move(child)
         self._names.append(part)
-        self.entered(here.path_of(part))
+        self.on_entered(here.path_of(part))
 
     def _follow(self, part: bytes) -> None:
         if not stat.S_ISLNK(os.stat(part, dir_fd=self._here, follow_symlinks=False).st_mode):

@@ -106,7 +106,7 @@ class TarReader:
     def content(self) -> Iterator[memoryview]:
         """Yield the unread rest of the current member's content."""
         while self._left:
-            piece = self._some(min(self._left, CHUNK))
+            piece = self._read_up_to(min(self._left, CHUNK))
             self._left -= len(piece)
             yield piece
 
@@ -114,9 +114,9 @@ class TarReader:
         """Skip the rest of the current member and return the next header, or ``None`` at the end mark."""
         for _ in self.content():
             pass
-        self._exactly(self._padding)
+        self._read_exactly(self._padding)
         self._padding = 0
-        header = self._exactly(BLOCK)
+        header = self._read_exactly(BLOCK)
         if header == _ZERO:
             return None
         # The checksum covers the header with spaces in its own field.
@@ -211,7 +211,7 @@ class TarReader:
     def _unreadable(self, path: bytes, problem: str) -> ImageError:
         return malformed(f"{self._what}: {printable_name(path)}", problem)
 
-    def _some(self, size: int) -> memoryview:
+    def _read_up_to(self, size: int) -> memoryview:
         """Read and return between one and ``size`` bytes. Raises :class:`ImageError` at the end."""
         while not self._buffer:
             piece = next(self._pieces, None)
@@ -221,10 +221,10 @@ class TarReader:
         found, self._buffer = self._buffer[:size], self._buffer[size:]
         return found
 
-    def _exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         found = b""
         while len(found) < size:
-            found += self._some(size - len(found))
+            found += self._read_up_to(size - len(found))
         return found
 
     def _drain(self) -> None:

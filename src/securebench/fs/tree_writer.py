@@ -23,10 +23,10 @@ _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 
 
 class TreeWriter:
-    """Writes below the existing directory ``root``. ``owner`` (uid, gid) owns all files that are not ``kept``.
+    """Writes below the existing directory ``root``. ``owner`` (uid, gid) owns all files written without ``keep_owner``.
 
-    Files that are ``kept`` stay this user's. With ``everybody``, all users may write the other files, and read and
-    execute them as their owner may. Use it only for a root that no other user can reach.
+    Files written with ``keep_owner`` stay this user's. With ``everybody``, all users may write the other files, and
+    read and execute them as their owner may. Use it only for a root that no other user can reach.
 
     Paths are relative POSIX paths that were checked before. Missing parents are created. Methods raise ``OSError``:
     above all ``FileExistsError``, and ``ENOTDIR`` or ``ELOOP`` if a parent is a link.
@@ -51,14 +51,16 @@ class TreeWriter:
             os.close(self._here)
             os.close(self._root)
 
-    def write_file(self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, kept: bool = False) -> None:
+    def write_file(
+        self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, keep_owner: bool = False
+    ) -> None:
         """Create the file ``path`` with exactly this mode, whatever the umask."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             reached(FaultPoint.TREE_WRITE, self._name)
             for chunk in chunks:
                 write_all(descriptor, chunk)
-            self._own(descriptor, mode, kept=kept)
+            self._own(descriptor, mode, keep_owner=keep_owner)
 
     def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
         """Create ``path`` with the first ``size`` bytes of the descriptor ``source``. Shares its blocks if possible."""
@@ -85,20 +87,20 @@ class TreeWriter:
         parent, name = self._parent(path)
         os.mkfifo(name, _FILE_MODE, dir_fd=parent)
 
-    def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, kept: bool = False) -> None:
+    def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, keep_owner: bool = False) -> None:
         """Create the directory ``path``. If ``mode`` denies its owner anything, :meth:`finish` sets it."""
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
             self._later.append((path, mode))
             mode |= stat.S_IRWXU
-        self._finish_directory(parent, name, mode, kept=kept)
+        self._finish_directory(parent, name, mode, keep_owner=keep_owner)
 
     def finish(self) -> None:
         """Set the modes that deny the owners of directories something. Write nothing afterwards."""
         for path, mode in reversed(self._later):
             parent, name = self._parent(path)
-            self._finish_directory(parent, name, mode, kept=False)
+            self._finish_directory(parent, name, mode, keep_owner=False)
         self._later.clear()
 
     def make_hard_link(self, path: bytes, original: bytes) -> None:
@@ -148,18 +150,18 @@ class TreeWriter:
             return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
         except FileNotFoundError:
             os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
-            self._finish_directory(parent, name, _DIRECTORY_MODE, kept=False)
+            self._finish_directory(parent, name, _DIRECTORY_MODE, keep_owner=False)
             return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
 
-    def _finish_directory(self, parent: int, name: bytes, mode: int, *, kept: bool) -> None:
+    def _finish_directory(self, parent: int, name: bytes, mode: int, *, keep_owner: bool) -> None:
         with opened(name, OPEN_DIRECTORY, parent) as descriptor:
-            self._own(descriptor, mode, kept=kept)
+            self._own(descriptor, mode, keep_owner=keep_owner)
 
-    def _own(self, descriptor: int, mode: int, *, kept: bool = False) -> None:
-        if self._owner is not None and not kept:
+    def _own(self, descriptor: int, mode: int, *, keep_owner: bool = False) -> None:
+        if self._owner is not None and not keep_owner:
             os.fchown(descriptor, *self._owner)
         # The mode comes last: chown clears set-id bits.
-        os.fchmod(descriptor, mode | _for_everybody(mode) if self._everybody and not kept else mode)
+        os.fchmod(descriptor, mode | _for_everybody(mode) if self._everybody and not keep_owner else mode)
 
 
 def _for_everybody(mode: int) -> int:

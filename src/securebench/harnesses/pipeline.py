@@ -127,31 +127,31 @@ class Harness(HarnessProducer):
                 raise
             except InfrastructureError as error:
                 return self._void(agent_session.void(error), image, started)
-            ending = agent_session.end(result, None if sealed.failure else sealed.candidate, failure)
+            session_end = agent_session.end(result, None if sealed.failure else sealed.candidate, failure)
         return AgentResult(
-            candidate=None if ending.fault else sealed.candidate,
-            failure=None if ending.fault else ending.failure or sealed.failure,
-            fault=ending.fault,
-            stdout=recorded(result.stdout) if ending.stdout is None else ending.stdout,
+            candidate=None if session_end.fault else sealed.candidate,
+            failure=None if session_end.fault else session_end.failure or sealed.failure,
+            fault=session_end.fault,
+            stdout=recorded(result.stdout) if session_end.stdout is None else session_end.stdout,
             stderr=recorded(result.stderr),
             metadata={
-                **self._metadata(invocation, result, None if ending.failure is None else sealed.failure),
+                **self._metadata(invocation, result, None if session_end.failure is None else sealed.failure),
                 **work.metadata(),
-                **ending.metadata,
+                **session_end.metadata,
             },
-            trajectory=ending.trajectory,
+            trajectory=session_end.trajectory,
             image_id=image.id,
             duration_seconds=time.monotonic() - started,
         )
 
-    def _void(self, ending: SessionEnd, image: ResolvedImage, started: float) -> AgentResult:
+    def _void(self, session_end: SessionEnd, image: ResolvedImage, started: float) -> AgentResult:
         """Return the result of an agent that an infrastructure failure ended: its usage and no candidate."""
         return AgentResult(
             candidate=None,
-            fault=ending.fault,
-            stdout=ending.stdout or "",
-            metadata={"harness": self.name, **ending.metadata},
-            trajectory=ending.trajectory,
+            fault=session_end.fault,
+            stdout=session_end.stdout or "",
+            metadata={"harness": self.name, **session_end.metadata},
+            trajectory=session_end.trajectory,
             image_id=image.id,
             duration_seconds=time.monotonic() - started,
         )

@@ -104,11 +104,11 @@ class SupervisedChild:
         poll = select.poll()
         poll.register(self.channel, select.POLLIN)
         if not poll.poll(seconds * 1000):
-            raise ChildError(f"it was not ready within {seconds:g} s")
+            raise ChildError(f"the process was not ready within {seconds:g} s")
         try:
             frame = receive(self.channel)
         except (OSError, FrameError) as error:
-            raise ChildError(f"it does not answer: {error}") from error
+            raise ChildError(f"the process did not report that it is ready: {error}") from error
         if frame is None:
             self.stop(_EXIT_SECONDS)
             raise ChildError(self.exit_reason())

@@ -53,7 +53,7 @@ a prefix of this length."""
 _QUOTED: Final = re.compile(r"""(["'])((?:(?!\1)[^\\\n]|\\.)*)\1""")
 _ESCAPED: Final = frozenset("\\\"'")
 _BASE64_WRAP: Final = 3
-_STEADY: Final = str.maketrans({"\u0130": "i", "\u03a3": "\u03c3", "\u03c2": "\u03c3"})
+_STABLE_LOWERCASE: Final = str.maketrans({"\u0130": "i", "\u03a3": "\u03c3", "\u03c2": "\u03c3"})
 """Letters whose lower case has another length (I with a dot) or depends on the next letter (sigma)."""
 
 _URL: Final = {byte: urllib.parse.quote(bytes([byte]), safe="") for byte in range(256)}
@@ -298,7 +298,7 @@ class _Offsets:
 def _squeeze(text: str) -> str:
     """Return ``text`` without white space and in lower case. Every other character stays one character."""
     squeezed = "".join(text.split())
-    return squeezed.lower() if squeezed.isascii() else squeezed.translate(_STEADY).lower()
+    return squeezed.lower() if squeezed.isascii() else squeezed.translate(_STABLE_LOWERCASE).lower()
 
 
 def _lines_of(text: str) -> Iterator[str]:

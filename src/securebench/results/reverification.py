@@ -150,21 +150,21 @@ def compare_verdicts(
     return VerdictComparison(same, tuple(sorted(changed)), tuple(unjudged))
 
 
-def reverified(reviewed: RunHeader, decisive: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, JsonValue]:
-    """Return ``information.reverifies`` of a run that judges the candidates of the run ``reviewed`` again.
+def reverified(earlier: RunHeader, decisive: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, JsonValue]:
+    """Return ``information.reverifies`` of a run that judges the candidates of the run ``earlier`` again.
 
     ``decisive`` and ``images`` are those of the new run. Only images that both runs resolved are compared.
     """
-    names = [section for section in _COMPARED if section in reviewed.decisive or section in decisive]
-    shared = reviewed.images.keys() & images.keys()
+    names = [section for section in _COMPARED if section in earlier.decisive or section in decisive]
+    shared = earlier.images.keys() & images.keys()
     differences = [
-        *_leaves({name: reviewed.decisive.get(name) for name in names}, {name: decisive.get(name) for name in names}),
-        *_leaves({name: reviewed.images[name] for name in shared}, {name: images[name] for name in shared}, "images."),
+        *_leaves({name: earlier.decisive.get(name) for name in names}, {name: decisive.get(name) for name in names}),
+        *_leaves({name: earlier.images[name] for name in shared}, {name: images[name] for name in shared}, "images."),
     ]
     return {
-        "run_id": reviewed.run_id,
-        "created_at": reviewed.created_at,
-        "root": reviewed.root,
+        "run_id": earlier.run_id,
+        "created_at": earlier.created_at,
+        "root": earlier.root,
         "differences": [difference._asdict() for difference in differences],
     }
 

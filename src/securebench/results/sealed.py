@@ -41,8 +41,9 @@ class SealedFile:
 class SealedCandidate:
     """A sealed candidate whose bytes match ``digest``.
 
-    ``text``: the whole text or code; ``None`` for trees, and if it is not UTF-8. ``files``: the entries of a workspace,
-    or the changed ones of a patch. A patch as a diff is in :attr:`RecordedTask.candidate_text`.
+    ``text``: the whole text or code; ``None`` for a patch or a workspace, and if the bytes are not UTF-8.
+    ``files``: the entries of a workspace, or the changed ones of a patch. A patch as a diff is in
+    :attr:`RecordedTask.candidate_text`.
     """
 
     kind: CandidateKind

@@ -222,9 +222,9 @@ def _verifier_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
     if judged and not (isinstance(verifier, dict) and verifier.get("family") == record.get("task_type")):
         yield "'provenance.verifier' belongs to another family"
     metadata, reason = record.get("verifier_metadata"), record.get("failure_reason")
-    told = metadata.get("reason", reason) if isinstance(metadata, dict) else reason
-    if told != reason and status in _SCORED and (told is None or told in [*FailureReason]):
-        yield f"the verifier's reason {told!r} contradicts the status {status.value!r}"
+    reported = metadata.get("reason", reason) if isinstance(metadata, dict) else reason
+    if reported != reason and status in _SCORED and (reported is None or reported in [*FailureReason]):
+        yield f"the verifier's reason {reported!r} contradicts the status {status.value!r}"
 
 
 def _utf8(text: str) -> bytes:

@@ -108,7 +108,7 @@ class RunEgress:
     """
 
     gateway: Gateway | None = None
-    judge: Gateway | None = None
+    judge_gateway: Gateway | None = None
     log: EgressLog | None = None
 
     @property

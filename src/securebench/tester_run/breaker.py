@@ -56,7 +56,7 @@ class Breaker:
         """Return why the run should stop after ``record`` from ``node``; empty if it should continue."""
         if trouble := self._agents_trouble(record):
             return trouble
-        in_a_row = self._count(record, node)
+        in_a_row = self._errors_in_a_row(record, node)
         if record.failure is None or not in_a_row:
             return ""
         if record.failure.reason is FailureReason.STORAGE_FAILED and not node:  # it is the same directory for all tasks
@@ -96,7 +96,7 @@ class Breaker:
             f"{start.message}: {start.stderr}\n    hint: fix the agent and start a new run, or continue with --resume"
         )
 
-    def _count(self, record: TaskRecord, node: str) -> int:
+    def _errors_in_a_row(self, record: TaskRecord, node: str) -> int:
         """Return the number of errors in a row on the node with the fewest; 0 for an unusable task.
 
         The number includes ``record``.

@@ -75,9 +75,9 @@ class WorkerChoice(NamedTuple):
 
 
 def choose_workers(
-    capacity: Capacity, limits: Limits, *, sandboxes: int = 1, waiting: bool = False, most: int
+    capacity: Capacity, limits: Limits, *, sandboxes: int = 1, waiting: bool = False, max_workers: int
 ) -> WorkerChoice:
-    """Return how many tasks to run at once, at least one and at most ``most``.
+    """Return how many tasks to run at once, at least one and at most ``max_workers``.
 
     A task uses up to ``sandboxes`` sandboxes at once, each with ``limits``. ``waiting`` means that its agent mostly
     waits for its model.
@@ -88,7 +88,7 @@ def choose_workers(
         "memory": int(capacity.memory * MEMORY_SHARE) // (limits.memory * sandboxes + limits.workspace),
         "disk": (capacity.disk - _DISK_OF_RUN) // limits.workspace,
         "open files": (capacity.open_files - _DESCRIPTORS_OF_RUN) // (_DESCRIPTORS * sandboxes),
-        "tasks": most,
+        "tasks": max_workers,
     }
     bounds = {name: max(1, bound) for name, bound in found.items()}
     decided_by = min(bounds, key=lambda name: found[name])

@@ -51,7 +51,7 @@ class Coordinator:
         self._cost = cost
         self._expected: set[TrialId] = set()
         """Trials that were handed out and have no result yet."""
-        self._watched: dict[TrialId, str] = {}
+        self._nodes: dict[TrialId, str] = {}
         """The node of each trial whose record was seen; empty for this machine."""
         self.trouble = ""
         self.is_out_of_budget = False
@@ -79,7 +79,7 @@ class Coordinator:
                     if result:
                         record = self._read(result)
                         self._write(record)
-                        is_ours = not self._watched[record.id]
+                        is_ours = not self._nodes[record.id]
                         if is_ours and record.failure and record.failure.reason is FailureReason.STORAGE_FAILED:
                             self._control.stop()  # what agents in flight do could not be kept
             if self._expected and not self._control.stopping:
@@ -112,9 +112,9 @@ class Coordinator:
         The thread that made or received the record calls this. Otherwise, it could start another task before the
         coordinator receives the record.
         """
-        if record.id in self._watched:
+        if record.id in self._nodes:
             return
-        self._watched[record.id] = node
+        self._nodes[record.id] = node
         self._cost.add(record)
         if trouble := self._breaker.trips(record, node):
             self.trouble = self.trouble or trouble

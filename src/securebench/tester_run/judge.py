@@ -147,12 +147,13 @@ class ModelJudge(RunJudge):
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):
             answers = task.votes * (MAX_REQUESTS_A_VOTE + _RETRIES) + 2 * _RETRIES
             requests = 2 * answers  # each may first be rejected because of its form, see ModelApi.adapt()
-            taken, given = answers * _JSON_BYTES * task.longest_prompt, answers * self.settings.max_tokens
-            size = 2 * taken + requests * MAX_ERROR_BYTES + _TOKEN_BYTES * given
-            usd = in_usd(prices.most(taken, given)) if prices else 0.0
+            input_tokens = answers * _JSON_BYTES * task.longest_prompt
+            output_tokens = answers * self.settings.max_tokens
+            size = 2 * input_tokens + requests * MAX_ERROR_BYTES + _TOKEN_BYTES * output_tokens
+            usd = in_usd(prices.max_cost(input_tokens, output_tokens)) if prices else 0.0
             least = {
                 "requests": requests,
-                "tokens": taken + given,
+                "tokens": input_tokens + output_tokens,
                 "bytes": size,
                 **({"usd": usd} if budget.usd else {}),
             }

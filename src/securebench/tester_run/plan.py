@@ -86,7 +86,7 @@ class Plan:
     trials: int
     directory: Path
     workers: int
-    asked_workers: int | None
+    requested_workers: int | None
     """The number that the tester asked for; ``None`` for ``auto``."""
     choice: WorkerChoice | None
     """How ``auto`` chose ``workers``; ``None`` if the tester gave a number."""
@@ -105,7 +105,7 @@ class Plan:
     """What the run may spend on models, in US dollars. It may differ each time the run is resumed."""
     price_table: PriceTable | None = None
     """The tester's own price table, if there is one."""
-    reviewed: RunHeader | None = None
+    reverified_run: RunHeader | None = None
     """The header of the run whose sealed candidates this run judges again, if it does that."""
 
     @property
@@ -172,7 +172,7 @@ class Plan:
             **({"workers_auto": self.choice.to_json()} if self.choice else {}),
             **({} if self.budget_usd is None else {"budget": {"usd": self.budget_usd}}),
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
-            **({"reverifies": reverified(self.reviewed, decisive, images)} if self.reviewed else {}),
+            **({"reverifies": reverified(self.reverified_run, decisive, images)} if self.reverified_run else {}),
         }
         return RunHeader(decisive=decisive, images=images, information=information)
 
@@ -273,21 +273,21 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     }
     directory = _output_dir(options.output_dir or config.run.output_dir, pack.directory)
     trials = options.trials or config.run.trials
-    asked, choice = options.workers or config.run.max_workers, None
-    most = min(MAX_WORKERS, len(planned) * trials)
+    requested, choice = options.workers or config.run.max_workers, None
+    max_workers = min(MAX_WORKERS, len(planned) * trials)
     if not make_executor(config.run, options.executor, 1).is_local:
-        workers = asked = most if asked == AUTO else int(asked)  # as far as the executor has room
-    elif asked == AUTO:
+        workers = requested = max_workers if requested == AUTO else int(requested)  # as far as the executor has room
+    elif requested == AUTO:
         choice = choose_workers(
             Capacity.of_this_machine((directory, default_directory())),
             config.sandbox.limits,
             sandboxes=max([1, *(verifier.sandboxes for verifier in verifiers.values() if verifier)]),
             waiting=producer.needs_gateway,
-            most=most,
+            max_workers=max_workers,
         )
         workers = choice.workers
     else:
-        workers = affordable_workers(int(asked), config.sandbox.limits.memory)
+        workers = affordable_workers(int(requested), config.sandbox.limits.memory)
     return Plan(
         config=config,
         pack=pack,
@@ -297,7 +297,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         trials=trials,
         directory=directory,
         workers=workers,
-        asked_workers=None if choice else int(asked),
+        requested_workers=None if choice else int(requested),
         choice=choice,
         keep_workspaces=options.keep_workspaces or config.run.keep_workspaces,
         executor=make_executor(config.run, options.executor, workers),
@@ -313,9 +313,9 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     )
 
 
-def affordable_workers(asked: int, memory: int) -> int:
-    """Return how many of ``asked`` tasks may run at once, at least one. Each needs ``memory`` bytes."""
-    return max(1, min(asked, int(available_memory() * MEMORY_SHARE) // memory))
+def affordable_workers(requested: int, memory: int) -> int:
+    """Return how many of ``requested`` tasks may run at once, at least one. Each needs ``memory`` bytes."""
+    return max(1, min(requested, int(available_memory() * MEMORY_SHARE) // memory))
 
 
 def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, JsonValue]:
@@ -356,9 +356,9 @@ def _leaves(fields: Mapping[str, JsonValue], prefix: str) -> Iterator[tuple[str,
             yield f"{prefix}.{name}", value
 
 
-def _output_dir(asked: Path, pack_directory: Path) -> Path:
-    require_output_dir(asked, pack_directory)
-    return asked.resolve()
+def _output_dir(path: Path, pack_directory: Path) -> Path:
+    require_output_dir(path, pack_directory)
+    return path.resolve()
 
 
 def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:

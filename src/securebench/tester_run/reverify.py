@@ -102,7 +102,7 @@ def reverify(
             raise ConfigError(f"{directory} has no record of these tasks", code="selection-empty")
         if not config.verification.disallow_dangerous_commands:
             options.notify("the run allows its verifiers dangerous commands (disallow_dangerous_commands: false)")
-        plan = replace(plan, tasks=tasks, selection=_selection(run.header, options), reviewed=run.header)
+        plan = replace(plan, tasks=tasks, selection=_selection(run.header, options), reverified_run=run.header)
         summary = run_plan(plan, options, sinks, parts)
         trials = [planned.id for planned in plan.planned()]
         return Reverification(
@@ -126,15 +126,15 @@ def _current(run: RecordedRun) -> RecordedRun:
     return run
 
 
-def _output_dir(directory: Path, asked: Path | None) -> Path:
+def _output_dir(directory: Path, output_dir: Path | None) -> Path:
     """Return the output directory.
 
     Raises :class:`ConfigError` (``output-dir-unsafe``) if the run directory contains it.
     """
-    reviewed = directory.resolve()
-    output = asked.resolve() if asked else reviewed.with_name(reviewed.name + SUFFIX)
+    original = directory.resolve()
+    output = output_dir.resolve() if output_dir else original.with_name(original.name + SUFFIX)
     existing = [place for place in (output, *output.parents) if place.exists()]
-    if any(place.samefile(reviewed) for place in existing):  # even by another mount of the same directory
+    if any(place.samefile(original) for place in existing):  # even by another mount of the same directory
         raise ConfigError(
             f"the output directory {output} is the run directory or inside it, which is only read",
             code="output-dir-unsafe",

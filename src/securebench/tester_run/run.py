@@ -134,9 +134,9 @@ def _prepare(
         options.notify(f"removed {counted(reaped, 'sandbox', 'sandboxes')} left behind by an earlier run")
     if plan.choice:
         options.notify(plan.choice.describe())
-    elif plan.asked_workers and plan.workers < plan.asked_workers:
+    elif plan.requested_workers and plan.workers < plan.requested_workers:
         workers = counted(plan.workers, "worker")
-        options.notify(f"using {workers} instead of {plan.asked_workers}: not enough memory for more")
+        options.notify(f"using {workers} instead of {plan.requested_workers}: not enough memory for more")
     images = _resolve_images(plan, driver, options)
     places.require_space(plan.directory)
     for image in images[:1]:  # this tests the driver, so one image is enough

@@ -133,7 +133,7 @@ class SealedProducer(HarnessProducer):
 
 
 def _recorded(entry: RecordEntry) -> dict[str, JsonValue]:
-    """Return what the run under review recorded, so that the new record alone shows any difference."""
+    """Return the earlier verdict on a trial, which its new record contains to show any difference."""
     verdict = RecordedVerdict.of(entry)
     found = verdict.to_json() if verdict else {"verification_status": entry.status.value}
     return {"sequence": entry.sequence, **found}

@@ -79,7 +79,7 @@ class PreparedRun:
 
     @cached_property
     def shipment(self) -> Shipment:
-        """What workers on other machines need. They keep the output of verifiers and send it back."""
+        """What workers on other machines need. They send the output of verifiers back if this run keeps or shows it."""
         wanted = self.options.keep_verifier_output or self.options.show_verifier_output is not None
         return Shipment(self, replace(self.worker_options, keep_verifier_output=wanted))
 
@@ -126,7 +126,7 @@ class PreparedRun:
             environment=plan.environment,
             credentials=plan.credentials,
             gateway=egress.gateway,
-            judge=partial(plan.judge.session, egress.judge, pause=control.pause) if plan.judge else None,
+            judge=partial(plan.judge.session, egress.judge_gateway, pause=control.pause) if plan.judge else None,
             control=control,
             keep_workspaces=plan.keep_workspaces,
             removals=Removals(directory / places.SCRATCH),

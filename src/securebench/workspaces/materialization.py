@@ -258,12 +258,12 @@ class _Copy:
             content = hashlib.sha256()
             chunks = _through(chunks, content.update)
             mode = (0o444 if self._asset.read_only else 0o644) | (0o111 if entry.executable else 0)
-            self._writer.write_file(target, chunks, mode, kept=self._asset.read_only)
+            self._writer.write_file(target, chunks, mode, keep_owner=self._asset.read_only)
             self._read.file(content.hexdigest(), executable=entry.executable, below=os.fsdecode(below))
         else:
             list(chunks)
             self._read.directory(os.fsdecode(below))
-            self._writer.make_directory(target, kept=self._asset.read_only)
+            self._writer.make_directory(target, keep_owner=self._asset.read_only)
 
     def digest(self) -> str:
         return self._digest.hexdigest()

@@ -310,9 +310,9 @@ def test_an_answer_without_a_body_is_whole() -> None:
         connection.sendall(connection.recv(65536) and answer)
 
     with world(HOST, plain=handle) as other, other.gateway.open(TrialId("task"), PLAN) as session:
-        said = ask(port_of(session), (head + head + connect("evil.test:443")).encode())
-    assert said.count(b"HTTP/1.1 200 OK") == said.lower().count(b"content-length: 5000") == 2
-    assert said.count(b"HTTP/1.1 403") == 1
+        received = ask(port_of(session), (head + head + connect("evil.test:443")).encode())
+    assert received.count(b"HTTP/1.1 200 OK") == received.lower().count(b"content-length: 5000") == 2
+    assert received.count(b"HTTP/1.1 403") == 1
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_requests_in_progress_share_the_budget() -> None:
 )
 def test_most_output_is_the_largest_limit(plan: RelayPlan, limits: dict[str, Any], most: int | None) -> None:
     """A provider may use any of the limits that a request sets."""
-    assert dialect_of(plan.provider).most_output({**BODIES[plan.provider], **limits}) == most
+    assert dialect_of(plan.provider).max_output_tokens({**BODIES[plan.provider], **limits}) == most
 
 
 @pytest.mark.parametrize("value", [100.0, "100", True, [1], -5, 10**20])

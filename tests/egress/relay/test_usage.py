@@ -16,9 +16,9 @@ from securebench.egress.relay.usage import AnswerMeter
 from securebench.money import TokenPrices
 
 
-def read(provider: Provider, *pieces: bytes, asked: int = 400, is_stream: bool = True) -> AnswerMeter:
+def read(provider: Provider, *pieces: bytes, request_bytes: int = 400, is_stream: bool = True) -> AnswerMeter:
     """Read an answer that comes in ``pieces``."""
-    meter = AnswerMeter(dialect_of(provider), asked=asked, is_stream=is_stream)
+    meter = AnswerMeter(dialect_of(provider), request_bytes=request_bytes, is_stream=is_stream)
     for piece in pieces:
         meter.feed(piece)
     meter.finish()
@@ -97,7 +97,7 @@ def test_implausible_counts_are_estimated(provider: Provider, usage: str, taken:
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event longer than is held is passed over, and the ones behind it are read."""
     monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 1000)
-    meter = AnswerMeter(dialect_of(Provider.OPENAI), asked=400, is_stream=True)
+    meter = AnswerMeter(dialect_of(Provider.OPENAI), request_bytes=400, is_stream=True)
     for _ in range(100):
         meter.feed(b"data: " + b"x" * 94)
         assert len(meter._held) <= 1000

@@ -128,7 +128,7 @@ def test_cuts_at_every_stage(wire: WireExample) -> None:
 @every_dialect
 def test_lines_of_a_megabyte(wire: WireExample) -> None:
     """A long event passes unchanged, and what follows it is read."""
-    long = wire.said("x" * 1024 * 1024)
+    long = wire.text_event("x" * 1024 * 1024)
     data = b"".join([wire.events[0], long, *wire.events[1:]])
 
     async def script(_seen: Seen, peer: HttpPeer) -> None:

@@ -35,21 +35,21 @@ def test_certificates_are_taken_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [None, b"", b"words", b"#" * (MAX_FILE + 1)])
 def test_a_file_that_is_none_is_told(tmp_path: Path, content: bytes | None) -> None:
     """A file that is not there, holds no certificate or is a whole system's is left out, and the tester hears of it."""
-    heard: list[str] = []
+    warnings: list[str] = []
     file = tmp_path / "ca.pem"
     if content is not None:
         file.write_bytes(content)
-    assert read_ca_bundle({VARIABLE: str(file)}, heard.append) is None
-    assert len(heard) == 1
-    assert VARIABLE in heard[0]
+    assert read_ca_bundle({VARIABLE: str(file)}, warnings.append) is None
+    assert len(warnings) == 1
+    assert VARIABLE in warnings[0]
 
 
 @pytest.mark.parametrize("path", ["/dev", "a\0b", "x" * 5000])
 def test_what_is_no_path_is_told(path: str) -> None:
     """A directory, or what cannot be a path, is no error of the run's."""
-    heard: list[str] = []
-    assert read_ca_bundle({VARIABLE: path}, heard.append) is None
-    assert heard
+    warnings: list[str] = []
+    assert read_ca_bundle({VARIABLE: path}, warnings.append) is None
+    assert warnings
 
 
 def test_what_the_system_knows_is_not_told_again(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_what_the_system_knows_is_not_told_again(tmp_path: Path) -> None:
 
 def test_too_many_are_told(tmp_path: Path) -> None:
     """More than a few authorities of the tester's own are not taken, rather than some of them."""
-    heard: list[str] = []
+    warnings: list[str] = []
     file = tmp_path / "ca.pem"
     body = b"-----BEGIN CERTIFICATE-----\n%08d\n-----END CERTIFICATE-----\n"
     file.write_bytes(b"".join(body % number for number in range(MAX_BYTES // 50)))
-    assert read_ca_bundle({VARIABLE: str(file)}, heard.append) is None
-    assert heard
+    assert read_ca_bundle({VARIABLE: str(file)}, warnings.append) is None
+    assert warnings

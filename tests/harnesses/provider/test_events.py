@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.provider.events import Event
 
 
-class Heard:
+class ReadEvents:
     """What a reader handed on, and how much it skipped."""
 
     def __init__(self, *chunks: bytes) -> None:
@@ -39,9 +39,9 @@ class Heard:
 
 def test_each_line_is_an_event() -> None:
     """Events come in their order, the last one also without a line end, and empty lines are nothing."""
-    heard = Heard(b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}')
-    assert heard.events == [{"a": 1}, {"b": 2}, {"c": 3}]
-    assert heard.skipped == 0
+    read = ReadEvents(b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}')
+    assert read.events == [{"a": 1}, {"b": 2}, {"c": 3}]
+    assert read.skipped == 0
 
 
 @given(st.lists(st.integers(0, 30), max_size=5))
@@ -50,7 +50,7 @@ def test_how_a_stream_is_cut_does_not_matter(cuts: list[int]) -> None:
     stream = b'{"a": "\xc3\xa9"}\n{"b": 2}\n'
     edges = sorted({0, *(min(cut, len(stream)) for cut in cuts), len(stream)})
     pieces = [stream[start:end] for start, end in itertools.pairwise(edges)]
-    assert Heard(*pieces).events == [{"a": "é"}, {"b": 2}]
+    assert ReadEvents(*pieces).events == [{"a": "é"}, {"b": 2}]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_how_a_stream_is_cut_does_not_matter(cuts: list[int]) -> None:
 )
 def test_what_is_no_event_is_skipped(line: bytes) -> None:
     """L17: what is not a finite JSON object, or nested without an end, is counted and does no harm to what follows."""
-    heard = Heard(line + b'\n{"good": 1}\n')
-    assert heard.events == [{"good": 1}]
-    assert heard.skipped == 1
+    read = ReadEvents(line + b'\n{"good": 1}\n')
+    assert read.events == [{"good": 1}]
+    assert read.skipped == 1
 
 
 def test_a_line_without_an_end_is_not_kept() -> None:
@@ -91,15 +91,15 @@ def test_a_line_without_an_end_is_not_kept() -> None:
 def test_too_many_events_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """L17: a flood of events is cut off, and that is counted."""
     monkeypatch.setattr(events, "MAX_EVENTS", 3)
-    heard = Heard(b"{}\n" * 10)
-    assert len(heard.events) == 3
-    assert heard.skipped == 7
+    read = ReadEvents(b"{}\n" * 10)
+    assert len(read.events) == 3
+    assert read.skipped == 7
 
 
 def test_a_flood_costs_time_in_proportion() -> None:
     """L17: sixteen megabytes in pieces of one line or less are read in seconds."""
     with processor_seconds(10):
-        Heard(*[b'{"type": "x"}\n' * 500] * 2400)
+        ReadEvents(*[b'{"type": "x"}\n' * 500] * 2400)
 
 
 def test_values_of_other_types_become_nothing() -> None:

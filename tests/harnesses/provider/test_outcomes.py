@@ -272,8 +272,8 @@ def test_no_claim_starts_a_program(self_report: SelfReport) -> None:
 @pytest.mark.parametrize(("trouble", "code"), INFRASTRUCTURE.items())
 def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -> None:
     """Passthrough: the program's own events stand in for the relay, with its words."""
-    said = SelfReport(trouble=trouble, error="status 599", failed=True)
-    for self_report in (said, replace(said, answered=True)):
+    reported = SelfReport(trouble=trouble, error="status 599", failed=True)
+    for self_report in (reported, replace(reported, answered=True)):
         with pytest.raises(ProviderError, match="status 599") as raised:
             case(None, failure(), self_report, probed=trouble)
         assert raised.value.code == code

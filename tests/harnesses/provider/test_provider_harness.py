@@ -145,12 +145,12 @@ def test_a_model_that_the_program_does_not_know_is_told_before_any_task(
     bench: Bench, scripted: ScriptedDriver, name: str, config: dict[str, str], warned: bool
 ) -> None:
     """F7: the tester learns that a score may suffer. An endpoint of the tester's has models of its own."""
-    told: list[str] = []
+    messages: list[str] = []
     scripted.add_image(DEFAULT_IMAGE, files=image_files(name))
     scripted.program({"codex": "codex", "claude_code": "claude"}[name])(agent_that(name))
-    make(name, bench.root, **config).prepare(replace(run_context(scripted), notify=told.append))
-    assert [line for line in told if f"does not list the model {config['model']}" in line] == told[: int(warned)]
-    assert len(told) == int(warned)
+    make(name, bench.root, **config).prepare(replace(run_context(scripted), notify=messages.append))
+    assert [line for line in messages if f"does not list the model {config['model']}" in line] == messages[: int(warned)]
+    assert len(messages) == int(warned)
 
 
 def test_which_models_answered_is_recorded(place: Place) -> None:
@@ -435,9 +435,9 @@ def test_a_way_past_the_relay_is_told(bench: Bench, scripted: ScriptedDriver, na
     """J13: the run tells its tester, before any task."""
     host = {"codex": "openai.com", "claude_code": "anthropic.com"}[name]
     place = Place(bench, scripted, name, allowed_domains=(host,))
-    told: list[str] = []
-    place.harness.prepare(replace(run_context(scripted), notify=told.append))
-    assert [host in text for text in told] == [True]
+    messages: list[str] = []
+    place.harness.prepare(replace(run_context(scripted), notify=messages.append))
+    assert [host in text for text in messages] == [True]
 
 
 @every_program
@@ -463,17 +463,17 @@ def test_a_missing_key_ends_a_run_before_it_begins(name: str, tmp_path: Path, sc
 @every_program
 def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
     """One question, and nothing has run yet."""
-    place, told = Place(bench, scripted, name), list[str]()
+    place, messages = Place(bench, scripted, name), list[str]()
     for report, code in (
         (ProbeReport(trouble=Trouble.REFUSED, message="the provider answered 401", status=401), "provider-refused"),
         (ProbeReport(trouble=Trouble.REJECTED, status=404, model_unknown=True), "provider-rejected"),
     ):
         place.gateway.answers = [report]
         with pytest.raises(ConfigError) as raised:
-            place.harness.check_provider(lambda: place.gateway, told.append)
+            place.harness.check_provider(lambda: place.gateway, messages.append)
         assert raised.value.code == code
         assert KEY not in str(raised.value)
-    assert not told
+    assert not messages
 
 
 @every_program
@@ -488,11 +488,11 @@ def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, scripted: Sc
         None,
         Trouble.DECLINED,
     ):
-        told: list[str] = []
+        messages: list[str] = []
         place.gateway.answers = [ProbeReport(trouble=trouble, status=200, input_tokens=9, output_tokens=1)]
-        used = place.harness.check_provider(lambda: place.gateway, told.append)
+        used = place.harness.check_provider(lambda: place.gateway, messages.append)
         assert (used["requests"], used["input_tokens"], used["output_tokens"]) == (1, 9, 1)
-        assert bool(told) is (trouble not in {None, Trouble.DECLINED})
+        assert bool(messages) is (trouble not in {None, Trouble.DECLINED})
     assert {task for task, _ in place.gateway.probes} == {None}
 
 

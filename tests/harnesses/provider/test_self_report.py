@@ -93,8 +93,8 @@ def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None)
 
 def test_codex_warnings_are_kept_few_and_short() -> None:
     """F7: a warning of an unknown model, and others, each once; a program that never stops adds no more."""
-    said = ["Model metadata for `x` not found.", "x" * 10_000, *map(str, range(99))]
-    events = [streams.codex_item("error", message=text) for text in said for _ in range(2)]
+    texts = ["Model metadata for `x` not found.", "x" * 10_000, *map(str, range(99))]
+    events = [streams.codex_item("error", message=text) for text in texts for _ in range(2)]
     self_report = on_output(CodexEventParser(), *streams.CODEX_BEGIN, *events).self_report
     assert self_report.warnings == ["Model metadata for `x` not found.", "x" * 512, "0", "1", "2"]
     assert not self_report.answered
@@ -246,19 +246,19 @@ _VALUES = st.recursive(
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-@given(heard=st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=6))
-def test_no_event_raises(parser: type[EventParser], heard: list[dict[str, Any]]) -> None:
+@given(events=st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=6))
+def test_no_event_raises(parser: type[EventParser], events: list[dict[str, Any]]) -> None:
     """Whatever an event holds, it is taken, and what comes of it can be written down."""
-    told = parser()
-    for event in heard:
-        told.take(event)
-    for line in told.trajectory.text().splitlines():
+    parsed = parser()
+    for event in events:
+        parsed.take(event)
+    for line in parsed.trajectory.text().splitlines():
         json.loads(line)
     json.dumps(
-        [told.self_report.message, told.self_report.error, told.self_report.tokens, told.self_report.cost_usd],
+        [parsed.self_report.message, parsed.self_report.error, parsed.self_report.tokens, parsed.self_report.cost_usd],
         allow_nan=False,
     )
-    (told.self_report.message + told.self_report.error).encode()
+    (parsed.self_report.message + parsed.self_report.error).encode()
 
 
 def test_a_trajectory_is_bounded() -> None:

@@ -55,10 +55,10 @@ def test_a_token_is_got_and_used(registry: FakeRegistry) -> None:
     reference = registry.add_image(ROOT)
     registry.tokens = {"secret"}
     pull(reference)
-    assert len(registry.asked("/token")) == 1
-    (asked,) = registry.asked("/token")
-    assert asked.path == "/token?service=fake&scope=repository%3Abase%3Apull"
-    assert registry.asked(layer_of(registry))[0].headers["authorization"] == "Bearer secret"
+    assert len(registry.requests_for("/token")) == 1
+    (request,) = registry.requests_for("/token")
+    assert request.path == "/token?service=fake&scope=repository%3Abase%3Apull"
+    assert registry.requests_for(layer_of(registry))[0].headers["authorization"] == "Bearer secret"
 
 
 def test_a_token_that_expires_is_got_anew(registry: FakeRegistry) -> None:
@@ -72,7 +72,7 @@ def test_a_token_that_expires_is_got_anew(registry: FakeRegistry) -> None:
             return super().has(digest)
 
     pull(reference, Expiring())
-    assert registry.asked(layer_of(registry))[-1].headers["authorization"] == "Bearer second"
+    assert registry.requests_for(layer_of(registry))[-1].headers["authorization"] == "Bearer second"
 
 
 def test_credentials_go_to_the_token_server(registry: FakeRegistry, docker_config: Path) -> None:
@@ -81,8 +81,8 @@ def test_credentials_go_to_the_token_server(registry: FakeRegistry, docker_confi
     registry.tokens, registry.logins = {"secret"}, {LOGIN}
     log_in(docker_config, registry.host)
     pull(reference)
-    told = {request.path.partition("?")[0] for request in registry.requests if "Basic" in _sent(request.headers)}
-    assert told == {"/token"}
+    paths = {request.path.partition("?")[0] for request in registry.requests if "Basic" in _sent(request.headers)}
+    assert paths == {"/token"}
 
 
 def test_a_registry_that_wants_a_password_gets_it(registry: FakeRegistry, docker_config: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_redirect_within_the_registry_keeps_the_token(registry: FakeRegistry) 
     digest = layer_of(registry)
     registry.faults[f"base/blobs/{digest}"] = [redirects(f"/elsewhere/{digest}")]
     assert pull(reference).layers
-    assert _sent(registry.asked(f"/elsewhere/{digest}")[0].headers) == "Bearer secret"
+    assert _sent(registry.requests_for(f"/elsewhere/{digest}")[0].headers) == "Bearer secret"
 
 
 def test_a_token_server_elsewhere_is_not_followed_further(registry: FakeRegistry, other: FakeRegistry) -> None:

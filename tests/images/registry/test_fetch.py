@@ -87,8 +87,8 @@ def test_what_is_there_is_not_downloaded_again(registry: FakeRegistry) -> None:
     sink = MemorySink()
     sink.blobs[FIRST.digest] = FIRST.data
     fetched = pull(registry.add_image(ROOTS[0], ROOTS[1], ROOTS[1]), sink)
-    assert not registry.asked(FIRST.digest)
-    assert len(registry.asked(SECOND.digest)) == 1
+    assert not registry.requests_for(FIRST.digest)
+    assert len(registry.requests_for(SECOND.digest)) == 1
     assert len(fetched.layers) == 3
 
 
@@ -164,7 +164,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke(registry: FakeRegistry, 
     lines: list[str] = []
     pull(reference, sink, lines=lines)
     assert sink.blobs == {NOISE.digest: NOISE.data}
-    starts = [request.headers.get("range", "") for request in registry.asked(NOISE.digest)]
+    starts = [request.headers.get("range", "") for request in registry.requests_for(NOISE.digest)]
     assert starts == (["", "bytes=100000-", "bytes=200000-"] if ranges else ["", "bytes=100000-"])
     assert any("retrying in" in line for line in lines)
 
@@ -185,7 +185,7 @@ def test_a_stalled_download_ends(registry: FakeRegistry) -> None:
     registry.faults[NOISE.digest] = [stalls] * 3
     error = refused(reference)
     assert error.code == "registry-unreachable"
-    assert len(registry.asked(NOISE.digest)) == 3
+    assert len(registry.requests_for(NOISE.digest)) == 3
 
 
 def test_a_busy_registry_is_asked_again(registry: FakeRegistry) -> None:
@@ -195,7 +195,7 @@ def test_a_busy_registry_is_asked_again(registry: FakeRegistry) -> None:
     started = time.monotonic()
     pull(reference)
     assert time.monotonic() - started >= 1
-    assert len(registry.asked("/manifests/1")) == 3
+    assert len(registry.requests_for("/manifests/1")) == 3
 
 
 def test_a_registry_that_is_not_there_is_said_at_once(registry: FakeRegistry) -> None:

@@ -67,13 +67,13 @@ def test_a_pulled_image_is_pulled_once(registry: FakeRegistry, store: ImageStore
     """What the store has is not asked of a registry again, and layers that it has are not downloaded again."""
     reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
     first = pull(store, reference, lambda _: None)
-    asked = len(registry.requests)
+    requests_before = len(registry.requests)
     assert ensure_image(store, reference).id == first.id
-    assert len(registry.requests) == asked
+    assert len(registry.requests) == requests_before
     other = registry.add_image(LAYERS[0], archive(more="x"), architecture=HERE.architecture, tag="2")
     assert pull(store, other, lambda _: None).id != first.id
     shared = json.loads(registry.blobs["2"].data)["layers"][0]["digest"]
-    assert len(registry.asked(shared)) == 1
+    assert len(registry.requests_for(shared)) == 1
 
 
 def test_a_pull_that_goes_on_after_a_break_is_the_same_image(registry: FakeRegistry, store: ImageStore) -> None:

@@ -605,9 +605,9 @@ def _as_nobody(call: Callable[[], list[str]]) -> list[str]:
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
-        said = pipe.read()
+        output = pipe.read()
     os.waitpid(child, 0)
-    return said.splitlines()
+    return output.splitlines()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")

@@ -85,7 +85,7 @@ def test_a_tree_has_what_its_archive_has(tmp_path: Path) -> None:
         symlink("./etc/link", "/no/where"),
         hard_link("./etc/same", "./etc/conf"),
     )
-    root, said = unpacked(tmp_path, archive)
+    root, result = unpacked(tmp_path, archive)
     assert shape(root) == {
         "bin": "/",
         "bin/su": "",
@@ -98,7 +98,7 @@ def test_a_tree_has_what_its_archive_has(tmp_path: Path) -> None:
     assert modes == {".": 0o750, "bin": 0o755, "etc": 0o2755, "etc/conf": 0o640, "bin/su": 0o4755}
     assert (root / "etc/conf").samefile(root / "etc/same")
     assert {(root / name).lstat().st_mtime for name in ("etc", "etc/conf", "etc/link", ".")} == {1_600_000_000}
-    assert (said.members, said.bytes) == (6, 4)
+    assert (result.members, result.bytes) == (6, 4)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -110,12 +110,12 @@ def test_owners_are_shifted(tmp_path: Path) -> None:
         file("far", owner=(4_000_000_000, 65535)),
         symlink("link", "far"),
     )
-    root, said = unpacked(tmp_path, archive, shift=SHIFT)
+    root, result = unpacked(tmp_path, archive, shift=SHIFT)
     owners = {path.name: (path.lstat().st_uid - SHIFT, path.lstat().st_gid - SHIFT) for path in root.rglob("*")}
     assert owners == {"d": (33, 34), "su": (0, 0), "far": (65534, 65535), "link": (0, 0)}
     assert (root.stat().st_uid, root.stat().st_gid) == (SHIFT, SHIFT)
     assert stat.S_IMODE((root / "d/su").stat().st_mode) == 0o6755
-    assert said.owners == 1
+    assert result.owners == 1
 
 
 LAYERS: Mapping[str, tuple[list[Part], list[Part], Shape]] = {
@@ -262,17 +262,17 @@ def test_devices_and_fifos_are_left_out_and_counted(tmp_path: Path) -> None:
     """H05: nothing in a tree can block a reader or reach a device; what was there before is gone."""
     kinds = {"fifo": tarfile.FIFOTYPE, "char": tarfile.CHRTYPE, "block": tarfile.BLKTYPE}
     above = layer(*(special(name, kind) for name, kind in kinds.items()))
-    root, said = unpacked(tmp_path, layer(file("fifo"), file("kept", b"k")), above)
+    root, result = unpacked(tmp_path, layer(file("fifo"), file("kept", b"k")), above)
     assert shape(root) == {"kept": "k"}
-    assert said.specials == 3
+    assert result.specials == 3
 
 
 def test_extended_attributes_are_dropped_and_counted(tmp_path: Path) -> None:
     """H06, H17: no file capability reaches the host's disk."""
     capable = with_pax(file("ping", b"p"), {"SCHILY.xattr.security.capability": "\x01\0\0\x02", "mtime": "1.5"})
-    root, said = unpacked(tmp_path, layer(capable))
+    root, result = unpacked(tmp_path, layer(capable))
     assert os.listxattr(root / "ping") == []
-    assert said.xattrs == 1
+    assert result.xattrs == 1
     assert (root / "ping").stat().st_mtime_ns == 1_500_000_000
 
 

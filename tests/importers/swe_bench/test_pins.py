@@ -133,8 +133,8 @@ def test_what_is_wrong_is_told_by_line_and_column(tmp_path: Path, old: str, new:
     assert text != GOOD
     with pytest.raises(ConfigError) as caught:
         read_pins(written(tmp_path, text))
-    told = str(caught.value).splitlines()
-    assert any(f"pins.yaml:{place} " in line and message in line for line in told), told
+    lines = str(caught.value).splitlines()
+    assert any(f"pins.yaml:{place} " in line and message in line for line in lines), lines
 
 
 def test_a_version_is_set_up_once(tmp_path: Path) -> None:

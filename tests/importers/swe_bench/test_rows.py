@@ -86,9 +86,9 @@ def test_what_a_release_lacks_is_not_expected_and_is_said() -> None:
     absent = sorted(release.absent)
     made = _made(BUILT, PASS_TO_PASS=["tests/test_app.py::test_one", *absent])
     assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_one"]
-    said = "\n".join(made.report.changed)
-    assert "Flask 2.2.5" in said
-    assert all(name in said for name in absent)
+    changes = "\n".join(made.report.changed)
+    assert "Flask 2.2.5" in changes
+    assert all(name in changes for name in absent)
     assert made.row.task["input"]["base_commit"] == release.commit
     assert made.row.task["metadata"]["upstream_commit"] == row()["base_commit"]
     assert made.row.task["metadata"]["changed"] == made.report.changed

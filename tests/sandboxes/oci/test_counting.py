@@ -36,10 +36,10 @@ def seen(directory: Path, processes: int | None) -> tuple[int, str, str]:
 def test_a_runtime_is_in_a_namespace_with_all_users(tmp_path: Path) -> None:
     """It is who it was, held to its number of processes, in a namespace that nobody else is in."""
     own = str(Path("/proc/self/ns/user").readlink())
-    status, said, log = seen(tmp_path, 50)
+    status, output, log = seen(tmp_path, 50)
     assert (status, log) == (0, "")
-    assert said.split(" ", 1)[0] != own
-    assert said.split(" ", 1)[1] == "(50, 50) 0 0 0 4294967295"
+    assert output.split(" ", 1)[0] != own
+    assert output.split(" ", 1)[1] == "(50, 50) 0 0 0 4294967295"
     assert seen(tmp_path, None)[1].startswith(own)
 
 
@@ -47,8 +47,8 @@ def test_a_namespace_without_users_runs_nothing() -> None:
     """Where the supervisor may not map its users the runtime is not started, and its log says why."""
 
     def try_it() -> None:
-        status, said, log = seen(directory, 50)
-        assert (os.waitstatus_to_exitcode(status), said) == (127, "")
+        status, output, log = seen(directory, 50)
+        assert (os.waitstatus_to_exitcode(status), output) == (127, "")
         assert "could not be started" in log
 
     with open_directory() as directory:

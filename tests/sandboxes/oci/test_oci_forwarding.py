@@ -144,9 +144,9 @@ print(len(os.listdir("/proc/self/fd")) - before)
 def test_no_room_for_ports_is_told() -> None:
     """Where a process may open no more files that is said, and those that there was room for are closed."""
     done = subprocess.run([sys.executable, "-c", ROOMLESS], capture_output=True, text=True, check=False)
-    said, more = done.stdout.splitlines()
-    assert "cannot start another" in said, done.stderr
-    assert "ulimit" in said
+    message, more = done.stdout.splitlines()
+    assert "cannot start another" in message, done.stderr
+    assert "ulimit" in message
     assert more == "0"
 
 
@@ -162,12 +162,12 @@ print(os.readlink("/proc/self/ns/net") == before, len(os.listdir("/proc/self/fd"
 """
 
 
-@pytest.mark.parametrize(("port", "said"), [(8788, ["True 2"]), (3128, ["98", "True 0"])])
-def test_whoever_makes_ports_goes_back(tmp_path: Path, port: int, said: list[str]) -> None:
+@pytest.mark.parametrize(("port", "expected"), [(8788, ["True 2"]), (3128, ["98", "True 0"])])
+def test_whoever_makes_ports_goes_back(tmp_path: Path, port: int, expected: list[str]) -> None:
     """Whether it works or not, its maker is where it was, with no more descriptors than it hands over."""
     unshare = ["unshare", "--mount", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     argv = [*unshare, sys.executable, "-c", MAKING, str(port), str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if "unshare" in done.stderr:
         pytest.skip("this user may make no namespaces")
-    assert done.stdout.splitlines() == said, done.stderr
+    assert done.stdout.splitlines() == expected, done.stderr

@@ -33,9 +33,9 @@ def output_of(call: Callable[[list[int]], None]) -> bytes:
         os._exit(1)
     os.close(writable)
     with os.fdopen(readable, "rb") as file:
-        said = file.read()
+        output = file.read()
     os.waitpid(child, 0)
-    return said
+    return output
 
 
 def test_a_sealed_copy_cannot_be_written_to() -> None:
@@ -56,9 +56,9 @@ def test_a_runtime_is_run_from_its_copy(tmp_path: Path) -> None:
     call = RuntimeCall(
         ["runtime", "/proc/self/exe", "/proc/self/cwd"], str(tmp_path), str(tmp_path / "log"), program=copy
     )
-    said = output_of(lambda streams: become(call, streams)).decode().splitlines()
+    output = output_of(lambda streams: become(call, streams)).decode().splitlines()
     os.close(copy)
-    assert said == ["/memfd:runtime (deleted)", str(tmp_path)]
+    assert output == ["/memfd:runtime (deleted)", str(tmp_path)]
 
 
 def test_a_script_is_run_from_where_it_is(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from provider_client import APIS, KEY, Answer, ask, commanded, request_of, said
+from provider_client import APIS, KEY, Answer, ask, commanded, request_of, text_of
 from securebench.testing.provider import (
     Cut,
     Fail,
@@ -143,5 +143,5 @@ def test_a_script_may_have_its_own_faults() -> None:
     with ScriptedProvider((Fail(401), *script)) as failing, ScriptedProvider(script, fault=Hang(0.2)) as slow:
         assert [ask(failing.url, "openai", request_of("openai")).status for _ in range(2)] == [401, 401]
         started = time.monotonic()
-        assert said("openai", ask(slow.url, "openai", request_of("openai", results=["x"]))) == "Done."
+        assert text_of("openai", ask(slow.url, "openai", request_of("openai", results=["x"]))) == "Done."
         assert time.monotonic() - started >= 0.2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from provider_client import ask, commanded, request_of, said
+from provider_client import ask, commanded, request_of, text_of
 
 if TYPE_CHECKING:
     from provider_client import Answer
@@ -45,7 +45,7 @@ def test_it_ends_when_it_is_told_to(end: signal.Signals) -> None:
 @pytest.mark.parametrize(("script", "words"), [("give-up", "could not"), ("shell", "Done.")])
 def test_it_knows_scripts(script: str, words: str) -> None:
     """Each is found by its name."""
-    assert words in said("openai", answered("--script", script, results=["the task"]))
+    assert words in text_of("openai", answered("--script", script, results=["the task"]))
 
 
 def test_it_knows_faults() -> None:

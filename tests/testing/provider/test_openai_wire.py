@@ -63,8 +63,8 @@ def test_ids_are_the_same_within_an_answer_and_new_in_the_next() -> None:
     for answer in answers:
         items = answer.events[-1]["response"]["output"]
         for place, item in enumerate(items):
-            told = [event for event in answer.events if event.get("output_index") == place]
-            assert {event["item_id"] for event in told if "item_id" in event} == {item["id"]}
+            own_events = [event for event in answer.events if event.get("output_index") == place]
+            assert {event["item_id"] for event in own_events if "item_id" in event} == {item["id"]}
         assert {event["response"]["id"] for event in answer.events if "response" in event} == {
             answer.events[0]["response"]["id"]
         }

@@ -35,7 +35,7 @@ class Done(NamedTuple):
     events: list[dict[str, Any]]
     directory: Path
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what its last event but one, or its result, says."""
         return json.dumps(self.events[-2:], ensure_ascii=False)
 
@@ -99,7 +99,7 @@ def test_a_program_follows_a_script(program: AgentProgram, tmp_path: Path) -> No
         assert provider.keys_seen == {KEY}
     assert done.exit_code == 0, done.events
     assert (done.directory / "made.txt").read_text() == "made\n"
-    assert "All is done." in done.said()
+    assert "All is done." in done.output()
     assert [len(conversation.results) for conversation in conversations] == [0, 1]
     assert "Do what is to be done." in conversations[0].prompt
     assert "made" in conversations[1].results[0]
@@ -110,7 +110,7 @@ def test_a_program_gives_up_as_if_all_were_well(program: AgentProgram, tmp_path:
     with ScriptedProvider(scripts.give_up()) as provider:
         done = run(program, provider.url, tmp_path)
     assert done.exit_code == 0
-    assert "could not find" in done.said()
+    assert "could not find" in done.output()
     assert not list(done.directory.iterdir())
 
 
@@ -122,7 +122,7 @@ def test_a_program_tries_again(program: AgentProgram, tmp_path: Path, fault: Fau
         conversations = [request.conversation for request in provider.requests if request.conversation]
     assert done.exit_code == 0, done.events
     assert [len(conversation.results) for conversation in conversations] == [0, 0, 1, 1]
-    assert "All is done." in done.said()
+    assert "All is done." in done.output()
 
 
 @pytest.mark.parametrize("plan", [Fail(400), at_first(99, Fail(400, echo_key=True))], ids=["plain", "echo"])
@@ -133,8 +133,8 @@ def test_a_program_fails_with_a_request_that_is_refused(
     with ScriptedProvider(SCRIPT, fault=plan) as provider:
         done = run(program, provider.url, tmp_path)
     assert done.exit_code == 1
-    assert "scripted failure with status 400" in done.said()
-    assert (KEY in done.said()) == (plan != Fail(400))
+    assert "scripted failure with status 400" in done.output()
+    assert (KEY in done.output()) == (plan != Fail(400))
 
 
 def test_a_program_speaks_tls_with_a_private_authority(program: AgentProgram, tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_a_program_speaks_tls_with_a_private_authority(program: AgentProgram, tm
     with ScriptedProvider(SCRIPT, tls=Tls(both, both)) as provider:
         done = run(program, provider.url, tmp_path, SSL_CERT_FILE=str(known), NODE_EXTRA_CA_CERTS=str(known))
     assert done.exit_code == 0, done.events
-    assert "All is done." in done.said()
+    assert "All is done." in done.output()

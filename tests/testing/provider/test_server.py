@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from provider_client import APIS, KEY, PATHS, ask, commanded, request_of, said
+from provider_client import APIS, KEY, PATHS, ask, commanded, request_of, text_of
 from securebench.testing.provider import (
     Hang,
     ModelConversation,
@@ -156,7 +156,7 @@ def test_forty_conversations_go_on_at_once() -> None:
         api = APIS[number % 2]
         first = ask(provider.url, api, request_of(api, f"task-{number}"))
         last = ask(provider.url, api, request_of(api, f"task-{number}", [f"result-{number}"]))
-        return [commanded(api, first), said(api, last)]
+        return [commanded(api, first), text_of(api, last)]
 
     with ScriptedProvider(book) as provider, ThreadPoolExecutor(40) as pool:
         ends = list(pool.map(converse, range(40)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from provider_client import APIS, TOOLS, ask, commanded, request_of, said
+from provider_client import APIS, TOOLS, ask, commanded, request_of, text_of
 from securebench.testing.provider import ModelConversation, Say, ScriptedProvider, Shell
 from securebench.testing.provider.steps import answer_at
 from securebench.testing.provider.wires import ANTHROPIC, CHAT_COMPLETIONS, GEMINI, OPENAI, ApiWire, key_of, wire_of
@@ -38,8 +38,8 @@ def test_a_script_is_followed_by_what_the_conversation_holds(api: str) -> None:
     with ScriptedProvider(SCRIPT) as provider:
         last = ask(provider.url, api, request_of(api, results=["it is written"]))
         first = ask(provider.url, api, request_of(api))
-    assert (said(api, first), commanded(api, first)) == (SCRIPT[0].text, COMMAND)
-    assert (said(api, last), commanded(api, last)) == ("Done.", None)
+    assert (text_of(api, first), commanded(api, first)) == (SCRIPT[0].text, COMMAND)
+    assert (text_of(api, last), commanded(api, last)) == ("Done.", None)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -65,7 +65,7 @@ def test_what_has_no_shell_is_the_background(api: str) -> None:
         conversation = provider.requests[0].conversation
     assert conversation is not None
     assert conversation.is_background
-    assert (said(api, answer), commanded(api, answer)) == ("Scripted.", None)
+    assert (text_of(api, answer), commanded(api, answer)) == ("Scripted.", None)
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -25,9 +25,9 @@ _SORTS = "def solve(xs): return sorted(xs)"
 
 def _assert_says_nothing_of(secret: str, result: VerificationResult) -> None:
     """Assert that a result holds no form of ``secret`` (F13)."""
-    said = repr(result)
+    text = repr(result)
     for form in (secret, secret.upper(), secret.encode().hex(), base64.b64encode(secret.encode()).decode()[:-4]):
-        assert form not in said
+        assert form not in text
 
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")

@@ -42,28 +42,28 @@ EXIT = ExitState(exit_code=0)
 class _Script(SandboxProcess):
     """A process that says what it is told to, in these pieces, and ends; or hangs, if ``state`` is ``None``."""
 
-    def __init__(self, said: Iterable[bytes | Chunk | Exception], state: ExitState | None = EXIT) -> None:
-        self.said = list(said)
+    def __init__(self, pieces: Iterable[bytes | Chunk | Exception], state: ExitState | None = EXIT) -> None:
+        self.pieces = list(pieces)
         self.state = state
-        self.heard = bytearray()
+        self.received = bytearray()
         self.reads = True
 
     def send(self, data: bytes) -> None:
         """Take it, or not."""
         if not self.reads:
             raise BrokenPipeError
-        self.heard += data
+        self.received += data
 
     def close_stdin(self) -> None:
         """Do nothing."""
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
         """Return the next piece."""
-        if not self.said:
+        if not self.pieces:
             if self.state is None:
                 raise TimeoutError
             return None
-        piece = self.said.pop(0)
+        piece = self.pieces.pop(0)
         if isinstance(piece, Exception):
             raise piece
         return (Stream.STDOUT, piece) if isinstance(piece, bytes) else piece
@@ -98,8 +98,8 @@ def test_frames_are_handed_on_in_turns_and_unread() -> None:
     candidate = _Script(_ready(callback, reply))
     tests = _Script([call.encode(), answer.encode(), PASSED.encode()])
     assert _relay(candidate, tests).run().outcome == "passed"
-    assert candidate.heard == call.encode() + answer.encode()
-    assert tests.heard == callback.encode() + reply.encode()
+    assert candidate.received == call.encode() + answer.encode()
+    assert tests.received == callback.encode() + reply.encode()
 
 
 def test_frames_may_come_in_any_pieces() -> None:
@@ -108,7 +108,7 @@ def test_frames_may_come_in_any_pieces() -> None:
     candidate = _Script([bytes([byte]) for byte in b"".join(_ready(reply))])
     tests = _Script([bytes([byte]) for byte in call.encode() + PASSED.encode()])
     assert _relay(candidate, tests).run().outcome == "passed"
-    assert tests.heard == reply.encode()
+    assert tests.received == reply.encode()
 
 
 def test_what_follows_a_verdict_is_void() -> None:
@@ -122,7 +122,7 @@ def test_a_verdict_of_the_candidate_is_a_violation() -> None:
     tests = _Script([frame(REQUEST).encode(), PASSED.encode()])
     fault = _fault(_Script(_ready(PASSED)), tests)
     assert fault.reason is FailureReason.PROTOCOL_VIOLATION
-    assert tests.heard == b""
+    assert tests.received == b""
 
 
 @pytest.mark.parametrize("kind", [SOURCE, READY, VERDICT, b"\x00", b"{"])
@@ -160,9 +160,9 @@ def test_a_header_too_long_is_refused_before_its_payload_comes() -> None:
 @pytest.mark.parametrize("phase", ["import", "tests"])
 def test_a_candidate_that_ends_early_fails(phase: str, state: ExitState | None, reason: FailureReason) -> None:
     """B01, B02, B17, A18: no end of the candidate is a pass, whatever its exit code, and each says why."""
-    said = _ready() if phase == "tests" else []
+    pieces = _ready() if phase == "tests" else []
     fault = _fault(
-        _Script(said, state), _Script([frame(REQUEST).encode(), PASSED.encode()]), Deadlines(total=0.05, call=0.05)
+        _Script(pieces, state), _Script([frame(REQUEST).encode(), PASSED.encode()]), Deadlines(total=0.05, call=0.05)
     )
     assert (fault.reason, fault.step) == (reason, phase)
 
@@ -172,7 +172,7 @@ class _Hanging(_Script):
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
         """Return what there is, or wait in vain."""
-        if not self.said:
+        if not self.pieces:
             time.sleep(timeout or 0.0)
             raise TimeoutError
         return super().receive(timeout)
@@ -259,11 +259,11 @@ def test_a_candidate_can_only_fail_itself(why: Any, reason: FailureReason) -> No
     assert _fault(_Script([frame(FAILED, why=why).encode()]), _Script([])).reason is reason
 
 
-@pytest.mark.parametrize(("name", "told"), [("ValueError", True), ("Canary", False), ("print", False), (["x"], False)])
-def test_only_names_of_builtin_exceptions_are_told(name: Any, told: bool) -> None:
+@pytest.mark.parametrize(("name", "is_named"), [("ValueError", True), ("Canary", False), ("print", False), (["x"], False)])
+def test_only_names_of_builtin_exceptions_are_told(name: Any, is_named: bool) -> None:
     """F13: a message holds no text of the candidate's making."""
     fault = _fault(_Script([frame(FAILED, why="import", error=name).encode()]), _Script([]))
-    assert (str(name) in fault.message) is told
+    assert (str(name) in fault.message) is is_named
 
 
 def test_a_broken_engine_is_no_ones_fault() -> None:

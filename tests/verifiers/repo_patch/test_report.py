@@ -70,7 +70,7 @@ OUTCOMES = {
 }
 
 
-def _told(root: Path, *arguments: str, module: bool = False) -> ReportedTests:
+def _report_of(root: Path, *arguments: str, module: bool = False) -> ReportedTests:
     """Run pytest as the command of a task is run, over files of ours."""
     root.mkdir(exist_ok=True)
     (root / "test_a.py").write_text(TESTS)
@@ -99,15 +99,15 @@ def _told(root: Path, *arguments: str, module: bool = False) -> ReportedTests:
     )
     assert b"printed" not in done.stdout
     assert done.returncode == 1, done.stderr
-    told = read_channel(done.stdout, MARK)
-    assert told.exit == 1
-    return told
+    reported = read_channel(done.stdout, MARK)
+    assert reported.exit == 1
+    return reported
 
 
 @pytest.mark.parametrize("module", [False, True], ids=["plugin", "launcher"])
 def test_each_outcome_has_its_name(module: bool, tmp_path: Path) -> None:
     """Marked and claimed failures are told apart, and set-up and tear-down count."""
-    assert _told(tmp_path / "r", "test_a.py", module=module).outcomes == OUTCOMES
+    assert _report_of(tmp_path / "r", "test_a.py", module=module).outcomes == OUTCOMES
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_each_outcome_has_its_name(module: bool, tmp_path: Path) -> None:
 )
 def test_the_tests_that_must_fail_are_always_run(arguments: list[str], tmp_path: Path) -> None:
     """Whatever a command selects, leaves out or stops at: they are run, and so is all that it selects."""
-    outcomes = _told(tmp_path / "r", *arguments).outcomes
+    outcomes = _report_of(tmp_path / "r", *arguments).outcomes
     assert outcomes["test_a.py::test_edge_width"] == "failed"
     assert outcomes["test_a.py::T::test_edge_line"] == "failed"
     assert outcomes["test_a.py::test_ok"] == "passed"
@@ -131,6 +131,6 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     """It stops nothing else."""
     (tmp_path / "r").mkdir()
     (tmp_path / "r/test_b.py").write_text("raise ValueError\n")
-    told = _told(tmp_path / "r")
-    assert told.unloaded == ["test_b.py"]
-    assert told.outcomes["test_a.py::test_ok"] == "passed"
+    reported = _report_of(tmp_path / "r")
+    assert reported.unloaded == ["test_b.py"]
+    assert reported.outcomes["test_a.py::test_ok"] == "passed"

@@ -45,7 +45,7 @@ _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Claims:
+class _CandidateRecords:
     """What records say about one sealed candidate. ``file`` and ``line`` are those of the first record."""
 
     file: str
@@ -62,7 +62,7 @@ class CandidateChecks:
 
     def __init__(self, files: RunCheck, records: RunCheck, trajectories: RunCheck) -> None:
         self._files, self._records, self._trajectories = files, records, trajectories
-        self._claims: dict[str, _Claims] = {}
+        self._candidates: dict[str, _CandidateRecords] = {}
         self._steps: dict[str, str] = {}
         """The recorded digest of each trajectory, by its file name."""
         self._compared = 0
@@ -79,38 +79,40 @@ class CandidateChecks:
         if (digest := record.candidate_digest) is None:
             return
         self._compared += 1
-        claims = self._claims.setdefault(digest, _Claims(line.name, line.number))
-        claims.kinds |= {record.candidate_kind} if record.candidate_kind else set()
-        claims.without_text |= record.candidate_kind is None
+        candidate = self._candidates.setdefault(digest, _CandidateRecords(line.name, line.number))
+        candidate.kinds |= {record.candidate_kind} if record.candidate_kind else set()
+        candidate.without_text |= record.candidate_kind is None
         if record.candidate_kind is CandidateKind.PATCH:
             try:
-                claims.patches |= _recorded_changes(record)
+                candidate.patches |= _recorded_changes(record)
             except PatchError as error:
                 self._records.add(f"'candidate_patch' is not a patch: {error.message}", line.name, line.number)
 
     def finish(self, directory: Path, *, is_closed: bool) -> None:
         """Compare the files in ``directory`` with the records. A run that is not closed may have unfinished files."""
-        size = sum(self._check_file(directory, digest, claims) for digest, claims in self._claims.items())
+        size = sum(self._check_file(directory, digest, candidate) for digest, candidate in self._candidates.items())
         self._check_unknown(directory, is_closed=is_closed)
-        candidates = counted(len(self._claims), "sealed candidate")
+        candidates = counted(len(self._candidates), "sealed candidate")
         self._files.text = f"{candidates}, {counted(size, 'byte')}, with the recorded digests"
         self._records.text = f"{counted(self._compared, 'record')}, consistent with the sealed candidates"
         self._check_trajectories(directory)
 
-    def _check_file(self, directory: Path, digest: str, claims: _Claims) -> int:
+    def _check_file(self, directory: Path, digest: str, candidate: _CandidateRecords) -> int:
         """Check one candidate, and return its size."""
         trees = (CandidateKind.PATCH, CandidateKind.WORKSPACE)
-        kind = next((kind for kind in trees if kind in claims.kinds), CandidateKind.TEXT)
+        kind = next((kind for kind in trees if kind in candidate.kinds), CandidateKind.TEXT)
         try:
             sealed = sealed_content(directory, kind, digest)
         except ConfigError as error:
             self._files.add(error.message, f"{CANDIDATES}/{digest}")
             return 0
-        if claims.patches - {_digest_of(_sealed_changes(sealed))}:
+        if candidate.patches - {_digest_of(_sealed_changes(sealed))}:
             message = "'candidate_patch' and the sealed patch change different paths"
-            self._records.add(message, claims.file, claims.line)
-        if claims.without_text and sealed.text is not None:
-            self._records.add("the candidate is text, but the record does not contain it", claims.file, claims.line)
+            self._records.add(message, candidate.file, candidate.line)
+        if candidate.without_text and sealed.text is not None:
+            self._records.add(
+                "the candidate is text, but the record does not contain it", candidate.file, candidate.line
+            )
         return sealed.size
 
     def _check_unknown(self, directory: Path, *, is_closed: bool) -> None:
@@ -132,7 +134,7 @@ class CandidateChecks:
             for entry in entries:
                 # A run that is not closed may have sealed a candidate whose record was never written.
                 is_left = not is_closed and (entry.name.startswith(UNFINISHED) or _DIGEST.fullmatch(entry.name))
-                if entry.name not in self._claims and not is_left:
+                if entry.name not in self._candidates and not is_left:
                     yield entry.name
 
     def _check_trajectories(self, directory: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from securebench.egress.http_streams import HttpPeer
     from securebench.egress.proxy.decisions import ProxyAttempt
-    from securebench.egress.proxy.resolution import RefusalError
+    from securebench.egress.proxy.resolution import ProxyRequestError
 
 BAD_GATEWAY: Final = 502
 
@@ -45,7 +45,7 @@ _TEXTS: Final[Mapping[Reason, str]] = {
 }
 
 
-async def refuse(client: HttpPeer, attempt: ProxyAttempt, error: RefusalError) -> None:
+async def refuse(client: HttpPeer, attempt: ProxyAttempt, error: ProxyRequestError) -> None:
     """Send ``client`` the error response for ``error``. Raises ``OSError``."""
     text = _TEXTS.get(error.reason, "{host} cannot be reached").format(host=attempt.host)
     await answer(client, _status(error), f"{error.decision}: {text}")
@@ -77,7 +77,7 @@ async def linger(client: HttpPeer) -> None:
                 discarded += len(piece)
 
 
-def _status(error: RefusalError) -> int:
+def _status(error: ProxyRequestError) -> int:
     if error.reason is Reason.REQUEST_INVALID:
         return _BAD_REQUEST
     return BAD_GATEWAY if error.decision is Decision.FAILED else _FORBIDDEN

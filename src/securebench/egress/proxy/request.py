@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.egress.proxy.decisions import ProxyAttempt, Reason
 from securebench.egress.proxy.domains import AllowedDomains, HostError, canonical
-from securebench.egress.proxy.resolution import RefusalError
+from securebench.egress.proxy.resolution import ProxyRequestError
 
 if TYPE_CHECKING:
     import h11
@@ -37,7 +37,7 @@ class ProxyRequest:
     target: str = ""
 
 
-class UnreadableError(RefusalError):
+class UnreadableError(ProxyRequestError):
     """A request whose host cannot be parsed. ``attempt`` has the readable parts."""
 
     def __init__(self, attempt: ProxyAttempt, reason: Reason) -> None:
@@ -61,13 +61,13 @@ def read(request: h11.Request) -> ProxyRequest:
 
 
 def judge(proxied: ProxyRequest, request: h11.Request, allowed: AllowedDomains) -> None:
-    """Check that ``proxied`` is allowed and that ``request`` is unambiguous. Raises :class:`RefusalError`."""
+    """Check that ``proxied`` is allowed and that ``request`` is unambiguous. Raises :class:`ProxyRequestError`."""
     attempt = proxied.attempt
     port = TLS_PORT if attempt.kind == "connect" else HTTP_PORT
     if not allowed.admits(attempt.host):
-        raise RefusalError(Reason.DOMAIN_NOT_ALLOWED)
+        raise ProxyRequestError(Reason.DOMAIN_NOT_ALLOWED)
     if attempt.port != port:
-        raise RefusalError(Reason.PORT_REFUSED)
+        raise ProxyRequestError(Reason.PORT_REFUSED)
     _check_framing(request)
     if attempt.kind == "http":
         _check_host(attempt, request)
@@ -109,10 +109,10 @@ def _check_framing(request: h11.Request) -> None:
     """Refuse ambiguous framing (request smuggling) and protocol upgrades."""
     names = {name for name, _ in request.headers}
     if b"upgrade" in names:
-        raise RefusalError(Reason.UPGRADE_REFUSED)
+        raise ProxyRequestError(Reason.UPGRADE_REFUSED)
     lengths = names & {b"content-length", b"transfer-encoding"}
     if len(lengths) > (0 if request.method == b"CONNECT" else 1):
-        raise RefusalError(Reason.REQUEST_INVALID)
+        raise ProxyRequestError(Reason.REQUEST_INVALID)
 
 
 def _check_host(attempt: ProxyAttempt, request: h11.Request) -> None:
@@ -121,6 +121,6 @@ def _check_host(attempt: ProxyAttempt, request: h11.Request) -> None:
     try:
         others = {_attempt("http", host, default=HTTP_PORT) for host in named} - {attempt}
     except UnreadableError as error:
-        raise RefusalError(Reason.HOST_MISMATCH) from error
+        raise ProxyRequestError(Reason.HOST_MISMATCH) from error
     if others:
-        raise RefusalError(Reason.HOST_MISMATCH)
+        raise ProxyRequestError(Reason.HOST_MISMATCH)

@@ -20,7 +20,7 @@ _MAX_TRIED: Final = 4
 """How many addresses of a name are tried in turn."""
 
 
-class RefusalError(Exception):
+class ProxyRequestError(Exception):
     """The proxy refuses a request, or cannot serve it.
 
     ``decision`` and ``reason`` are for the log. ``address`` is the address concerned, if any.
@@ -43,14 +43,14 @@ class Dialer:
         self._lookups = asyncio.Semaphore(caps.lookups)
 
     async def dial(self, host: str, port: int) -> tuple[str, Streams]:
-        """Return an address of ``host`` and a connection to it. Raises :class:`RefusalError`.
+        """Return an address of ``host`` and a connection to it. Raises :class:`ProxyRequestError`.
 
         If any address of a name is refused, the name is refused: its DNS zone is not trustworthy.
         """
         addresses = await self._resolve(host)
         for address in addresses:
             if not may_connect(address, self._trusted):
-                raise RefusalError(Reason.ADDRESS_REFUSED, address=str(address))
+                raise ProxyRequestError(Reason.ADDRESS_REFUSED, address=str(address))
         return await self._connect(addresses, self._rules.ports.get(port, port))
 
     async def _resolve(self, host: str) -> list[Address]:
@@ -59,9 +59,9 @@ class Dialer:
                 found = self._rules.names.get(host) or await self._look_up(host)
             addresses = list(dict.fromkeys(map(ip_address, found)))
         except (OSError, ValueError, TimeoutError) as error:
-            raise RefusalError(Reason.UNRESOLVED, Decision.FAILED) from error
+            raise ProxyRequestError(Reason.UNRESOLVED, Decision.FAILED) from error
         if not addresses:
-            raise RefusalError(Reason.UNRESOLVED, Decision.FAILED)
+            raise ProxyRequestError(Reason.UNRESOLVED, Decision.FAILED)
         return addresses
 
     async def _look_up(self, host: str) -> list[str]:
@@ -88,4 +88,4 @@ class Dialer:
                     return address, await asyncio.open_connection(address, port)
             except (OSError, TimeoutError):
                 continue
-        raise RefusalError(Reason.UNREACHABLE, Decision.FAILED, tried[0])
+        raise ProxyRequestError(Reason.UNREACHABLE, Decision.FAILED, tried[0])

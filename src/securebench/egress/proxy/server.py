@@ -19,7 +19,7 @@ from securebench.egress.proxy.client_hello import HelloChecker, HelloError
 from securebench.egress.proxy.decisions import Decision, ProxyAttempt, Reason
 from securebench.egress.proxy.domains import AllowedDomains
 from securebench.egress.proxy.request import UnreadableError, end_to_end, forwarded, judge, read
-from securebench.egress.proxy.resolution import Dialer, RefusalError
+from securebench.egress.proxy.resolution import Dialer, ProxyRequestError
 from securebench.egress.proxy.tunnel import LimitError, TunnelMeter, stop, tunnel, write
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Proxy:
             async with asyncio.timeout(self._ledger.caps.head_seconds):
                 request = await client.next_event()
         except h11.RemoteProtocolError:
-            await self._refuse(client, ProxyAttempt("http"), RefusalError(Reason.REQUEST_INVALID))
+            await self._refuse(client, ProxyAttempt("http"), ProxyRequestError(Reason.REQUEST_INVALID))
             return False
         return isinstance(request, h11.Request) and await self._judge(client, request)
 
@@ -110,7 +110,7 @@ class Proxy:
             attempt = wanted.attempt
             judge(wanted, request, self._allowed)
             address, outside = await self._dialer.dial(attempt.host, attempt.port)
-        except RefusalError as error:
+        except ProxyRequestError as error:
             await self._refuse(client, error.attempt if isinstance(error, UnreadableError) else attempt, error)
             return False
         try:
@@ -121,7 +121,7 @@ class Proxy:
         finally:
             await close(outside[1])
 
-    async def _refuse(self, client: HttpPeer, attempt: ProxyAttempt, error: RefusalError) -> None:
+    async def _refuse(self, client: HttpPeer, attempt: ProxyAttempt, error: ProxyRequestError) -> None:
         self._ledger.decide(attempt, error.decision, error.reason, error.address)
         await refuse(client, attempt, error)
 
@@ -141,7 +141,7 @@ class Proxy:
         checker = HelloChecker(attempt.host)
         try:
             hello = await self._hello(client, checker)
-        except RefusalError as error:
+        except ProxyRequestError as error:
             self._ledger.decide(attempt, error.decision, error.reason, address)
             await alert(client)
             return False
@@ -155,18 +155,21 @@ class Proxy:
         return False
 
     async def _hello(self, client: HttpPeer, checker: HelloChecker) -> bytes:
-        """Return the client's first data once it is a ClientHello for the right host. Raises :class:`RefusalError`."""
+        """Return the client's first data once it is a ClientHello for the right host.
+
+        Raises :class:`ProxyRequestError`.
+        """
         data, _ = client.connection.trailing_data
         try:
             async with asyncio.timeout(self._ledger.caps.head_seconds):
                 while not (hello := checker.feed(data)):
                     data = await client.reader.read(PIECE)
                     if not data:
-                        raise RefusalError(Reason.BROKEN, Decision.FAILED)
+                        raise ProxyRequestError(Reason.BROKEN, Decision.FAILED)
         except HelloError as error:
-            raise RefusalError(error.reason) from error
+            raise ProxyRequestError(error.reason) from error
         except TimeoutError as error:
-            raise RefusalError(Reason.TLS_REQUIRED) from error
+            raise ProxyRequestError(Reason.TLS_REQUIRED) from error
         return hello
 
     async def _metered(

@@ -97,7 +97,7 @@ class RelayContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AcceptedRequest:
     """An accepted request, ready to be forwarded."""
 
     route: Route
@@ -106,7 +106,7 @@ class Order:
     is_stream: bool
     media_tokens: int = 0
     """The tokens to reserve for images and other media, in addition to those for the bytes of the body."""
-    most_output: int | None = None
+    max_output_tokens: int | None = None
     """The output tokens that the request allows at most; ``None`` if it sets no maximum."""
     has_added_usage: bool = False
     """Whether the relay added the option that makes the provider report the tokens of a stream."""
@@ -116,13 +116,13 @@ class AgentGoneError(Exception):
     """The agent closed the connection or stopped reading."""
 
 
-class Passage:
+class RequestForwarder:
     """Forwards one request and its answer."""
 
-    def __init__(self, context: RelayContext, agent: HttpPeer, order: Order, entry: RequestEntry) -> None:
+    def __init__(self, context: RelayContext, agent: HttpPeer, request: AcceptedRequest, entry: RequestEntry) -> None:
         self._context = context
         self._agent = agent
-        self._order = order
+        self._request = request
         self._entry = entry
         self._timeouts = context.plan.timeouts
         self._deadline = monotonic() + self._timeouts.whole_answer
@@ -135,7 +135,7 @@ class Passage:
             response = await self._head(server)
             self._entry.answer = response.status_code
             if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
-                self._entry.owed = None  # providers do not charge for errors
+                self._entry.chargeable = None  # providers do not charge for errors
             if response.status_code >= 400:  # noqa: PLR2004 - a status is its own name
                 await self._pass_error(server, response)
             else:
@@ -154,20 +154,20 @@ class Passage:
             raise NoAnswerError(Trouble.UNREACHABLE, f"no connection to the provider ({why})") from None
 
     async def _ask(self, server: HttpPeer) -> None:
-        context, order = self._context, self._order
+        context, request = self._context, self._request
         own: list[Header] = [
             (b"host", context.upstream.authority),
             (b"accept-encoding", b"identity"),  # compression would only delay the pieces of a stream
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(order.body)).encode()),
+            (b"content-length", str(len(request.body)).encode()),
             *context.dialect.credentials(context.plan),
         ]
-        self._entry.owed = self._entry.reserved if order.route.is_model else None
-        target = versioned(context.dialect.upstream_path(context.upstream.path, order.route), context.plan)
+        self._entry.chargeable = self._entry.reserved if request.route.is_model else None
+        target = versioned(context.dialect.upstream_path(context.upstream.path, request.route), context.plan)
         try:
             async with asyncio.timeout(self._timeouts.between_bytes):
-                await server.send(h11.Request(method=b"POST", target=target.encode(), headers=own + order.headers))
-                await server.send(h11.Data(data=order.body))
+                await server.send(h11.Request(method=b"POST", target=target.encode(), headers=own + request.headers))
+                await server.send(h11.Data(data=request.body))
                 await server.send(h11.EndOfMessage())
         except OSError:
             raise NoAnswerError(Trouble.UNREACHABLE, "could not send the request to the provider") from None
@@ -179,7 +179,7 @@ class Passage:
                 if isinstance(event := await self._next(server, self._timeouts.first_byte), h11.Response):
                     return event
         except asyncio.CancelledError:
-            if self._order.is_stream and monotonic() - since >= HANGING_SECONDS:
+            if self._request.is_stream and monotonic() - since >= HANGING_SECONDS:
                 self._entry.trouble, self._entry.message = Trouble.UNREACHABLE, "the provider did not begin to answer"
             raise
         raise NoAnswerError(Trouble.FAILED, "the provider sent too many interim responses")
@@ -188,7 +188,7 @@ class Passage:
         """Return the provider's next event within ``silence`` seconds. Raises :class:`NoAnswerError`."""
         silence = silence or self._timeouts.between_bytes
         left = self._deadline - monotonic()
-        is_last_wait = not self._order.is_stream or left < silence
+        is_last_wait = not self._request.is_stream or left < silence
         try:
             async with asyncio.timeout(left if is_last_wait else silence):
                 event = await server.next_event()
@@ -240,18 +240,18 @@ class Passage:
         kind = dict(response.headers).get(b"content-type", b"").lower()
         is_stream = kind.startswith(b"text/event-stream")
         decoder = AnswerDecoder(response.headers)
-        meter = AnswerMeter(self._context.dialect, asked=len(self._order.body), is_stream=is_stream)
+        meter = AnswerMeter(self._context.dialect, request_bytes=len(self._request.body), is_stream=is_stream)
         self._entry.status = response.status_code
-        is_model = self._order.route.is_model
+        is_model = self._request.route.is_model
         try:
             await self._give(h11.Response(status_code=response.status_code, headers=self._shown_headers(response)))
-            added = AddedEvents(self._context.dialect) if is_stream and self._order.has_added_usage else None
+            added = AddedEvents(self._context.dialect) if is_stream and self._request.has_added_usage else None
             await self._pieces(server, decoder, meter, added)
             if meter.ended or meter.trouble is not None:
-                self._entry.owed = None
+                self._entry.chargeable = None
         finally:
             if is_model:
-                self._entry.owed = self._still_owed(meter)
+                self._entry.chargeable = self._still_chargeable(meter)
                 self._entry.input_tokens, self._entry.output_tokens = meter.tokens()
                 prices = self._context.plan.prices_of(meter.model)
                 self._entry.micro_usd = meter.cost(prices) if prices else None
@@ -259,16 +259,16 @@ class Passage:
         if is_model:
             self._judge(meter)
 
-    def _still_owed(self, meter: AnswerMeter) -> Reservation | None:
+    def _still_chargeable(self, meter: AnswerMeter) -> Reservation | None:
         """Return the most that the provider may charge for an incomplete answer; ``None`` if its use is known.
 
         If the beginning of the answer reported the input tokens, that number is used.
         """
-        if self._entry.owed is None or meter.is_reported:
+        if self._entry.chargeable is None or meter.is_reported:
             return None
         if meter.input_tokens is None:
-            return self._entry.owed
-        return Reservation.of(self._context.plan, meter.input_tokens, self._order.most_output)
+            return self._entry.chargeable
+        return Reservation.of(self._context.plan, meter.input_tokens, self._request.max_output_tokens)
 
     async def _pieces(
         self, server: HttpPeer, decoder: AnswerDecoder, meter: AnswerMeter, added: AddedEvents | None

@@ -50,15 +50,16 @@ class Reservation:
     micro_usd: int
 
     @classmethod
-    def of(cls, plan: RelayPlan, asked: int, most_output: int | None) -> Self:
-        """Return the reservation for at most ``asked`` input tokens and ``most_output`` output tokens.
+    def of(cls, plan: RelayPlan, input_tokens: int, max_output_tokens: int | None) -> Self:
+        """Return the reservation for at most these input and output tokens.
 
-        A ``most_output`` of ``None`` stands for 131,072 tokens.
+        A ``max_output_tokens`` of ``None`` stands for 131,072 tokens.
 
         A text has at most one token for each byte; for other content see :func:`media_tokens`.
         """
-        given = _UNLIMITED_OUTPUT if most_output is None else most_output
-        return cls(asked + given, 0 if plan.prices is None else plan.prices.most(asked, given))
+        output_tokens = _UNLIMITED_OUTPUT if max_output_tokens is None else max_output_tokens
+        micro_usd = 0 if plan.prices is None else plan.prices.max_cost(input_tokens, output_tokens)
+        return cls(input_tokens + output_tokens, micro_usd)
 
 
 @dataclass(slots=True)

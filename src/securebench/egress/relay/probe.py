@@ -96,7 +96,7 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
             raise NoAnswerError(Trouble.FAILED, "the provider closed the connection")
     response, status, data = event, event.status_code, b""
     is_stream = dict(response.headers).get(b"content-type", b"").lower().startswith(b"text/event-stream")
-    meter = AnswerMeter(dialect, asked=0, is_stream=is_stream)
+    meter = AnswerMeter(dialect, request_bytes=0, is_stream=is_stream)
     decoder = AnswerDecoder(response.headers, dialect.error_trouble(status, {}) if status >= _ERROR else Trouble.FAILED)
     async for received in server.body():
         for piece in decoder.feed(received):

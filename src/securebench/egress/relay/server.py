@@ -11,7 +11,13 @@ import h11
 
 from securebench.egress.http_streams import HttpPeer
 from securebench.egress.model import SENDABLE_KEY, Trouble
-from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, Order, Passage, RelayContext
+from securebench.egress.relay.answer import (
+    AGENT_SECONDS,
+    AcceptedRequest,
+    AgentGoneError,
+    RelayContext,
+    RequestForwarder,
+)
 from securebench.egress.relay.budget import Reservation, media_tokens
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import shown
@@ -144,29 +150,29 @@ class ProviderRelay:
             body = decode(data)
             self._context.dialect.check(body, self._context.plan)
             sent = self._context.dialect.with_usage(body)
-            order = Order(
+            accepted = AcceptedRequest(
                 route,
                 self._context.dialect.headers(headers, self._context.plan),
                 encode(sent),
                 is_stream=body.get("stream") is True if route.streams is None else route.streams,
                 media_tokens=media_tokens(body) if route.is_model else 0,
-                most_output=self._context.dialect.most_output(sent) if route.is_model else 0,
+                max_output_tokens=self._context.dialect.max_output_tokens(sent) if route.is_model else 0,
                 has_added_usage=sent is not body,
             )
             entry.model = route.model or str(body.get("model", ""))
-            await self._reserve(entry, order)
-            await Passage(self._context, agent, order, entry).run()
+            await self._reserve(entry, accepted)
+            await RequestForwarder(self._context, agent, accepted, entry).run()
 
-    async def _reserve(self, entry: RequestEntry, order: Order) -> None:
+    async def _reserve(self, entry: RequestEntry, accepted: AcceptedRequest) -> None:
         """Reserve what a request may use. If it might exceed the budget, first wait for requests in progress to end."""
         plan, spent = self._context.plan, self._tally.spent
-        wanted = Reservation.of(plan, len(order.body) + order.media_tokens, order.most_output)
+        wanted = Reservation.of(plan, len(accepted.body) + accepted.media_tokens, accepted.max_output_tokens)
         while not (bound := spent.over(plan)) and not spent.has_room(plan, wanted):
             self._has_ended.clear()
             await self._has_ended.wait()
         if bound:
             raise RefusedError(RelayRefusal.BUDGET, f"the budget of this task is used up: {bound}")
-        entry.sent = len(order.body)
+        entry.sent = len(accepted.body)
         self._tally.passed_on(entry, wanted)
 
     async def _refuse(self, agent: HttpPeer, entry: RequestEntry, refused: RefusedError) -> None:

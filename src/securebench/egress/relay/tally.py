@@ -48,7 +48,7 @@ class RequestEntry:
     """The price of the answer in millionths of a US dollar; ``None`` if the prices are not known."""
     reserved: Reservation | None = None
     """What is reserved for the request; ``None`` until there is room for it in the budget."""
-    owed: Reservation | None = None
+    chargeable: Reservation | None = None
     """The most that the provider may charge; ``None`` if that is nothing or already counted."""
     is_answered: bool = False
     model: str = ""
@@ -85,10 +85,10 @@ class RequestEntry:
     @property
     def unreported(self) -> Reservation:
         """The most that the provider may charge beyond the counts."""
-        if self.owed is None:
+        if self.chargeable is None:
             return Reservation(0, 0)
-        tokens = self.owed.tokens - self.input_tokens - self.output_tokens
-        return Reservation(max(0, tokens), max(0, self.owed.micro_usd - (self.micro_usd or 0)))
+        tokens = self.chargeable.tokens - self.input_tokens - self.output_tokens
+        return Reservation(max(0, tokens), max(0, self.chargeable.micro_usd - (self.micro_usd or 0)))
 
     def _decision(self) -> str:
         if self.refusal is not None:

@@ -60,11 +60,11 @@ class AddedEvents:
 
 
 class AnswerMeter:
-    """Reads one answer while it is forwarded. ``asked`` is the size of the request body in bytes."""
+    """Reads one answer while it is forwarded. ``request_bytes`` is the size of the request body."""
 
-    def __init__(self, dialect: Dialect, *, asked: int, is_stream: bool) -> None:
+    def __init__(self, dialect: Dialect, *, request_bytes: int, is_stream: bool) -> None:
         self._dialect = dialect
-        self._asked = asked
+        self._request_bytes = request_bytes
         self._is_stream = is_stream
         self._held = bytearray()
         self._too_long = False
@@ -105,7 +105,7 @@ class AnswerMeter:
         output = self._output or 0
         if not (self.ended and self._output is not None):
             output = max(output, self._length // BYTES_A_TOKEN)
-        return self._asked // BYTES_A_TOKEN if self._input is None else self._input, output
+        return self._request_bytes // BYTES_A_TOKEN if self._input is None else self._input, output
 
     @property
     def input_tokens(self) -> int | None:

@@ -194,12 +194,13 @@ class ProviderSession(EgressAgentSession):
 def probes_of(probes: Sequence[ProbeReport], prices: TokenPrices | None) -> dict[str, JsonValue]:
     """Return the gateway's own probes, for a record. Their cost is included if there are ``prices``."""
     troubles: list[JsonValue] = [probe.trouble.value if probe.trouble else None for probe in probes]
-    taken, given = sum(probe.input_tokens for probe in probes), sum(probe.output_tokens for probe in probes)
+    input_tokens = sum(probe.input_tokens for probe in probes)
+    output_tokens = sum(probe.output_tokens for probe in probes)
     return {
         "requests": len(probes),
-        "input_tokens": taken,
-        "output_tokens": given,
-        **({"cost_usd": in_usd(prices.cost(taken, given))} if prices else {}),
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        **({"cost_usd": in_usd(prices.cost(input_tokens, output_tokens))} if prices else {}),
         "troubles": troubles,
     }
 

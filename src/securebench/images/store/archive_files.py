@@ -118,7 +118,7 @@ class DirectoryFiles:
             raise malformed(f"{self.what}: {name}", f"it cannot be read: {error.strerror}") from None
 
     def has(self, name: str) -> bool:
-        """Return whether this file exists."""
+        """Return whether this file exists. A link to a file counts, although :meth:`take` refuses it."""
         return (self._directory / name).is_file()
 
 

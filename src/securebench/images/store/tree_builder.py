@@ -68,24 +68,24 @@ class TreeWalk(Resolver):
         return self._last[1]
 
     def leave(self) -> None:
-        """Close the open directory, because entries of its path may change now."""
+        """Close the open directory, so that the next :meth:`enter` looks up its path again."""
         self._last = None
         super().leave()
 
-    def missing(self, here: OpenDirectory, name: bytes) -> int:
+    def on_missing(self, here: OpenDirectory, name: bytes) -> int:
         """Create the directory."""
         os.mkdir(name, 0o700, dir_fd=here.descriptor)
         self._made(here.path_of(name))
         return os.open(name, OPEN_DIRECTORY, dir_fd=here.descriptor)
 
-    def obstructed(self, here: OpenDirectory, name: bytes) -> int | None:
+    def on_not_a_directory(self, here: OpenDirectory, name: bytes) -> int | None:
         """Follow a link of this layer. Replace an entry of a layer below with a directory."""
         if here.path_of(name) in self._new:
             return None
         remove_entry(here.descriptor, name)
-        return self.missing(here, name)
+        return self.on_missing(here, name)
 
-    def entered(self, path: bytes) -> None:
+    def on_entered(self, path: bytes) -> None:
         """Record that the directory belongs to this layer."""
         self._new.add(path)
 
@@ -231,7 +231,7 @@ class TreeBuilder:
     def _white_out(self, parents: list[bytes], name: bytes) -> None:
         hidden = name.removeprefix(WHITEOUT)
         if hidden in {b"", b".", b".."}:
-            raise StuckError("it is not the name of a removable entry")
+            raise StuckError("it is a whiteout ('.wh.') that does not name an entry to remove")
         place = self._walk.enter(parents)
         if name == OPAQUE:
             self._clear(place.path)

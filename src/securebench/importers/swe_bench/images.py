@@ -94,7 +94,7 @@ def _from_release(instance: Instance, setup: Setup, release: SourceRelease) -> I
 
 
 def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any], version: str) -> dict[str, Any]:
-    told = ["env", f"SETUPTOOLS_SCM_PRETEND_VERSION={version}"] if setup.version_from_git else []
+    environment = ["env", f"SETUPTOOLS_SCM_PRETEND_VERSION={version}"] if setup.version_from_git else []
     install = setup.install or [[_BUILT_PYTHON, *_INSTALL]]
     return {
         "reference": name,
@@ -104,7 +104,7 @@ def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any],
         "python": setup.python,
         "requirements": setup.requirements,
         "source": source,
-        "install": [[*told, *step] for step in install],
+        "install": [[*environment, *step] for step in install],
         "checks": [[_BUILT_PYTHON, "-m", "pytest", "--version"]] if setup.has_pytest else [],
     }
 

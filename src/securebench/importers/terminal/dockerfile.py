@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 IGNORE_FILE: Final = ".dockerignore"
 _UNSURE: Final = frozenset("[]\\")
 
-OURS: Final = "securebench/python:"
+BASE_IMAGE_PREFIX: Final = "securebench/python:"
 """SecureBench's base image. It has ``python3``, but not the programs below."""
 
 _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
@@ -73,7 +73,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str]) -> list[str]:
     """Return a report line for each program that the task uses and that the replacement of its base image lacks."""
     stand_in = next((base_images[base] for base in facts.bases[-1:] if base in base_images), "")
-    if not stand_in.startswith(OURS):
+    if not stand_in.startswith(BASE_IMAGE_PREFIX):
         return []
     steps = "\n".join(found.operands for found in instructions(task.dockerfile) if found.name == "RUN")
     texts = {"its Dockerfile": steps, "its tests": _text(task.tests), "its solution": _text(task.solution)}

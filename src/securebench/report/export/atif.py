@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.fs.durable import storage_errors, write_durably
-from securebench.report.export.steps import Called, Noted, Said, steps_of, task_text
+from securebench.report.export.steps import MessageStep, NoteStep, ToolCallStep, steps_of, task_text
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ def _trajectory(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
 
 def _step(step: Step) -> dict[str, Any]:
     match step:
-        case Said(text, is_thought=True):
+        case MessageStep(text, is_thought=True):
             return {"source": "agent", "message": "", "reasoning_content": text}
-        case Said(text):
+        case MessageStep(text):
             return {"source": "agent", "message": text}
-        case Called(identifier, tool, command, output):
+        case ToolCallStep(identifier, tool, command, output):
             call = {"tool_call_id": identifier, "function_name": tool, "arguments": {"command": command}}
             results = [] if output is None else [{"source_call_id": identifier, "content": output}]
             observation = {"observation": {"results": results}} if results else {}
             return {"source": "agent", "message": "", "tool_calls": [call], **observation}
-        case Noted(text):
+        case NoteStep(text):
             return {"source": "system", "message": text}

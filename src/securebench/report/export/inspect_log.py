@@ -6,7 +6,7 @@ import json
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from securebench import __version__
-from securebench.report.export.steps import Called, Noted, Said, steps_of, task_text
+from securebench.report.export.steps import MessageStep, NoteStep, ToolCallStep, steps_of, task_text
 from securebench.results.record import VerificationStatus
 from securebench.results.statistics import TaskResult, pass_at_1
 
@@ -107,14 +107,14 @@ def _sample(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
 
 def _messages(step: Step) -> list[dict[str, Any]]:
     match step:
-        case Said(text, is_thought=True):
+        case MessageStep(text, is_thought=True):
             return [{"role": "assistant", "content": [{"type": "reasoning", "reasoning": text}]}]
-        case Said(text):
+        case MessageStep(text):
             return [{"role": "assistant", "content": text}]
-        case Called(identifier, tool, command, output):
+        case ToolCallStep(identifier, tool, command, output):
             call = {"id": identifier, "function": tool, "arguments": {"command": command}}
             asked = {"role": "assistant", "content": "", "tool_calls": [call]}
             answered = {"role": "tool", "content": output or "", "tool_call_id": identifier, "function": tool}
             return [asked, answered]
-        case Noted(text):
+        case NoteStep(text):
             return [{"role": "system", "content": text}]

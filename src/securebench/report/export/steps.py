@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Said:
+class MessageStep:
     """What the agent wrote: a message, or a thought."""
 
     text: str
@@ -22,7 +22,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Called:
+class ToolCallStep:
     """A tool call of the agent. ``output`` is ``None`` if the trajectory has no result for it."""
 
     id: str
@@ -32,36 +32,36 @@ class Called:
 
 
 @dataclass(slots=True)
-class Noted:
+class NoteStep:
     """What the program reported in addition to the conversation: an error, or that steps were left out."""
 
     text: str
 
 
-Step: TypeAlias = Said | Called | Noted
+Step: TypeAlias = MessageStep | ToolCallStep | NoteStep
 
 
 def steps_of(trajectory: Iterable[JsonValue]) -> list[Step]:
     """Convert a recorded trajectory. A result is assigned to the earliest call that has none."""
     steps: list[Step] = []
-    waiting: list[Called] = []
+    waiting: list[ToolCallStep] = []
     for value in trajectory:
         step: dict[str, Any] = value if isinstance(value, dict) else {}
         match step.get("kind"):
             case "message" | "thought" as kind:
-                steps.append(Said(_text(step, "text"), is_thought=kind == "thought"))
+                steps.append(MessageStep(_text(step, "text"), is_thought=kind == "thought"))
             case "command":
-                called = Called(f"call-{len(steps) + 1}", _text(step, "tool") or "shell", _text(step, "command"))
+                called = ToolCallStep(f"call-{len(steps) + 1}", _text(step, "tool") or "shell", _text(step, "command"))
                 waiting.append(called)
                 steps.append(called)
             case "change":
-                steps.append(Called(f"call-{len(steps) + 1}", "file_change", _text(step, "text"), ""))
+                steps.append(ToolCallStep(f"call-{len(steps) + 1}", "file_change", _text(step, "text"), ""))
             case "result" if waiting:
                 waiting.pop(0).output = _text(step, "output")
             case "usage":
                 pass
             case _:
-                steps.append(Noted(_text(step, "text") or json.dumps(value)))
+                steps.append(NoteStep(_text(step, "text") or json.dumps(value)))
     return steps
 
 

@@ -276,7 +276,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         only if the container itself was lost.
         """
         try:
-            return _exit_code(report, command=self._handle.is_command)
+            return _reported_exit_code(report, command=self._handle.is_command)
         except InfrastructureError:
             began = report.started or _HAS_ENDED.search(report.log)
             if began and not report.lost and self._handle.container_exited(_EXIT_NOTICE_SECONDS):
@@ -289,11 +289,11 @@ def raise_failure(report: ProcessReport) -> NoReturn:
 
     Raises :class:`MaterializationError` for an unsafe mount, and :class:`InfrastructureError` otherwise.
     """
-    code = _exit_code(report, command=False)
+    code = _reported_exit_code(report, command=False)
     raise InfrastructureError(f"a sandbox exited with {code} before it could run anything")
 
 
-def _exit_code(report: ProcessReport, *, command: bool) -> int:
+def _reported_exit_code(report: ProcessReport, *, command: bool) -> int:
     if report.failed:
         raise _refused(report)
     if report.lost:

@@ -71,18 +71,18 @@ def _result(result: Mapping[str, Any]) -> str:
 
 def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
     """Return ``answer`` in the form of the API: a stream of answers, or one if the client asked for that."""
-    said = {"modelVersion": conversation.model, "responseId": new_id("")}
+    meta = {"modelVersion": conversation.model, "responseId": new_id("")}
     refused = any(isinstance(act, Say) and act.refused for act in answer.acts)
     pieces = [] if refused else [_piece(act, conversation.shell) for act in answer.acts]
     usage = _usage(answer.usage)
     reason = "SAFETY" if refused else "STOP"
     if not conversation.streams:
-        return whole(200, {**said, "candidates": [_candidate(pieces, reason)], "usageMetadata": usage})
+        return whole(200, {**meta, "candidates": [_candidate(pieces, reason)], "usageMetadata": usage})
     events = [{"candidates": [_candidate([piece])]} for whole_piece in pieces for piece in _split(whole_piece)]
     ended = {"candidates": [_candidate([] if refused else [{"text": ""}], reason)]}
     begun = {name: usage[name] for name in ("promptTokenCount", "totalTokenCount")}
     return stream(
-        [*({**event, "usageMetadata": begun, **said} for event in events), {**ended, "usageMetadata": usage, **said}]
+        [*({**event, "usageMetadata": begun, **meta} for event in events), {**ended, "usageMetadata": usage, **meta}]
     )
 
 

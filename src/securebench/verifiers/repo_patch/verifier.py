@@ -63,7 +63,7 @@ class RepoPatchVerifier(Verifier):
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "base_commit"}
         reason, message = None, ""
         try:
-            _Judgement(view, candidate, context, details).run()
+            _RepoPatchVerification(view, candidate, context, details).run()
             details["phase"] = "verdict"
         except CandidateFailedError as fault:
             reason, message = fault.reason, fault.message
@@ -91,7 +91,7 @@ def _without_candidate(judged: Overlay, setup: Delta, tests: Delta, control_file
     )
 
 
-class _Judgement:
+class _RepoPatchVerification:
     """One verification, phase by phase."""
 
     def __init__(

@@ -141,7 +141,7 @@ class Question:
             and all(map(may_be_a_unit, unit))
             and not set(tail[verb:]) & set(unit)
             and not self._is_another_rate(after)
-            and not self._is_a_pack(after)
+            and not self._counts_containers(after)
             and self.is_in_the_unit_asked_for([*tail, *before, *([currency] if currency else [])])
         )
 
@@ -161,7 +161,7 @@ class Question:
         rates = {at for at, (left, right) in enumerate(pairwise(after)) if left in RATES and unit_name(right) in asked}
         return [word for at, word in enumerate(after) if not {at, at - 1} & rates]
 
-    def _is_a_pack(self, after: list[str]) -> bool:
+    def _counts_containers(self, after: list[str]) -> bool:
         """Return whether a number counts containers of the things that the question asks for: ``8 pairs of legs``."""
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
         places = (at for at, word in enumerate(after[1:], 1) if word == "of" and after[at - 1] not in self.words)

@@ -38,8 +38,8 @@ REFERENCE = "securebench/test-derived/one:1"
 class Steps:
     """Stands in for a sandbox: notes each job, prints, and leaves a layer."""
 
-    def __init__(self, left: bytes = b"", exit_code: int = 0, said: bytes = b"") -> None:
-        self.left, self.exit_code, self.said = left, exit_code, said
+    def __init__(self, left: bytes = b"", exit_code: int = 0, output: bytes = b"") -> None:
+        self.left, self.exit_code, self.output = left, exit_code, output
         self.build_scripts: list[BuildScript] = []
         self.tools: list[str] = []
 
@@ -48,7 +48,7 @@ class Steps:
         """Run nothing."""
         self.build_scripts.append(build_script)
         self.tools = sorted(path.name for path in build_script.tools.rglob("*"))
-        log(self.said)
+        log(self.output)
         yield StepsResult(self.exit_code, iter((self.left,)))
 
 
@@ -187,7 +187,7 @@ def test_the_script_runs_each_step_as_it_is_written(based: ImageStore, recipe: D
 def test_a_step_that_fails_is_named_with_the_end_of_its_output(based: ImageStore, recipe: DerivedRecipe) -> None:
     """L25: the error has the step and the end of its output, the log all of it, and nothing is left in the store."""
     before = _left_after_nothing(based)
-    steps = Steps(exit_code=7, said=b"securebench: step 1 of 1: make it\nno rule\n")
+    steps = Steps(exit_code=7, output=b"securebench: step 1 of 1: make it\nno rule\n")
     stages: list[str] = []
     with pytest.raises(ImageError, match=r"step 1 of 1: make it failed with exit code 7(.|\n)*no rule") as caught:
         _builder(based, steps, stages.append).build(replace(recipe, run=(("make", "it"),)))
@@ -280,17 +280,17 @@ def test_wheels_and_what_installs_them_are_given_to_the_sandbox(
     based: ImageStore, recipe: DerivedRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recipe's pins are fetched for its Python, and readable for whoever runs the steps."""
-    asked: list[object] = []
+    calls: list[object] = []
 
     def fetch(pins: tuple[str, ...], python: str, directory: Path) -> tuple[str, ...]:
-        asked.append((pins, python))
+        calls.append((pins, python))
         (directory / "x-1-py3-none-any.whl").write_bytes(b"")
         return ("x-1-py3-none-any.whl sha256:abc",)
 
     monkeypatch.setattr("securebench.images.build.derived.build.fetch_wheels", fetch)
     steps = Steps(layer())
     _builder(based, steps).build(replace(recipe, requirements=("x==1",), python="3.12"))
-    assert asked == [(("x==1",), "3.12")]
+    assert calls == [(("x==1",), "3.12")]
     assert steps.tools == ["install_wheels.py", "wheels", "x-1-py3-none-any.whl"]
     assert "install_wheels.py /run/securebench/wheels" in steps.build_scripts[0].script
     (log,) = builds_directory().glob("*.log")

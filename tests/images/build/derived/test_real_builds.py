@@ -157,7 +157,7 @@ def test_a_clone_at_a_commit_has_no_future(
     script = (
         "cat code.py; git log --all --reflog --format=%s; git stash list; git tag; git cat-file --batch-all-objects"
     )
-    said = _run(opened, image_id, "sh", "-c", f"{script} --batch | strings")
-    assert said.startswith("broken = True\nThe state that the task starts from\n")
-    assert "fix" not in said
-    assert "stashed" not in said
+    output = _run(opened, image_id, "sh", "-c", f"{script} --batch | strings")
+    assert output.startswith("broken = True\nThe state that the task starts from\n")
+    assert "fix" not in output
+    assert "stashed" not in output

@@ -59,7 +59,7 @@ BEFORE = {"unittest.case:TestCase": "aa", "builtins": "bb"}
 def _reason(
     outcomes: dict[str, str],
     *,
-    said: int | None = 1,
+    reported_exit: int | None = 1,
     exit_code: int = 1,
     request: RepoPatchRequest = EXPECTED,
     unloaded: list[str] | None = None,
@@ -69,11 +69,11 @@ def _reason(
 ) -> FailureReason | None:
     talk = ReportedRun()
     after = {name: signed(digest, talk.nonce) for name, digest in {**BEFORE, **(changed or {})}.items() if digest}
-    told = ReportedTests(outcomes, unloaded or [], before=BEFORE, after=after, exit=said, started=True)
+    reported = ReportedTests(outcomes, unloaded or [], before=BEFORE, after=after, exit=reported_exit, started=True)
     try:
         before = {"tests/test_x.py::test_3": "xfailed"} if unchanged is None else unchanged
         judge = Judge(adapter_of(), CONTROLS, request, {} if details is None else details, None, lambda: before)
-        judge.judge(told, CommandResult(exit_code=exit_code), talk)
+        judge.judge(reported, CommandResult(exit_code=exit_code), talk)
     except CandidateFailedError as fault:
         return fault.reason
     return None
@@ -131,7 +131,7 @@ def test_where_no_control_could_speak_the_record_says_so() -> None:
     """Tests in files that hold none may pass: the assurance is lower, and the exit code may be 0."""
     details: dict[str, Any] = {}
     outcomes = {"tests/test_y.py::test_9": "passed"}
-    assert _reason(outcomes, request=request_of(), said=0, exit_code=0, details=details) is None
+    assert _reason(outcomes, request=request_of(), reported_exit=0, exit_code=0, details=details) is None
     assert details["evidence"]["kind"] == "exit_code"
     details = {}
     assert _reason(HONEST, details=details) is None
@@ -139,7 +139,7 @@ def test_where_no_control_could_speak_the_record_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "exit_code", "reason"),
+    ("reported_exit", "exit_code", "reason"),
     [
         (None, 0, FailureReason.TAMPERED),
         (None, 1, FailureReason.NO_VERDICT),
@@ -151,9 +151,9 @@ def test_where_no_control_could_speak_the_record_says_so() -> None:
         (5, 5, FailureReason.NO_VERDICT),
     ],
 )
-def test_the_end_must_be_the_one_that_follows(said: int | None, exit_code: int, reason: FailureReason) -> None:
+def test_the_end_must_be_the_one_that_follows(reported_exit: int | None, exit_code: int, reason: FailureReason) -> None:
     """Tests that must fail make pytest end with 1, and nothing else is a pass."""
-    assert _reason(HONEST, said=said, exit_code=exit_code) is reason
+    assert _reason(HONEST, reported_exit=reported_exit, exit_code=exit_code) is reason
 
 
 def test_without_expected_ids_all_must_pass() -> None:

@@ -99,11 +99,11 @@ def test_the_same_with_a_pytest_that_does_not_load_unittest(tmp_path: Path) -> N
 LOADS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from securebench_fingerprint import fingerprinter, lender
+from securebench_fingerprint import fingerprinter, unload_package
 assert "unittest" not in sys.modules
-lent = {}
-take = fingerprinter([], [], "/r", lent)
-end = lender("unittest", lent)
+unloaded = {}
+take = fingerprinter([], [], "/r", unloaded)
+end = unload_package("unittest", unloaded)
 before, snapshot = take(), dict(sys.modules)
 """
 AFTER_COLLECTION = """

@@ -31,7 +31,7 @@ _REFERENCES: Final = frozenset(
 )
 """Keys that refer to data stored at the provider or elsewhere."""
 
-_MOST_OUTPUT: Final = ("max_output_tokens", "max_completion_tokens", "max_tokens")
+_MAX_OUTPUT_FIELDS: Final = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 _MOST_TOKENS: Final = 10**9
 """The largest plausible number of tokens, far more than one answer can have."""
 
@@ -99,7 +99,8 @@ class Dialect(ABC):
         if any(name == b"upgrade" for name, _ in headers):
             raise RefusedError(RelayRefusal.UPGRADE, "protocol upgrades are not allowed: use plain HTTP")
         if (found := self.find(target)) is None:
-            raise RefusedError(RelayRefusal.PATH, "this path is not allowed")
+            path = shown(target.partition("?")[0])
+            raise RefusedError(RelayRefusal.PATH, f"the URL path {path} is not allowed, or not with this query")
         if method != "POST":
             raise RefusedError(RelayRefusal.METHOD, "this path accepts only POST")
         return found
@@ -140,9 +141,9 @@ class Dialect(ABC):
         del body
         return None
 
-    def most_output(self, body: Object) -> int | None:
+    def max_output_tokens(self, body: Object) -> int | None:
         """Return the output tokens that a checked request allows at most; ``None`` if it sets no maximum."""
-        limits = [body.get(name) for name in _MOST_OUTPUT]
+        limits = [body.get(name) for name in _MAX_OUTPUT_FIELDS]
         thoughts = [part(body, "thinking").get("budget_tokens"), part(body, "reasoning").get("max_tokens")]
         return max(count(limit) or 0 for limit in limits + thoughts) or None
 

@@ -218,8 +218,8 @@ class Gemini(Dialect):
         delays = [str(detail.get("retryDelay")) for detail in _details(part(body, "error"))]
         return next((float(found[1]) for delay in delays if (found := _DELAY.fullmatch(delay))), None)
 
-    def most_output(self, body: Object) -> int | None:
-        """See :meth:`Dialect.most_output`."""
+    def max_output_tokens(self, body: Object) -> int | None:
+        """See :meth:`Dialect.max_output_tokens`."""
         config = _named(part(_named(body, "the body"), "generationConfig"), "generationConfig")
         thoughts = _named(part(config, "thinkingConfig"), "thinkingConfig")
         limits = (config.get("maxOutputTokens"), thoughts.get("thinkingBudget"))

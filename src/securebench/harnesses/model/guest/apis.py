@@ -59,11 +59,11 @@ class ModelApi(ABC):
     def __init__(self, setup: Mapping[str, Any]) -> None:
         self.setup = setup
         self.items: list[Object] = []
-        self.said: list[tuple[str, str]] = []
+        self.transcript: list[tuple[str, str]] = []
 
     def say(self, role: str, text: str) -> None:
-        """Add a message, and note it in ``said``. ``role`` is ``user`` or ``assistant``."""
-        self.said.append((role, text))
+        """Add a message, and note it in ``transcript``. ``role`` is ``user`` or ``assistant``."""
+        self.transcript.append((role, text))
         self.items.append(self.message(role, text))
 
     def message(self, role: str, text: str) -> Object:

@@ -49,8 +49,8 @@ class ModelClient:
 
     def show(self) -> None:
         """Report the prompt: the system prompt and the messages before the first answer."""
-        said = [("system", text)] if (text := self.api.setup.get("system")) else []
-        emit("prompt", text="\n\n".join(f"{role}: {text}" for role, text in [*said, *self.api.said]))
+        messages = [("system", text)] if (text := self.api.setup.get("system")) else []
+        emit("prompt", text="\n\n".join(f"{role}: {text}" for role, text in [*messages, *self.api.transcript]))
 
     def ask(self, *, with_shell: bool = False) -> ModelReply:
         """Return the model's next answer. Exits with status 1 if there is none."""

@@ -45,7 +45,7 @@ class PooledCgroup:
             self.pid = os.posix_spawn(
                 _SHELL[0], _SHELL, {"PATH": PATH}, file_actions=actions, setsid=True, setsigdef=DEFAULT_SIGNALS
             )
-            self._tell(*(f"echo 0 >{_quoted(path)} || exit" for path in group.process_lists()))
+            self._send_commands(*(f"echo 0 >{_quoted(path)} || exit" for path in group.process_lists()))
         except OSError:
             os.close(self._commands)
             raise
@@ -63,7 +63,7 @@ class PooledCgroup:
         words = " ".join(map(_quoted, (program, *runtime.argv[1:])))
         stdin, stdout, stderr = streams
         try:
-            self._tell(
+            self._send_commands(
                 f"cd {_quoted(runtime.directory)} || exit",
                 f"export {SCRATCH_VARIABLE}={_quoted(runtime.directory)}",
                 f"exec {words} <{own}/{stdin} >{own}/{stdout} 2>{own}/{stderr}",
@@ -74,7 +74,7 @@ class PooledCgroup:
             os.close(self._commands)
         return True
 
-    def _tell(self, *commands: str) -> None:
+    def _send_commands(self, *commands: str) -> None:
         os.write(self._commands, os.fsencode("".join(f"{command}\n" for command in commands)))
 
 

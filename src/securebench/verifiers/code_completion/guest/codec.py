@@ -155,9 +155,9 @@ class Exchange:
         if exact is range:
             return ["range", *(self.value(part) for part in (value.start, value.stop, value.step))]
         tag = class_tag(value) if exact is type else None
-        return tag or self._stdlib(value) or self._of_an_end(value)
+        return tag or self._stdlib(value) or self._encode_object(value)
 
-    def _of_an_end(self, value: Any) -> Any:
+    def _encode_object(self, value: Any) -> Any:
         shape = self._ends.shape_of(value)
         if shape is None:
             return self._ends.export(value, self)

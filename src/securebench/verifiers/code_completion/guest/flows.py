@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from securebench.verifiers.code_completion.guest.peer import pair_of
 from securebench.verifiers.code_completion.guest.plain import MalformedError
-from securebench.verifiers.code_completion.guest.remote import OpaqueRemote, Remote, asked_dunder
+from securebench.verifiers.code_completion.guest.remote import OpaqueRemote, Remote, forwarded_attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def copy(subject: Any, memo: Any) -> Any:
 
 for _class in (RemoteIterator, RemoteAsyncIterator):
     for _name in ("__doc__", "__module__"):
-        setattr(_class, _name, asked_dunder(_name))
+        setattr(_class, _name, forwarded_attribute(_name))
 
 
 def _items(peer: Candidate, number: int) -> Iterator[Any]:

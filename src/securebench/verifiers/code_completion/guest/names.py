@@ -78,8 +78,8 @@ class Ownership:
     def _taken(self) -> list[str]:
         """Return which of the tests' builtins, except those in starter code, the candidate says it defines."""
         try:
-            said = self._defined(self._shared)
-            return [name for name in self._shared if name in said]
+            reported = self._defined(self._shared)
+            return [name for name in self._shared if name in reported]
         except Exception:  # noqa: BLE001 - an invalid answer contains no names
             return []
 

@@ -147,7 +147,7 @@ class Peer:
     # Values with a stand-in on the other side: exceptions, and in a subclass objects and classes of the candidate.
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-        """Return the kind and the parts of an exception; ``None`` for other values."""
+        """Return the tag ``"error"`` and the parts of an exception; ``None`` for other values."""
         if not isinstance(value, Exception):
             return None
         return "error", self.parts_of_error(value)

@@ -111,7 +111,7 @@ def get_attribute(subject: Any, name: str) -> Any:
         watch(peer.notes, value)
     if name[:1].isupper() and catches_failures(value):
         peer.notes.reject(BROAD_EXCEPTION)
-        raise TypeError("a class of the candidate is a base of AssertionError")
+        raise TypeError(f"the candidate's {name} would catch failed assertions, as a base of AssertionError does")
     return value
 
 
@@ -130,7 +130,7 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def asked_dunder(name: str) -> property:
+def forwarded_attribute(name: str) -> property:
     """Return a property that requests the attribute ``name`` of the candidate's object."""
     return property(lambda self: self._securebench_peer.request("get", self._securebench_number, name))
 
@@ -154,4 +154,4 @@ for _name in OPERATORS - {
 
 for _class in (Remote, OpaqueRemote):
     for _name in ("__doc__", "__module__"):
-        setattr(_class, _name, asked_dunder(_name))
+        setattr(_class, _name, forwarded_attribute(_name))

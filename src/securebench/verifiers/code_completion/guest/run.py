@@ -75,7 +75,8 @@ class Run:
         value = self._lookup(name)
         if catches_failures(value):
             self._notes.reject(BROAD_EXCEPTION)
-            raise TypeError("a class of the candidate is a base of AssertionError")
+            text = f"the candidate's {name} would catch failed assertions, as a base of AssertionError does"
+            raise TypeError(text)
         return value
 
     @staticmethod

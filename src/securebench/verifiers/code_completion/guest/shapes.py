@@ -212,12 +212,12 @@ def read_signature(rows: Any) -> Any:
         raise TypeError("no signature")
     made = []
     for name, kind, default, annotation in rows:
-        said = {
+        options = {
             key: values[0]
             for key, values in (("default", default), ("annotation", annotation))
             if type(values) is list and len(values) == 1
         }
-        made.append((name, kind, said))
-    parameters = [inspect.Parameter(name, inspect._ParameterKind(kind), **said) for name, kind, said in made[:-1]]
+        made.append((name, kind, options))
+    parameters = [inspect.Parameter(name, inspect._ParameterKind(kind), **options) for name, kind, options in made[:-1]]
     returned = made[-1][2].get("annotation", inspect.Signature.empty)
     return inspect.Signature(parameters, return_annotation=returned)

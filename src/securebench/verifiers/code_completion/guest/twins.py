@@ -143,7 +143,7 @@ def _doc(self: Any) -> Any:
 
 
 def name_class(cls: type) -> None:
-    """Note that the tests name a class, and so expect its objects to have the operators that the candidate defines."""
+    """Record that the tests use the name of ``cls``, so its objects may use operators of the candidate."""
     type.__setattr__(cls, "_securebench_is_named", True)
 
 

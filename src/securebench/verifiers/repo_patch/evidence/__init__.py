@@ -7,6 +7,9 @@
     sandbox ─────── channel ─────→ reported outcomes, exit code, fingerprints
                         all of it ─→ judge()         one judge for every runner
 
-Only the adapter depends on the runner. To add a runner: subclass :class:`~.adapter.Adapter`, add it to ``ADAPTERS`` in
-``adapters.py``, and write a reporter in ``../guest`` with ``securebench_channel``.
+In this package, only the adapters depend on the runner. To add a runner:
+
+* recognise its command in :mod:`securebench.runner_commands`;
+* subclass :class:`~.adapter.Adapter`, and add a function that returns the adapter to ``ADAPTERS`` in ``adapters.py``;
+* write a reporter in ``../guest`` with ``securebench_channel``.
 """

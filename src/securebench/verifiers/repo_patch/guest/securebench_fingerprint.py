@@ -1,8 +1,8 @@
 """Fingerprints the code that tests depend on: a digest per function and class of some modules.
 
 Code is compared by value, everything else by identity, in one process. Honest changes are ignored: plain values
-(``TestCase.maxDiff``), new names, and names in ``FREE``. A new name counts if it hides another one: an inherited
-method or a builtin. Everything used later is bound when this module is loaded.
+(``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts if it hides another one: an
+inherited method or a builtin. Everything used later is bound when this module is loaded.
 """
 
 import builtins
@@ -30,7 +30,7 @@ ALWAYS = (
 )
 """Modules in every fingerprint."""
 
-FREE = frozenset(
+IGNORED_NAMES = frozenset(
     [
         "builtins:_",
         "builtins:print",
@@ -44,7 +44,7 @@ FREE = frozenset(
 """Names that honest packages replace: interactive displays, mocks, legacypath, pytest-subtests and Hypothesis."""
 
 _RESULT = "_pytest.unittest:TestCaseFunction."
-STAND_INS = {
+PLUGIN_REPLACEMENTS = {
     _RESULT + "addSkip": "pytest_subtests.plugin:_addSkip",
     _RESULT + "addSubTest": "pytest_subtests.plugin:_addSubTest",
 }
@@ -62,13 +62,13 @@ _DEPTH = 4
 _DEFINED = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 
 
-def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = None) -> Any:
+def fingerprinter(modules: Any, libraries: Any, repository: Any, unloaded: Any = None) -> Any:
     """Return a function that fingerprints ``modules``, and the assertions of ``libraries``.
 
     ``NAME.*`` means all loaded modules of a package. Libraries are imported, except those below ``repository``, which
-    would be the candidate's code. ``lent`` are modules that are not loaded now; see ``lender``. The returned function
-    has an attribute ``quick_check``: a function that takes at most a millisecond, and whose result changes if a
-    function or class is replaced.
+    would be the candidate's code. ``unloaded`` are modules that are not loaded now; see ``unload_package``. The
+    returned function has an attribute ``quick_check``: a function that takes at most a millisecond, and whose result
+    changes if a function or class is replaced.
     """
     held, kept = {}, []  # type: Any, Any
     for name in ["builtins", *ALWAYS, *_whole(modules)]:
@@ -76,8 +76,8 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = Non
     assertions = {name: _load(name) for name in libraries if _is_foreign(name.partition(".")[0], repository)}
     before = _basic_finders(), list(sys.path_hooks)
     of_module, of_assertions, of_system, digest = _of_module, _of_assertions, _of_system, _digest
-    loaded, free, of_stand_ins = sys.modules, FREE, _of_stand_ins
-    absent, alike = {} if lent is None else lent, _alike
+    loaded, ignored, of_plugin_replacements = sys.modules, IGNORED_NAMES, _of_plugin_replacements
+    absent, alike = {} if unloaded is None else unloaded, _alike
 
     def take() -> Any:
         found = {}  # type: Any
@@ -92,8 +92,8 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, lent: Any = Non
             if module is not None:
                 of_assertions(name, vars(module), found, kept)
         of_system(before, found)
-        of_stand_ins(loaded, found, kept)
-        return {key: value for key, value in found.items() if key not in free}
+        of_plugin_replacements(loaded, found, kept)
+        return {key: value for key, value in found.items() if key not in ignored}
 
     take.quick_check = _quick_check(list(held.values()) + list(assertions.values()))  # type: ignore[attr-defined]
     return take
@@ -134,26 +134,26 @@ def _scopes(modules: Any) -> Any:
     return found
 
 
-def lender(package: Any, lent: Any) -> Any:
+def unload_package(package: Any, unloaded: Any) -> Any:
     """Unload ``package``, which only this module loaded, and return a function to call after collection.
 
     Without the reporter, tests that restore ``sys.modules``, such as those with pytest's ``pytester``, would load and
     unload the package themselves. If it stayed loaded, such tests would share its state. Code that imports the package
-    during collection gets the modules of the fingerprint. If no code does, later imports load new copies. ``lent``
+    during collection gets the modules of the fingerprint. If no code does, later imports load new copies. ``unloaded``
     receives the unloaded modules and is emptied when they are imported.
     """
     loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
-    lent.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
-    for name in lent:
+    unloaded.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
+    for name in unloaded:
         del loaded[name]
-    modules = dict(lent)
+    modules = dict(unloaded)
     specs = {name: module.__spec__ for name, module in modules.items()}
 
     class Finder(Loader):
         """Finds the unloaded modules."""
 
         def find_spec(self, name: Any, *_: Any) -> Any:
-            return make(name, self) if name in lent else None
+            return make(name, self) if name in unloaded else None
 
         def create_module(self, spec: Any) -> Any:
             return modules[spec.name]
@@ -161,17 +161,17 @@ def lender(package: Any, lent: Any) -> Any:
         def exec_module(self, module: Any) -> None:
             """Put the whole package back into ``sys.modules``, and restore the spec that the import system replaced."""
             loaded.update(modules)
-            lent.clear()
+            unloaded.clear()
             module.__spec__ = specs[module.__name__]
 
     finder = Finder()
     finders.insert(0, finder)
 
     def end(used: Any) -> None:
-        """Stop lending. With ``used``, tests use the package, and from now on another copy is a change."""
+        """Stop reusing unloaded modules. With ``used``, tests use them, and from now on another copy is a change."""
         finders[:] = [other for other in finders if other is not finder]
         if used:
-            lent.clear()
+            unloaded.clear()
 
     return end
 
@@ -232,11 +232,11 @@ def _of_system(before: Any, found: Any) -> None:
     found["threading:hooks"] = _digest("off" if hooks == [None, None] else "on")
 
 
-def _of_stand_ins(loaded: Any, found: Any, kept: Any) -> None:
+def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
     """Add to ``found`` the functions with which loaded plugins replace others, and a name that they may add."""
     if "_pytest.unittest" in loaded:
         found.setdefault(_RESULT + "addSubTest", _digest("absent"))
-    for place in STAND_INS.values():
+    for place in PLUGIN_REPLACEMENTS.values():
         module, _, name = place.partition(":")
         if module in loaded:
             found[place] = _digest(_described(vars(loaded[module]).get(name), kept, 0))
@@ -250,7 +250,7 @@ def honest(before: Any, after: Any) -> Any:
     """
     off = _digest("off")
     after.update({key: value for key, value in before.items() if key in TRACERS and after.get(key) == off})
-    for key, place in STAND_INS.items():
+    for key, place in PLUGIN_REPLACEMENTS.items():
         if key in before and place in before and after.get(key) == before[place]:
             after[key] = before[key]
     return after

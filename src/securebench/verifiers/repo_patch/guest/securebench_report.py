@@ -10,8 +10,8 @@ from securebench_channel import LONGEST_ID, open_channel, signer  # type: ignore
 from securebench_fingerprint import (  # type: ignore[import-not-found] # as above
     fingerprinter,
     honest,
-    lender,
     load,
+    unload_package,
     watcher,
 )
 
@@ -26,9 +26,9 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
     """
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     load(order["protected"])  # newer versions of pytest load unittest
-    lent, is_loaded = {}, "unittest" in sys.modules  # type: Any, Any
-    take = fingerprinter(order["protected"], order["libraries"], order["repository"], lent)
-    end_lending, is_case = None if is_loaded else lender("unittest", lent), _is_case
+    unloaded, is_loaded = {}, "unittest" in sys.modules  # type: Any, Any
+    take = fingerprinter(order["protected"], order["libraries"], order["repository"], unloaded)
+    stop_reusing, is_case = None if is_loaded else unload_package("unittest", unloaded), _is_case
     keep = set(order["keep"])
     known, calls, current, before = {}, {}, [], take()  # type: Any, Any, Any, Any
     running, outcome_of, allow, marked, error_of = _RUNNING, _outcome, honest, _may_fail, _error
@@ -73,8 +73,8 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
             """
             for item in session.items:  # keeps their identities from being reused
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
-            if end_lending is not None:
-                end_lending(any(is_case(item) for item in session.items))
+            if stop_reusing is not None:
+                stop_reusing(any(is_case(item) for item in session.items))
             choose([(id(item), item.nodeid) for item in session.items])
             if order.get("collect"):
                 for item in session.items:
