@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
 
 @pytest.fixture(scope="module")
 def clean_runs() -> dict[str, list[dict[str, Any]]]:
-    """Give a place for the records of the clean local run."""
+    """Give a place for the records of a clean local run on each driver."""
     return {}
 
 
@@ -80,12 +80,14 @@ def clean(
     clean_runs: dict[str, list[dict[str, Any]]], driver: SandboxDriver, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
     """Give the comparable records of a local run of three tasks of each family."""
-    if "clean" not in clean_runs:
+    info = driver.info()
+    key = f"{info.name} {info.runtime}"
+    if key not in clean_runs:
         one = LocalRun(tmp_path_factory.mktemp("clean"), driver, rounds=3)
         done = one.finish("--workers", "2")
         assert done.returncode == 0, done.stderr
-        clean_runs["clean"] = anonymous(one.root)
-    return clean_runs["clean"]
+        clean_runs[key] = anonymous(one.root)
+    return clean_runs[key]
 
 
 @contextmanager
