@@ -211,15 +211,15 @@ def _tunnel(port: int) -> socket.socket:
 def _measured(server: Server, connect: Callable[[], socket.socket], pieces: int) -> Figures:
     server.answer = Answer(pieces, 0.005)
     started = time.perf_counter()
-    arrivals = [(arrived, sent) for arrived, sent, _ in _asked(connect)]
+    arrivals = [(arrived, sent) for arrived, sent, _ in _answer_pieces(connect)]
     server.answer = Answer(20 * pieces, 0)
     begun = time.perf_counter()
-    size = sum(length for _, _, length in _asked(connect))
+    size = sum(length for _, _, length in _answer_pieces(connect))
     rate = size / (time.perf_counter() - begun)
     return Figures(arrivals[0][0] - started - 0.005, [arrived - sent for arrived, sent in arrivals[1:]], rate)
 
 
-def _asked(connect: Callable[[], socket.socket]) -> Iterator[tuple[float, float, int]]:
+def _answer_pieces(connect: Callable[[], socket.socket]) -> Iterator[tuple[float, float, int]]:
     """Request an answer. For each piece, yield when it arrived, when it was sent, and its length in bytes."""
     head = f"POST /v1/responses HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
     with connect() as connection:

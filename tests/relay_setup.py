@@ -200,15 +200,15 @@ class Setting:
         return got
 
 
-async def exchange(agent: HttpPeer, asked: tuple[h11.Request, bytes]) -> Answered:
+async def exchange(agent: HttpPeer, request: tuple[h11.Request, bytes]) -> Answered:
     """Send a request, and return what is answered."""
-    await send(agent, asked)
+    await send(agent, request)
     return await answer_of(agent)
 
 
-async def send(agent: HttpPeer, asked: tuple[h11.Request, bytes]) -> None:
+async def send(agent: HttpPeer, request: tuple[h11.Request, bytes]) -> None:
     """Send a request whole."""
-    for event in (asked[0], h11.Data(data=asked[1]), h11.EndOfMessage()):
+    for event in (request[0], h11.Data(data=request[1]), h11.EndOfMessage()):
         await agent.send(event)
 
 

@@ -24,8 +24,8 @@ TAKEN, GIVEN = 100, 20
 class WireExample:
     """``events`` are a whole stream; with the one at ``end``, the answer is complete. ``model`` is the one named.
 
-    ``request`` makes a request with a text, ``text_event`` an event with one. ``path`` is that of a streamed answer, and
-    ``whole_path`` that of a whole one.
+    ``request`` makes a request with a text, ``text_event`` an event with one. ``path`` is that of a streamed answer,
+    and ``whole_path`` that of a whole one.
     """
 
     plan: RelayPlan

@@ -53,7 +53,7 @@ def test_a_pinned_program_starts_in_a_sandbox(
         require_fit(program, lease.root, image=base_image.reference)
     spec = SandboxSpec(image=base_image, mounts=(Mount(program.directory, TARGET),))
     with driver.create(spec) as sandbox:
-        asked = Command(argv=version_command(program, TARGET), timeout_seconds=VERSION_SECONDS)
-        result = sandbox.run(asked)
+        command = Command(argv=version_command(program, TARGET), timeout_seconds=VERSION_SECONDS)
+        result = sandbox.run(command)
     require_version(program, result, base_image.reference)
     assert parse_version(name, result.stdout) == PROGRAMS[name].pinned

@@ -290,8 +290,8 @@ def test_the_public_digest_covers_what_agents_may_see_and_nothing_else(pack_dir:
     assert _reload(pack_dir).public_digest == pack.public_digest
     (pack_dir / "assets" / "a.txt").write_text("other")
     assert _reload(pack_dir).public_digest != pack.public_digest
-    asked = load(pack_dir, {**asset("a.txt"), "eval": hidden, "input": {"question": "another"}})
-    assert asked.rows[0].public_digest != pack.rows[0].public_digest
+    another_question = load(pack_dir, {**asset("a.txt"), "eval": hidden, "input": {"question": "another"}})
+    assert another_question.rows[0].public_digest != pack.rows[0].public_digest
 
 
 def test_the_public_digest_is_computed_once(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

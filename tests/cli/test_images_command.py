@@ -158,14 +158,14 @@ def test_a_changed_recipe_or_base_is_built_again(
     assert images("build", recipes).stdout.endswith("2 built, 0 already existed, 0 failed\n")
     assert images("build", recipes).stdout.endswith("0 built, 2 already existed, 0 failed\n")
     (recipes / "a-second" / "files" / "more").write_text("more")
-    reported = images("build", recipes).stdout
-    assert re.search(r"^z-first: .* already exists$", reported, re.MULTILINE)
-    assert re.search(r"^a-second: built .* \(its recipe has changed\)$", reported, re.MULTILINE)
+    output = images("build", recipes).stdout
+    assert re.search(r"^z-first: .* already exists$", output, re.MULTILINE)
+    assert re.search(r"^a-second: built .* \(its recipe has changed\)$", output, re.MULTILINE)
     first = recipes / "z-first" / "recipe.yaml"
     first.write_text(first.read_text() + "environment: {A: b}\n")
-    reported = images("build", recipes).stdout
-    assert re.search(r"^z-first: built .* \(its recipe has changed\)$", reported, re.MULTILINE)
-    assert re.search(r"^a-second: built .* \(its base securebench/pack/z-first:1 has changed\)$", reported, re.MULTILINE)
+    output = images("build", recipes).stdout
+    assert re.search(r"^z-first: built .* \(its recipe has changed\)$", output, re.MULTILINE)
+    assert re.search(r"^a-second: built .* \(its base securebench/pack/z-first:1 has changed\)$", output, re.MULTILINE)
     first.write_text(first.read_text().replace("summary: x", "summary: other words"))
     assert "2 already existed" in images("build", recipes).stdout
     own_store.remove("tool:1")
@@ -191,9 +191,9 @@ def test_a_recipe_that_fails_does_not_stop_the_others(
     assert "a-second: NOT built: its base securebench/pack/z-first:1 was not built" in done.stdout
     assert done.stdout.endswith("1 built, 0 already existed, 2 failed\n")
     assert "error: z-first: " in done.stderr
-    reported = {image["name"]: image for image in json.loads(images("build", recipes, "--json").stdout)}
-    assert reported["z-first"]["error"]["code"] == "recipe-invalid"
-    assert (reported["m-good"]["error"], reported["m-good"]["built"]) == (None, False)
+    images_by_name = {image["name"]: image for image in json.loads(images("build", recipes, "--json").stdout)}
+    assert images_by_name["z-first"]["error"]["code"] == "recipe-invalid"
+    assert (images_by_name["m-good"]["error"], images_by_name["m-good"]["built"]) == (None, False)
 
 
 def test_what_was_built_is_told_to_programs(
@@ -211,12 +211,16 @@ def test_what_was_built_is_told_to_programs(
         "reference: securebench/pack/m-third:1\nsummary: x\nbase: tool:1\nworkdir: /testbed\n"
         f"source:\n  git: {{path: {clone}, commit: {wanted}}}\n"
     )
-    reported = {image["name"]: image for image in json.loads(images("build", "--json", recipes).stdout)}
+    images_by_name = {image["name"]: image for image in json.loads(images("build", "--json", recipes).stdout)}
     third = own_store.find("securebench/pack/m-third:1")
     assert third is not None
-    assert reported["m-third"]["id"] == third.id
-    assert reported["m-third"]["commit"] == own_store.labels(third.reference)["org.securebench.commit"]
-    assert (reported["z-first"]["commit"], reported["z-first"]["built"], reported["z-first"]["place"]) == (None, True, "store")
+    assert images_by_name["m-third"]["id"] == third.id
+    assert images_by_name["m-third"]["commit"] == own_store.labels(third.reference)["org.securebench.commit"]
+    assert (
+        images_by_name["z-first"]["commit"],
+        images_by_name["z-first"]["built"],
+        images_by_name["z-first"]["place"],
+    ) == (None, True, "store")
     again = json.loads(images("build", "--json", recipes).stdout)
     assert {image["built"] for image in again} == {False}
 

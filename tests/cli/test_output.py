@@ -55,7 +55,12 @@ def agent_output(text: str, stream: str = "stdout") -> Event:
 
 def test_of_a_long_line_the_beginning_is_shown() -> None:
     """A program that tells of a whole file in one line floods no terminal; what comes after that line is shown."""
-    lines = printed(AgentOutputSink, agent_output("x" * 16384 + "z\nnext\n"), agent_output("error\n", "stderr"), agent_output("last"))
+    lines = printed(
+        AgentOutputSink,
+        agent_output("x" * 16384 + "z\nnext\n"),
+        agent_output("error\n", "stderr"),
+        agent_output("last"),
+    )
     assert [line[:9] for line in lines] == ["  t | xxx", "  t | nex", "  t | err", "  t | las"]
     assert len(lines[0]) < 2100
     assert lines[0].endswith("…")

@@ -45,11 +45,11 @@ def image_files(name: str, platform: str = "") -> dict[str, bytes]:
 
 
 class FakeStore(AgentStore):
-    """A cache that makes what it is asked for. ``asked`` are the versions."""
+    """A cache that makes what it is asked for. ``requested`` are the versions."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(ImageStore(directory))
-        self.asked: list[str | None] = []
+        self.requested: list[str | None] = []
 
     def install(
         self,
@@ -59,7 +59,7 @@ class FakeStore(AgentStore):
         on_progress: OnProgress | None = None,
     ) -> AgentProgram:
         """Return a program whose file says for which loader it is made."""
-        self.asked.append(version)
+        self.requested.append(version)
         variant = PROGRAMS[name].variant(platform or machine_platform())
         directory = self.images.directory / variant.platform
         executable = directory / variant.executable

@@ -93,12 +93,12 @@ def test_a_pause_that_is_too_long_is_an_error(client: HttpClient, server: FakeSe
 
 
 @pytest.mark.parametrize(
-    "asked", ["Wed, 21 Oct 2015 07:28:00 GMT", "0", "soon", "-1", "Fri, 31 Dec 9999 23:59:59 -2359"]
+    "delay", ["Wed, 21 Oct 2015 07:28:00 GMT", "0", "soon", "-1", "Fri, 31 Dec 9999 23:59:59 -2359"]
 )
-def test_a_pause_may_be_given_as_a_date(client: HttpClient, server: FakeServer, asked: str) -> None:
+def test_a_pause_may_be_given_as_a_date(client: HttpClient, server: FakeServer, delay: str) -> None:
     """A date in the past, or something that is not a date, causes no long pause."""
-    server.faults["/data"] = [says(429, Retry_After=asked)]
-    if "9999" in asked:
+    server.faults["/data"] = [says(429, Retry_After=delay)]
+    if "9999" in delay:
         with pytest.raises(UnreachableError):
             read(client, server)
     else:

@@ -57,7 +57,7 @@ def one_task(root: Path, program: str) -> tuple[Path, Path]:
 def answering_all() -> TextBook:
     """Return a book in which a model without a shell answers every task right."""
     known = {question: reply for pack, row in _rows().values() for question, reply in replies_of(pack, [row])}
-    return lambda talk: next((Say(reply) for question, reply in known.items() if question in talk.question), Say("I pass."))
+    return lambda talk: next((Say(reply) for text, reply in known.items() if text in talk.question), Say("I pass."))
 
 
 def _rows() -> dict[str, tuple[str, dict[str, Any]]]:

@@ -68,11 +68,11 @@ def test_settings_reach_the_model(program: str, oci_driver: SandboxDriver, tmp_p
         done = run(
             tmp_path, short_answers(tmp_path), Agent(program=program, provider=provider, config=config), oci_driver
         )
-        bodies: list[Any] = [one.body for one in provider.requests if isinstance(one.body, dict) and "tools" in one.body]
+        sent: list[Any] = [one.body for one in provider.requests if isinstance(one.body, dict) and "tools" in one.body]
     assert done.code == 0, done.output
-    text = json.dumps(bodies[-1])
+    text = json.dumps(sent[-1])
     assert all(mark in text for mark in ("MARK-SYSTEM", "MARK-INSTRUCTIONS", "remember"))
-    assert "high" in json.dumps(bodies[-1].get("reasoning") or bodies[-1].get("output_config"))
+    assert "high" in json.dumps(sent[-1].get("reasoning") or sent[-1].get("output_config"))
     (record,) = done.records
     assert record["candidate_text"].strip() == "391"
     settings = record["provenance"]["agent"]["settings"]

@@ -59,7 +59,7 @@ def test_pass_rate_leaves_errors_out_and_says_of_how_many(counts: Counts, scored
 
 def test_usage_is_that_of_the_records() -> None:
     """What records tell of tokens is added up, and shown only where there is any."""
-    with_usage = [replace(entry, usage=Usage(input_tokens=5, turns=1)) for entry in entries(STATUS.PASSED, STATUS.FAILED)]
+    used = [replace(entry, usage=Usage(input_tokens=5, turns=1)) for entry in entries(STATUS.PASSED, STATUS.FAILED)]
     summary = TesterRunSummary(
         run_id="r",
         benchmark_id="b",
@@ -67,7 +67,7 @@ def test_usage_is_that_of_the_records() -> None:
         output_dir=Path(),
         total=Counts(),
         families={},
-        usage=count({}, with_usage).usage,
+        usage=count({}, used).usage,
     )
     assert summary.to_json()["usage"] == {"input_tokens": 10, "output_tokens": 0, "turns": 2}
     assert "usage" not in replace(summary, usage=count({}, entries(STATUS.PASSED)).usage).to_json()

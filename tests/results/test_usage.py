@@ -17,7 +17,12 @@ def test_usage_is_added_up() -> None:
     assert reported
     assert silent
     assert (silent + silent).to_json() == {"input_tokens": 8, "output_tokens": 2, "turns": 0}
-    assert (reported + silent + reported).to_json() == {"input_tokens": 10, "output_tokens": 5, "turns": 2, "cost_usd": 0.2}
+    assert (reported + silent + reported).to_json() == {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "turns": 2,
+        "cost_usd": 0.2,
+    }
 
 
 def test_probes_cost_money() -> None:

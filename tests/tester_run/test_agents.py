@@ -292,8 +292,8 @@ def test_j15_a_key_stands_nowhere(root: Path) -> None:
         context.gateway.log({"task_id": view.task_id, "host": f"{KEY}.evil.example", "decision": "denied"})
         if number > 3:
             raise ProviderError(f"401 for {KEY}", code="provider-refused")
-        trajectory = json.dumps({"text": KEY})
-        return AgentResult(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=trajectory)
+        steps = json.dumps({"text": KEY})
+        return AgentResult(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=steps)
 
     sink, messages = Sink(), list[str]()
     producer = Telling(hook=hook, has_egress=True, keys=(KEY,), agent=AGENT)

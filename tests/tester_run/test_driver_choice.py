@@ -12,7 +12,7 @@ from securebench.results.run_header import HEADER
 from securebench.sandboxes.base import DriverInfo
 from securebench.strict_input.models import WireModel
 from securebench.tester_config import SandboxConfig
-from securebench.tester_run.options import driver_asked_for
+from securebench.tester_run.options import requested_sandbox
 from securebench.testing.scripted_sandbox import ScriptedDriver
 from tester_run.running import make_parts, records, run, write_run
 
@@ -31,11 +31,11 @@ class Drivers:
 
     def __init__(self, info: DriverInfo) -> None:
         self.info = info
-        self.asked: list[tuple[str, str | None]] = []
+        self.requested: list[tuple[str, str | None]] = []
 
     def make(self, config: TesterConfig, _notify: object) -> ScriptedDriver:
         """Stand in for the function that makes drivers."""
-        self.asked.append((config.sandbox.driver, config.sandbox.runtime))
+        self.requested.append((config.sandbox.driver, config.sandbox.runtime))
         driver = ScriptedDriver()
         driver.info = lambda: self.info  # type: ignore[method-assign]  # under another name
         return driver
@@ -58,7 +58,7 @@ def begin(root: Path, info: DriverInfo, **options: Any) -> list[tuple[str, str |
     """Run some tasks on a driver that is ``info``, and return what was asked for."""
     drivers = Drivers(info)
     run(root, parts=make_parts(make_driver=drivers.make), **options)
-    return drivers.asked
+    return drivers.requested
 
 
 def test_by_default_the_best_is_taken(root: Path) -> None:
@@ -73,13 +73,13 @@ def test_the_yaml_asks_and_the_option_overrides(root: Path) -> None:
     assert begin(root, OCI, driver="oci", output_dir=root / "other") == [("oci", "runsc")]
 
 
-@pytest.mark.parametrize(("info", "asked"), [(OCI, ("oci", "runc")), (DOCKER, ("docker", "runc"))])
+@pytest.mark.parametrize(("info", "requested"), [(OCI, ("oci", "runc")), (DOCKER, ("docker", "runc"))])
 def test_a_resumed_run_stays_with_what_it_began_with(
-    root: Path, info: DriverInfo, asked: tuple[str, str | None]
+    root: Path, info: DriverInfo, requested: tuple[str, str | None]
 ) -> None:
     """L05: ``auto`` does not change its mind half-way, whatever was installed meanwhile."""
     begin(root, info, limit=3)
-    assert begin(root, info, resume=True) == [asked]
+    assert begin(root, info, resume=True) == [requested]
     assert len(records(root)) == 6
 
 
@@ -122,6 +122,6 @@ def test_what_held_is_in_each_record_and_in_the_header(root: Path) -> None:
 def test_settings_stay_with_the_driver_that_they_are_for() -> None:
     """``--driver`` with another driver than the YAML's gives that driver its own defaults, not the other's settings."""
     theirs = SandboxConfig("oci", settings=WireModel())
-    assert driver_asked_for(theirs, "docker", None).settings is None
-    assert driver_asked_for(theirs, "oci", None) is theirs
-    assert driver_asked_for(theirs, None, None) is theirs
+    assert requested_sandbox(theirs, "docker", None).settings is None
+    assert requested_sandbox(theirs, "oci", None) is theirs
+    assert requested_sandbox(theirs, None, None) is theirs

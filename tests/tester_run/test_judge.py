@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from securebench.benchmark_pack import BenchmarkPack
     from securebench.tester_run import TesterRunSummary
     from securebench.testing.provider.conversation import ModelConversation
-    from securebench.testing.provider.faults import Asked
+    from securebench.testing.provider.faults import ModelRequest
     from securebench.testing.provider.steps import Fault
 
 VARIABLES: Final = {"JUDGE_KEY": KEY}
@@ -265,8 +265,8 @@ def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> No
     """A rate limit is no score. Resumed, the agent does not run again, and finished tasks are not paid for again."""
     broken = [True]
 
-    def limited(asked: Asked) -> Fault | None:
-        words = asked.conversation.text
+    def limited(request: ModelRequest) -> Fault | None:
+        words = request.conversation.text
         return Fail(429) if broken[0] and ("blocked" in words or CONTROL in words) else None
 
     with judging(fault=limited) as provider:
@@ -350,8 +350,8 @@ def test_calibration_counts_and_ends_at_the_budget(tmp_path: Path) -> None:
 def test_a_response_that_breaks_the_provider_fails(tmp_path: Path, fault: Fail, tries: int) -> None:
     """A response that a provider always refuses, while it grades others, is a failure and stops no run."""
 
-    def crash(asked: Asked) -> Fault | None:
-        return fault if "crash" in asked.conversation.text else None
+    def crash(request: ModelRequest) -> Fault | None:
+        return fault if "crash" in request.conversation.text else None
 
     with judging(fault=crash) as provider:
         write_judged_run(tmp_path, provider.url)
@@ -366,8 +366,8 @@ def test_a_rate_limit_that_ends_costs_nothing(tmp_path: Path) -> None:
     """The response is graded as soon as the provider answers again, in the time that its Retry-After says."""
     refusals = [Fail(429, retry_after=0)] * 2
 
-    def limited(asked: Asked) -> Fault | None:
-        return refusals.pop() if refusals and RIGHT in asked.conversation.text else None
+    def limited(request: ModelRequest) -> Fault | None:
+        return refusals.pop() if refusals and RIGHT in request.conversation.text else None
 
     with judging(fault=limited) as provider:
         write_judged_run(tmp_path, provider.url)
@@ -378,8 +378,8 @@ def test_a_rate_limit_that_ends_costs_nothing(tmp_path: Path) -> None:
 def test_a_key_that_is_refused_during_a_run_is_no_score(tmp_path: Path) -> None:
     """The control is refused as well."""
 
-    def revoked(asked: Asked) -> Fault | None:
-        words = asked.conversation.text
+    def revoked(request: ModelRequest) -> Fault | None:
+        words = request.conversation.text
         return Fail(403) if CONTROL in words or WRONG in words else None
 
     with judging(fault=revoked) as provider:

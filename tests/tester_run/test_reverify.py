@@ -703,15 +703,15 @@ def test_hostile_settings_are_refused(section: str, value: Any, root: Path) -> N
 def test_the_driver_is_that_of_the_run(root: Path) -> None:
     """Unless another one is asked for, and if it does not work, the error says how to ask."""
     run(root)
-    asked = []
+    drivers = []
 
     def make_driver(config: Any, _notify: object) -> ScriptedDriver:
-        asked.append((config.sandbox.driver, config.sandbox.runtime))
+        drivers.append((config.sandbox.driver, config.sandbox.runtime))
         return ScriptedDriver()
 
     again(root, parts=make_parts(make_driver=make_driver))
     again(root, parts=make_parts(make_driver=make_driver), driver="docker", output_dir=root / "second")
-    assert asked == [("scripted", None), ("docker", None)]
+    assert drivers == [("scripted", None), ("docker", None)]
 
     def gone(*_: object) -> ScriptedDriver:
         raise EngineError("no engine", hint="start it")

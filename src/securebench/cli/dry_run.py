@@ -8,7 +8,7 @@ from securebench.plurals import counted
 from securebench.printable import printable_line
 from securebench.results.part_of_pack import PartOfPack
 from securebench.tester_run.directory import earlier_header
-from securebench.tester_run.options import driver_asked_for
+from securebench.tester_run.options import requested_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def planned(plan: Plan, options: RunOptions) -> dict[str, Any]:
         "selection": plan.selection.given,
         "trials": plan.trials,
         "harness": dict(plan.harness),
-        "driver": driver_asked_for(plan.config.sandbox, options.driver, earlier).driver,
+        "driver": requested_sandbox(plan.config.sandbox, options.driver, earlier).driver,
         "images": sorted({image for task in plan.tasks for image in task.images}),
         "workers": plan.workers,
         **({"workers_auto": plan.choice.to_json()} if plan.choice else {}),

@@ -45,11 +45,11 @@ def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
         return BACK_OFF[tries - 1] if tries <= len(BACK_OFF) else None
     if tries > len(PROVIDER_BACK_OFF) or error.code in _FINAL:
         return None
-    asked = error.retry_after or 0.0
-    if asked > MAX_RETRY_AFTER:
+    requested = error.retry_after or 0.0
+    if requested > MAX_RETRY_AFTER:
         return None
     own = PROVIDER_BACK_OFF[tries - 1] * _chance.uniform(1 - SPREAD, 1 + SPREAD)
-    return max(own, asked * _chance.uniform(1, 1 + SPREAD))
+    return max(own, requested * _chance.uniform(1, 1 + SPREAD))
 
 
 def with_retries(once: Callable[[], T], notify: Callable[[str], None]) -> T:

@@ -111,20 +111,22 @@ def make_judge(settings: JudgeSettings | None) -> RunJudge | None:
     return ModelJudge(settings) if settings else None
 
 
-def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
+def requested_sandbox(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
     """Return the sandbox settings to use. With the driver ``auto``, a resumed run keeps the driver that it began with.
 
     It does so even if a better driver is available now. A driver that the user names is used. The run's header decides
     later whether a run may be resumed with it.
     """
-    asked = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
+    requested = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
     begun = earlier.decisive.get("sandbox") if earlier else None
-    if asked.driver != AUTO_DRIVER or not isinstance(begun, dict):
-        return asked
+    if requested.driver != AUTO_DRIVER or not isinstance(begun, dict):
+        return requested
     if begun.get("driver") not in plugins.own_names(ExtensionKind.DRIVER):  # the only ones that are chosen
-        return asked
+        return requested
     runtime = begun.get("runtime")
-    return replace(asked, driver=str(begun["driver"]), runtime=asked.runtime or (str(runtime) if runtime else None))
+    return replace(
+        requested, driver=str(begun["driver"]), runtime=requested.runtime or (str(runtime) if runtime else None)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from securebench.tester_run.agent_copy import with_agent_copy
 from securebench.tester_run.agents import check_provider, prepare_agents, run_egress
 from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.cost import RunCost
-from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
+from securebench.tester_run.options import RunOptions, RunParts, requested_sandbox
 from securebench.tester_run.plan import make_plan
 from securebench.tester_run.watch import Watch
 from securebench.tester_run.worker import PreparedRun
@@ -85,8 +85,8 @@ def run_plan(
         if earlier:
             RunAttestation(RecordedRun(plan.directory, earlier)).require_signer(options.sign)
         plan = stack.enter_context(with_agent_copy(plan, parts))
-        asked = driver_asked_for(plan.config.sandbox, options.driver, earlier)
-        made = parts.make_driver(replace(plan.config, sandbox=asked), options.notify)
+        requested = requested_sandbox(plan.config.sandbox, options.driver, earlier)
+        made = parts.make_driver(replace(plan.config, sandbox=requested), options.notify)
         driver = adapted(stack.enter_context(closing(made)))
         commitment = Commitment.read(plan.directory) if earlier else parts.new_commitment()
         info, header = _prepare(plan, driver, earlier, options, commitment)

@@ -31,7 +31,7 @@ from securebench.sandboxes.optimisations import Optimisations
 from securebench.tester_run import directory as places
 from securebench.tester_run.agents import prepare_agents, run_egress
 from securebench.tester_run.delivery import Receiver
-from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
+from securebench.tester_run.options import RunOptions, RunParts, requested_sandbox
 from securebench.tester_run.plan import Plan, make_plan
 from securebench.tester_run.shipment import CANDIDATE, Shipment
 from securebench.trials import TrialId
@@ -282,8 +282,8 @@ def prepare_worker(
     """
     parts = RunParts()
     config = plan.config
-    asked = replace(config, sandbox=driver_asked_for(config.sandbox, options.driver, header))
-    driver = adapted(stack.enter_context(closing(parts.make_driver(asked, options.notify))))
+    driver_config = replace(config, sandbox=requested_sandbox(config.sandbox, options.driver, header))
+    driver = adapted(stack.enter_context(closing(parts.make_driver(driver_config, options.notify))))
     info = driver.info()
     images = [driver.resolve_image(reference) for reference in sorted(header.images)]
     agent = prepare_agents(plan, driver, images, header, options)

@@ -185,8 +185,8 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
     """Return a text book for agents without a shell, such as aider: its answer is the content of the file to write."""
 
     def answer(conversation: ModelConversation) -> Say:
-        asked = "\n".join(conversation.questions)
-        found = next((task for task in tasks if task.marker in asked), None)
+        prompt = "\n".join(conversation.questions)
+        found = next((task for task in tasks if task.marker in prompt), None)
         return Say(f"{found.file}\n```\n{found.content}```\n" if found else "Scripted.")
 
     return answer

@@ -46,7 +46,7 @@ BEGUN = st.sampled_from(
 )
 
 
-def asked(request: str) -> h11.Request:
+def parse_request(request: str) -> h11.Request:
     """Return the request that h11 makes of a head."""
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(request.encode())
@@ -68,14 +68,14 @@ def asked(request: str) -> h11.Request:
 )
 def test_a_request_is_read(line: str, attempt: ProxyAttempt, target: str) -> None:
     """The host in its one spelling, the port or its default, and what the server is to be asked for."""
-    wanted = read(asked(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n"))
+    wanted = read(parse_request(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n"))
     assert (wanted.attempt, wanted.target) == (attempt, target)
 
 
 def test_what_cannot_be_read_is_logged_as_it_came() -> None:
     """A host that is none stands in the log for people to see: printable, and only so much of it."""
     with pytest.raises(UnreadableError) as caught:
-        read(asked(f"CONNECT {'a@' * 300}b:443 HTTP/1.1\r\nHost: x\r\n\r\n"))
+        read(parse_request(f"CONNECT {'a@' * 300}b:443 HTTP/1.1\r\nHost: x\r\n\r\n"))
     assert caught.value.attempt.host == ("a@" * 300)[:253]
     assert ProxyAttempt.of("http", "a\x1b[2Jé\n").host == "a?[2J??"
 

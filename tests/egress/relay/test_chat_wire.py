@@ -48,7 +48,7 @@ SAID = [
 """A stream of text and a call, up to its finish reason."""
 
 
-def asked(script: Script, body: Any = None, plan: Any = CHAT) -> tuple[Answered, RelayReport, list[Seen]]:
+def exchanged(script: Script, body: Any = None, plan: Any = CHAT) -> tuple[Answered, RelayReport, list[Seen]]:
     """Send one request through a relay."""
 
     async def play() -> tuple[Answered, RelayReport, list[Seen]]:
@@ -78,7 +78,7 @@ def in_pieces(data: bytes, size: int, *, ends: bool = True) -> Script:
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_usage_is_counted_and_not_shown(size: int) -> None:
     """The relay asks for the usage; an agent that did not ask gets exactly the stream without it."""
-    answered, report, (seen,) = asked(in_pieces(b"".join([*SAID, USAGE, DONE]), size))
+    answered, report, (seen,) = exchanged(in_pieces(b"".join([*SAID, USAGE, DONE]), size))
     assert seen.json == {**PLAIN, "stream_options": {"include_usage": True}}
     assert (answered.is_whole, answered.body) == (True, b"".join([*SAID, DONE]))
     assert (report.input_tokens, report.output_tokens, report.trouble) == (100, 20, None)
@@ -88,7 +88,7 @@ def test_usage_is_counted_and_not_shown(size: int) -> None:
 def test_usage_is_shown_to_an_agent_that_asked() -> None:
     """Nothing is removed from its stream."""
     whole = b"".join([*SAID, USAGE, DONE])
-    answered, report, _ = asked(streaming(whole), BODIES[Provider.CHAT_COMPLETIONS])
+    answered, report, _ = exchanged(streaming(whole), BODIES[Provider.CHAT_COMPLETIONS])
     assert (answered.body, report.input_tokens) == (whole, 100)
 
 
@@ -107,7 +107,7 @@ def test_usage_is_shown_to_an_agent_that_asked() -> None:
 )
 def test_streams_of_other_servers(last: list[bytes]) -> None:
     """Usage in the last chunk, in each chunk or in its own, comments, other line ends, and events without a choice."""
-    answered, report, _ = asked(streaming(b"".join([*SAID[:2], *last])))
+    answered, report, _ = exchanged(streaming(b"".join([*SAID[:2], *last])))
     assert (report.input_tokens, report.output_tokens, report.trouble, report.answered) == (100, 20, None, 1)
     assert b"Hel" in answered.body
 
@@ -117,7 +117,7 @@ def test_streams_of_other_servers(last: list[bytes]) -> None:
 def test_cuts_before_the_finish_reason(stage: int, ends: bool) -> None:
     """At every stage, a cut in the middle of the event is the provider's failure, and its tokens are counted."""
     data = b"".join([*SAID[:stage], SAID[stage][:40]])
-    answered, report, _ = asked(in_pieces(data, 50, ends=ends))
+    answered, report, _ = exchanged(in_pieces(data, 50, ends=ends))
     assert answered.is_whole is ends
     assert (report.trouble, report.answered) == (Trouble.FAILED, 0)
     assert report.output_tokens >= len(data) // 4
@@ -126,10 +126,10 @@ def test_cuts_before_the_finish_reason(stage: int, ends: bool) -> None:
 def test_cuts_after_the_finish_reason() -> None:
     """A lost connection is a failure until the end; a stream that ends in order without usage is estimated."""
     for tail in ([], [USAGE[:30]], [USAGE]):
-        _, report, _ = asked(in_pieces(b"".join([*SAID, *tail]), 50, ends=False))
+        _, report, _ = exchanged(in_pieces(b"".join([*SAID, *tail]), 50, ends=False))
         assert report.trouble is Trouble.FAILED
     data = b"".join([*SAID, DONE])
-    _, report, _ = asked(streaming(data))
+    _, report, _ = exchanged(streaming(data))
     assert (report.trouble, report.output_tokens) == (None, len(data) // 4)
     assert report.input_tokens > 0
 
@@ -149,7 +149,7 @@ def test_cuts_after_the_finish_reason() -> None:
 )
 def test_troubles_within_a_stream(event: bytes, trouble: Trouble) -> None:
     """An error, a refusal and a filter within an answer of status 200 are seen, and forwarded."""
-    answered, report, _ = asked(streaming(b"".join([SAID[0], event, chunk({}, "stop"), DONE])))
+    answered, report, _ = exchanged(streaming(b"".join([SAID[0], event, chunk({}, "stop"), DONE])))
     assert report.trouble is trouble
     assert event in answered.body
 
@@ -170,7 +170,7 @@ def test_a_whole_answer() -> None:
     """Without a stream nothing is added to the request, and the answer arrives unchanged."""
     body = {name: value for name, value in PLAIN.items() if name != "stream"}
     data = json.dumps(WHOLE).encode()
-    answered, report, (seen,) = asked(answering(200, data), body)
+    answered, report, (seen,) = exchanged(answering(200, data), body)
     assert (seen.json, answered.body) == (body, data)
     assert (report.input_tokens, report.output_tokens, report.answered) == (100, 20, 1)
     assert dict(report.models) == {"gpt-5.5-2026-01-01": 1}
@@ -190,7 +190,7 @@ def test_a_whole_answer() -> None:
 def test_whole_answers_with_trouble(changes: dict[str, Any], trouble: Trouble | None) -> None:
     """An answer of status 200 may be none; without usage its tokens are estimated."""
     data = json.dumps(WHOLE | changes).encode()
-    _, report, _ = asked(answering(200, data))
+    _, report, _ = exchanged(answering(200, data))
     assert report.trouble is trouble
     assert report.output_tokens > 0
 
@@ -198,7 +198,7 @@ def test_whole_answers_with_trouble(changes: dict[str, Any], trouble: Trouble | 
 def test_lines_of_a_megabyte() -> None:
     """A long event passes unchanged, and the usage behind it is counted."""
     long = chunk({"content": "x" * 1024 * 1024})
-    answered, report, _ = asked(in_pieces(b"".join([SAID[0], long, SAID[-1], USAGE, DONE]), 100_000))
+    answered, report, _ = exchanged(in_pieces(b"".join([SAID[0], long, SAID[-1], USAGE, DONE]), 100_000))
     assert long in answered.body
     assert USAGE not in answered.body
     assert (report.input_tokens, report.output_tokens) == (100, 20)
@@ -208,7 +208,7 @@ def test_lines_that_are_too_long_are_not_held(monkeypatch: pytest.MonkeyPatch) -
     """A line beyond the limit passes unread, in bounded memory; the next lines are read again."""
     monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 1000)
     long = chunk({"content": "x" * 5000})
-    answered, report, _ = asked(in_pieces(b"".join([SAID[0], long, SAID[-1], USAGE, DONE]), 300))
+    answered, report, _ = exchanged(in_pieces(b"".join([SAID[0], long, SAID[-1], USAGE, DONE]), 300))
     assert long in answered.body
     assert (report.input_tokens, report.trouble) == (100, None)
 
@@ -216,7 +216,7 @@ def test_lines_that_are_too_long_are_not_held(monkeypatch: pytest.MonkeyPatch) -
 def test_the_key_is_removed_around_a_removed_event() -> None:
     """No part of a key becomes visible where the usage is taken out."""
     echo = chunk({"content": KEY})
-    answered, _, _ = asked(in_pieces(b"".join([echo, USAGE, KEY.encode() + b"\n", chunk({}, "stop"), DONE]), 3))
+    answered, _, _ = exchanged(in_pieces(b"".join([echo, USAGE, KEY.encode() + b"\n", chunk({}, "stop"), DONE]), 3))
     assert KEY.encode() not in answered.body
     assert answered.body.count(b"<redacted>") == 2
 
@@ -229,7 +229,7 @@ def test_errors_reach_the_agent(status: int) -> None:
     async def script(_seen: Seen, peer: HttpPeer) -> None:
         await respond(peer, status, error, content_type="application/json", retry_after="7")
 
-    answered, report, _ = asked(script)
+    answered, report, _ = exchanged(script)
     assert (answered.status, answered.message) == (status, "<redacted> is wrong")
     assert answered.headers["retry-after"] == "7"
     assert report.retry_after == pytest.approx(7, abs=1)

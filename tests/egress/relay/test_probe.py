@@ -46,9 +46,9 @@ def test_a_provider_that_is_well(plan: Any) -> None:
     if plan.provider is not Provider.GEMINI:  # there, the path says both
         assert seen.json["model"] == plan.model
         assert seen.json["stream"] is True
-    asked = {**seen.json, **seen.json.get("generationConfig", {})}
-    limits = {"max_output_tokens", "max_tokens", "max_completion_tokens", "maxOutputTokens"} & asked.keys()
-    assert [asked[name] <= 16 for name in limits] == [True]
+    fields = {**seen.json, **seen.json.get("generationConfig", {})}
+    limits = {"max_output_tokens", "max_tokens", "max_completion_tokens", "maxOutputTokens"} & fields.keys()
+    assert [fields[name] <= 16 for name in limits] == [True]
     keys = [seen.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key", "authorization")]
     assert KEY in [key.removeprefix("Bearer ") for key in keys]
     paths = {

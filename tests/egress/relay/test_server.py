@@ -87,7 +87,7 @@ def test_request_is_what_was_checked(plan: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "base", "asked", "target"),
+    ("plan", "base", "path", "target"),
     [
         (PLAN, "", "/responses", "/responses"),
         (PLAN, "/v1", "/v1/responses", "/v1/responses"),
@@ -98,12 +98,12 @@ def test_request_is_what_was_checked(plan: Any) -> None:
         (CLAUDE, "", "/v1/messages/count_tokens?beta=true", "/v1/messages/count_tokens?beta=true"),
     ],
 )
-def test_paths_follow_the_base_url(plan: Any, base: str, asked: str, target: str) -> None:
+def test_paths_follow_the_base_url(plan: Any, base: str, path: str, target: str) -> None:
     """A path that is open is looked for below the base URL, with its version once."""
 
     async def play() -> None:
         async with relayed(plan=plan, base=base) as setting:
-            assert (await setting.ask(path=asked)).status == 200
+            assert (await setting.ask(path=path)).status == 200
         assert setting.seen[0].target == target
 
     asyncio.run(play())
@@ -275,11 +275,11 @@ def test_probe_is_answered_here() -> None:
 
 def test_websocket_is_answered_426() -> None:
     """The WebSocket that Codex tries first is told to use HTTP, and never passed on."""
-    asked = b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    request = b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
     async def play() -> None:
         async with relayed() as setting:
-            got = await setting.raw(asked)
+            got = await setting.raw(request)
         assert got.startswith(b"HTTP/1.1 426 ")
         assert setting.seen == []
         assert setting.relay.report().refused == {"upgrade": 1}
@@ -531,8 +531,8 @@ def test_an_answer_that_is_broken_off_is_charged_its_reservation(plan: RelayPlan
     async def play() -> None:
         async with relayed(_begun, plan=plan) as setting:
             agent = await setting.connect()
-            _, body = asked = setting.request({**BODIES[Provider.OPENAI], "max_output_tokens": 10_000})
-            await send(agent, asked)
+            _, body = request = setting.request({**BODIES[Provider.OPENAI], "max_output_tokens": 10_000})
+            await send(agent, request)
             await agent.next_event()
             await agent.close()
             await setting.has_logged.wait()

@@ -71,7 +71,7 @@ def test_latest_is_one_version_a_run(scripted: ScriptedDriver, store: FakeStore)
     """It is looked up for the first image only: the others get what it was."""
     answers(scripted, NEWEST)
     found = install(store, "claude_code", "latest", run_context(scripted, "debian", "alpine"), TARGET)
-    assert store.asked == ["latest", NEWEST]
+    assert store.requested == ["latest", NEWEST]
     assert found.identity()["version"] == NEWEST
 
 
@@ -80,10 +80,10 @@ def test_a_resumed_run_keeps_its_latest(scripted: ScriptedDriver, store: FakeSto
     answers(scripted, "1.0.0")
     before = {"program": "claude_code", "version": "1.0.0"}
     install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
-    assert store.asked == ["1.0.0"]
+    assert store.requested == ["1.0.0"]
     answers(scripted, PINNED)
     install(store, "claude_code", None, run_context(scripted, "debian", agent=before), TARGET)
-    assert store.asked == ["1.0.0", None]
+    assert store.requested == ["1.0.0", None]
 
 
 def test_another_programs_version_is_not_taken(scripted: ScriptedDriver, store: FakeStore) -> None:
@@ -91,7 +91,7 @@ def test_another_programs_version_is_not_taken(scripted: ScriptedDriver, store: 
     answers(scripted, NEWEST)
     before = {"program": "codex", "version": "1.0.0"}
     install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
-    assert store.asked == ["latest"]
+    assert store.requested == ["latest"]
 
 
 @pytest.mark.parametrize(("version", "code"), [("0.0.1", 0), (PINNED, 1)])

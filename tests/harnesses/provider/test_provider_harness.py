@@ -145,12 +145,12 @@ def test_a_model_that_the_program_does_not_know_is_told_before_any_task(
     bench: Bench, scripted: ScriptedDriver, name: str, config: dict[str, str], warned: bool
 ) -> None:
     """F7: the tester learns that a score may suffer. An endpoint of the tester's has models of its own."""
-    messages: list[str] = []
+    notes: list[str] = []
     scripted.add_image(DEFAULT_IMAGE, files=image_files(name))
     scripted.program({"codex": "codex", "claude_code": "claude"}[name])(agent_that(name))
-    make(name, bench.root, **config).prepare(replace(run_context(scripted), notify=messages.append))
-    assert [line for line in messages if f"does not list the model {config['model']}" in line] == messages[: int(warned)]
-    assert len(messages) == int(warned)
+    make(name, bench.root, **config).prepare(replace(run_context(scripted), notify=notes.append))
+    assert [line for line in notes if f"does not list the model {config['model']}" in line] == notes[: int(warned)]
+    assert len(notes) == int(warned)
 
 
 def test_which_models_answered_is_recorded(place: Place) -> None:

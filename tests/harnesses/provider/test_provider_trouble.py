@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.agent_session import SessionEnd
     from securebench.harnesses.provider.self_report import EventParser
     from securebench.resources import JsonValue
-    from securebench.testing.provider import Asked, Fault
+    from securebench.testing.provider import Fault, ModelRequest
 
 CRAFTED = "a request that the agent itself makes"
 ENDED = CandidateError(FailureReason.AGENT_EXIT, "the agent ended with exit code 137", phase=FailurePhase.PRODUCE)
@@ -46,7 +46,7 @@ every_api = pytest.mark.parametrize("api", APIS)
 
 def if_crafted(fault: Fault) -> FaultPlan:
     """Have only the agent's own requests go wrong, as a provider does that it floods or asks for too much."""
-    return lambda asked: fault if CRAFTED in asked.conversation.prompt else None
+    return lambda request: fault if CRAFTED in request.conversation.prompt else None
 
 
 class Task:
@@ -196,10 +196,10 @@ def test_a_rate_limit_that_passes_was_the_agents(play: Any) -> None:
     """It is waited for, for as long as the provider says, and then the provider is well."""
     answers = iter([Fail(429, retry_after=9), Fail(429), None])
 
-    def plan(asked: Asked) -> Fault | None:
-        if CRAFTED in asked.conversation.prompt:
+    def plan(request: ModelRequest) -> Fault | None:
+        if CRAFTED in request.conversation.prompt:
             return Fail(429)
-        return None if "Do it." in asked.conversation.prompt else next(answers, None)
+        return None if "Do it." in request.conversation.prompt else next(answers, None)
 
     def flood(task: Task) -> None:
         assert task.ask("Do it.") == 200
@@ -222,10 +222,10 @@ def test_a_flaky_provider_gets_the_benefit_of_the_doubt(play: Any) -> None:
     """Trouble at any of several questions is the provider's."""
     answers = iter([None, None, Fail(500)])
 
-    def plan(asked: Asked) -> Fault | None:
-        if "And now?" in asked.conversation.prompt:
+    def plan(request: ModelRequest) -> Fault | None:
+        if "And now?" in request.conversation.prompt:
             return Fail(500)
-        return None if "Do it." in asked.conversation.prompt else next(answers, None)
+        return None if "Do it." in request.conversation.prompt else next(answers, None)
 
     def work(task: Task) -> None:
         assert task.ask("Do it.") == 200

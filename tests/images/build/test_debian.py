@@ -144,7 +144,7 @@ def _run(tmp_path: Path, report: Callable[[str], None] = lambda _stage: None) ->
 def test_the_archive_is_given_as_it_is_made_and_the_stages_are_told(programs: FakePrograms, tmp_path: Path) -> None:
     """Stdout is the archive; stderr is the log, of which the stages are reported."""
     log = "I: using /some/place as tempdir...\nI: extracting archives...\nI: done\nother...\n"
-    programs.add("mmdebstrap", f"printf '{said}' >&2; printf archive")
+    programs.add("mmdebstrap", f"printf '{log}' >&2; printf archive")
     stages: list[str] = []
     assert _run(tmp_path, stages.append) == b"archive"
     assert stages == ["extracting archives"]

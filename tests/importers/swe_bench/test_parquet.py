@@ -25,7 +25,7 @@ class FakeFile:
     rows: list[dict[str, Any]]
     count: int = 1
     size: int = 100
-    asked: list[list[str]] = field(default_factory=list)
+    columns_read: list[list[str]] = field(default_factory=list)
 
     @property
     def metadata(self) -> SimpleNamespace:
@@ -40,7 +40,7 @@ class FakeFile:
 
     def read(self, columns: list[str]) -> SimpleNamespace:
         """Return the rows, of these columns."""
-        self.asked.append(columns)
+        self.columns_read.append(columns)
         kept = [{name: each[name] for name in columns} for each in self.rows]
         return SimpleNamespace(to_pylist=lambda: kept)
 
@@ -72,7 +72,7 @@ def test_the_columns_that_make_a_task_are_read(monkeypatch: pytest.MonkeyPatch, 
     ((place, record),) = parquet_records(source)
     assert place.line == 1
     assert record["instance_id"] == "pallets__flask-1"
-    assert "embedding" not in file.asked[0]
+    assert "embedding" not in file.columns_read[0]
     assert "created_at" not in record
 
 
@@ -102,4 +102,4 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
     with pytest.raises(ConfigError) as caught:
         list(parquet_records(source))
     assert caught.value.code == "import-too-large"
-    assert not file.asked
+    assert not file.columns_read

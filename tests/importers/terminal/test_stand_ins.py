@@ -13,14 +13,14 @@ from securebench.importers.terminal.rows import TerminalChoices, imported
 if TYPE_CHECKING:
     from pathlib import Path
 
-OURS = "securebench/python:3.11"
+BASE_IMAGE = "securebench/python:3.11"
 FROM = "FROM python:3.13-slim\nWORKDIR /app\nCOPY app.log /app/\n"
 TESTS_WITH_PYTHON = (
     TESTS + '\n\ndef test_it_runs():\n    assert subprocess.run(["python", "/app/x.py"]).returncode == 0\n'
 )
 
 
-def _lost(tmp_path: Path, changes: dict[str, str], stand_in: str = OURS) -> list[str]:
+def _lost(tmp_path: Path, changes: dict[str, str], stand_in: str = BASE_IMAGE) -> list[str]:
     task = read_harbor(lay_out(tmp_path / "sum-the-log", HARBOR, {"environment/Dockerfile": FROM, **changes}))
     found = imported(task, TerminalChoices({"python:3.13-slim": stand_in})).task.report.lost
     return [line.partition(f": {stand_in} has it only if")[0] for line in found if " has it only if " in line]

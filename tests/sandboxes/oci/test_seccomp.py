@@ -186,10 +186,10 @@ def test_both_forms_are_one_filter(ours: Filter, runc_driver: SandboxDriver) -> 
     """What runc compiles of the profile as text answers every number like the compiled form, on each architecture."""
     theirs = _filter_in(runc_driver)
     for number in range(1024):
-        for asked, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
+        for call, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
             for arguments in ((0,), (1,), (40,), (0x10000000,), (8,)):
-                expected = ours.answer(asked, *arguments, architecture=architecture)
-                found = theirs.answer(asked, *arguments, architecture=architecture)
+                expected = ours.answer(call, *arguments, architecture=architecture)
+                found = theirs.answer(call, *arguments, architecture=architecture)
                 assert found == expected, (number, hex(architecture), arguments)
 
 
@@ -199,8 +199,8 @@ def test_docker_is_given_the_same(ours: Filter, docker_driver: DockerDriver) -> 
     """I18: the filter of a container is ours too, whatever the engine's own is, on each architecture."""
     theirs = _filter_in(docker_driver)
     for number in NUMBERS:
-        for asked, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
-            allowed = {found.answer(asked, 1, architecture=architecture) == ALLOW for found in (ours, theirs)}
+        for call, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
+            allowed = {found.answer(call, 1, architecture=architecture) == ALLOW for found in (ours, theirs)}
             assert len(allowed) == 1, (number, hex(architecture))
 
 

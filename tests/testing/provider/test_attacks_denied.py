@@ -120,10 +120,10 @@ def test_nothing_gets_past_the_proxy(bench: Bench) -> None:
     attacked = bench.attack("openai", "direct", "proxy")
     assert _not_denied(attacked) == {"control: CONNECT to the allowed host"}
     assert attacked.outcomes["control: CONNECT to the allowed host"] == ALLOWED
-    asked = [name for name in attacked.outcomes if name.startswith("CONNECT to")]
+    attempted = [name for name in attacked.outcomes if name.startswith("CONNECT to")]
     assert attacked.report.decisions["allowed"] >= 1
     denied = [line for line in attacked.log if line["decision"] == "denied"]
-    assert len(denied) >= len(asked)
+    assert len(denied) >= len(attempted)
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -125,8 +125,8 @@ def test_faults_come_by_number() -> None:
 def test_faults_come_at_first() -> None:
     """Each answer of each conversation fails so often, and then comes."""
     with ScriptedProvider(SCRIPT, fault=at_first(1, Fail(500))) as provider:
-        asked = [request_of("openai", prompt, results) for prompt in "ab" for results in ([], ["x"])]
-        statuses = [ask(provider.url, "openai", body).status for body in asked for _ in range(3)]
+        bodies = [request_of("openai", prompt, results) for prompt in "ab" for results in ([], ["x"])]
+        statuses = [ask(provider.url, "openai", body).status for body in bodies for _ in range(3)]
     assert statuses == [500, 200, 200] * 4
 
 

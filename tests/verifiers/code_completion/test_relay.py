@@ -259,11 +259,11 @@ def test_a_candidate_can_only_fail_itself(why: Any, reason: FailureReason) -> No
     assert _fault(_Script([frame(FAILED, why=why).encode()]), _Script([])).reason is reason
 
 
-@pytest.mark.parametrize(("name", "is_named"), [("ValueError", True), ("Canary", False), ("print", False), (["x"], False)])
-def test_only_names_of_builtin_exceptions_are_told(name: Any, is_named: bool) -> None:
+@pytest.mark.parametrize(("name", "named"), [("ValueError", True), ("Canary", False), ("print", False), (["x"], False)])
+def test_only_names_of_builtin_exceptions_are_told(name: Any, named: bool) -> None:
     """F13: a message holds no text of the candidate's making."""
     fault = _fault(_Script([frame(FAILED, why="import", error=name).encode()]), _Script([]))
-    assert (str(name) in fault.message) is is_named
+    assert (str(name) in fault.message) is named
 
 
 def test_a_broken_engine_is_no_ones_fault() -> None:

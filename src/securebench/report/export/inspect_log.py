@@ -113,8 +113,8 @@ def _messages(step: Step) -> list[dict[str, Any]]:
             return [{"role": "assistant", "content": text}]
         case ToolCallStep(identifier, tool, command, output):
             call = {"id": identifier, "function": tool, "arguments": {"command": command}}
-            asked = {"role": "assistant", "content": "", "tool_calls": [call]}
-            answered = {"role": "tool", "content": output or "", "tool_call_id": identifier, "function": tool}
-            return [asked, answered]
+            call_message = {"role": "assistant", "content": "", "tool_calls": [call]}
+            result_message = {"role": "tool", "content": output or "", "tool_call_id": identifier, "function": tool}
+            return [call_message, result_message]
         case NoteStep(text):
             return [{"role": "system", "content": text}]

@@ -174,8 +174,8 @@ def read(path: str) -> None:
 def describe(path: str) -> None:
     """Call ``statx`` like ``ls`` and ``stat``, without triggering automounts; print the result."""
     answer = ctypes.create_string_buffer(512)
-    asked = (_AT_FDCWD, path.encode(), _AT_NO_AUTOMOUNT, _STATX_BASIC_STATS, answer)
-    print(_outcome(lambda: _system("statx", *asked)))  # noqa: T201
+    arguments = (_AT_FDCWD, path.encode(), _AT_NO_AUTOMOUNT, _STATX_BASIC_STATS, answer)
+    print(_outcome(lambda: _system("statx", *arguments)))  # noqa: T201
 
 
 def threads(count: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from securebench.testing.provider.answering import Received, ScriptBook, TextBook
 from securebench.testing.provider.conversation import ModelConversation
-from securebench.testing.provider.faults import Asked, FaultPlan, always, at_first, numbered
+from securebench.testing.provider.faults import FaultPlan, ModelRequest, always, at_first, numbered
 from securebench.testing.provider.server import ScriptedProvider, Tls
 from securebench.testing.provider.steps import (
     AnswerUsage,
@@ -33,7 +33,6 @@ from securebench.testing.provider.steps import (
 
 __all__ = [
     "AnswerUsage",
-    "Asked",
     "Cut",
     "Fail",
     "Fault",
@@ -41,6 +40,7 @@ __all__ = [
     "Garble",
     "Hang",
     "ModelConversation",
+    "ModelRequest",
     "Received",
     "Redirect",
     "Say",

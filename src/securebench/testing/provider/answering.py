@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.testing.provider.conversation import ModelConversation
-from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, with_fault
+from securebench.testing.provider.faults import Delivery, FaultPlan, ModelRequest, with_fault
 from securebench.testing.provider.gemini_wire import addressed
 from securebench.testing.provider.reply import Reply, whole
 from securebench.testing.provider.steps import AnswerUsage, ModelAnswer, Say, Script, answer_at
@@ -117,35 +117,35 @@ class Answering:
             if len(self._keys) < MAX_REQUESTS:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
-    def _asked_by_gateway(self, conversation: ModelConversation) -> Asked:
+    def _gateway_request(self, conversation: ModelConversation) -> ModelRequest:
         """Describe a request of the gateway. It has the number, and so the fault, of an agent's latest request."""
         with self._lock:
-            return Asked(self._numbers, 1, conversation)
+            return ModelRequest(self._numbers, 1, conversation)
 
     def _model_answer(self, wire: ApiWire, conversation: ModelConversation, key: str) -> Delivery:
         is_probe = conversation.is_background and QUESTION in conversation.prompt
         if conversation.is_background and (is_probe or self._texts is None):
             delivery = Delivery(wire.render(BACKGROUND, conversation))
-            planned = self._plan(self._asked_by_gateway(conversation)) if is_probe else None
+            planned = self._plan(self._gateway_request(conversation)) if is_probe else None
             return delivery if planned is None else with_fault(delivery, planned, wire, key)
         if conversation.is_background and self._texts is not None:
             answer = ModelAnswer((self._texts(conversation),))
         else:
             answer = answer_at(self._book(conversation), len(conversation.results))
         delivery = Delivery(wire.render(answer, conversation))
-        planned = self._plan(self._asked(conversation))
+        planned = self._plan(self._next_request(conversation))
         for fault in (*answer.faults, *(() if planned is None else (planned,))):
             delivery = with_fault(delivery, fault, wire, key)
         return delivery
 
-    def _asked(self, conversation: ModelConversation) -> Asked:
+    def _next_request(self, conversation: ModelConversation) -> ModelRequest:
         known = sha256(f"{len(conversation.results)} {conversation.text}".encode("utf-8", "replace")).digest()
         with self._lock:
             self._numbers += 1
             if len(self._attempts) > _MAX_ATTEMPTS:
                 self._attempts.clear()
             self._attempts[known] += 1
-            return Asked(self._numbers, self._attempts[known], conversation)
+            return ModelRequest(self._numbers, self._attempts[known], conversation)
 
     def _other_answer(self, wire: ApiWire, method: str, kind: str, headers: Mapping[str, str]) -> Reply:
         if headers.get("upgrade", "").lower() == "websocket":

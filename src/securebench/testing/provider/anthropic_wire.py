@@ -38,11 +38,11 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
     """Return the conversation in a request's body. The body may be anything."""
     messages = objects(body.get("messages"))
     answered = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
-    asked = messages[: answered[0]] if answered else messages
+    first_turn = messages[: answered[0]] if answered else messages
     blocks = [block for message in messages for block in objects(message.get("content"))]
     return ModelConversation(
         model=str(body.get("model", "")),
-        prompt="\n".join(user_texts(asked)),
+        prompt="\n".join(user_texts(first_turn)),
         results=tuple(text_of(block.get("content")) for block in blocks if block.get("type") == "tool_result"),
         shell=shell_function([Tool("tool_use", str(tool.get("name")), _properties(tool)) for tool in _tools(body)]),
         streams=body.get("stream") is True,

@@ -37,11 +37,11 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
     """Return the conversation in a request's body. The body may be anything."""
     messages = [message for message in objects(body.get("messages")) if str(message.get("role")) not in _SYSTEM]
     answered = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
-    asked = messages[: answered[0]] if answered else messages
+    first_turn = messages[: answered[0]] if answered else messages
     options = body.get("stream_options")
     return ModelConversation(
         model=str(body.get("model", "")),
-        prompt="\n".join(user_texts(asked)),
+        prompt="\n".join(user_texts(first_turn)),
         results=tuple(text_of(message.get("content")) for message in messages if message.get("role") == "tool"),
         shell=shell_function([_tool(tool.get("function")) for tool in objects(body.get("tools"))]),
         streams=body.get("stream") is True,

@@ -19,7 +19,7 @@ _GARBLED: Final = b'{"type": "message", "content": ['
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelRequest:
     """A request for a model's answer, not in the background.
 
     ``number`` counts the server's requests from 1. ``attempt`` counts from 1 how often this answer was requested.
@@ -30,24 +30,24 @@ class Asked:
     conversation: ModelConversation
 
 
-FaultPlan = Callable[[Asked], Fault | None]
+FaultPlan = Callable[[ModelRequest], Fault | None]
 """Chooses the fault for the answer to a request. Called from the threads of the server."""
 
 
 def always(fault: Fault) -> FaultPlan:
     """Apply the fault to every answer."""
-    return lambda _asked: fault
+    return lambda _request: fault
 
 
 def numbered(numbers: Iterable[int], fault: Fault) -> FaultPlan:
     """Apply the fault to the answers of the requests with these numbers."""
     chosen = frozenset(numbers)
-    return lambda asked: fault if asked.number in chosen else None
+    return lambda request: fault if request.number in chosen else None
 
 
 def at_first(attempts: int, fault: Fault) -> FaultPlan:
     """Apply the fault to each answer this many times before it succeeds."""
-    return lambda asked: fault if asked.attempt <= attempts else None
+    return lambda request: fault if request.attempt <= attempts else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,11 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
     """Return the conversation in a request's body. The body may be anything. See :func:`addressed`."""
     contents = objects(body.get("contents"))
     answered = [place for place, content in enumerate(contents) if content.get("role") == "model"]
-    asked = contents[: answered[0]] if answered else contents
+    first_turn = contents[: answered[0]] if answered else contents
     results = [piece.get("functionResponse") for content in contents for piece in objects(content.get("parts"))]
     return ModelConversation(
         model="",
-        prompt="\n".join(text_of(content.get("parts")) for content in asked),
+        prompt="\n".join(text_of(content.get("parts")) for content in first_turn),
         results=tuple(_result(result) for result in results if isinstance(result, dict)),
         shell=shell_function([_tool(one) for tool in objects(body.get("tools")) for one in _declared(tool)]),
         streams=False,

@@ -49,10 +49,10 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
     given = body.get("input")
     items = objects(given) if not isinstance(given, str) else [{"role": "user", "content": given}]
     answered = [place for place, item in enumerate(items) if item.get("role") != "user" and _is_the_models(item)]
-    asked = items[: answered[0]] if answered else items
+    first_turn = items[: answered[0]] if answered else items
     return ModelConversation(
         model=str(body.get("model", "")),
-        prompt="\n".join(user_texts(asked)),
+        prompt="\n".join(user_texts(first_turn)),
         results=tuple(text_of(item.get("output")) for item in items if str(item.get("type")) in _RESULTS),
         shell=_shell(objects(body.get("tools"))),
         streams=body.get("stream") is True,

@@ -52,7 +52,7 @@ class ScriptedProvider:
         port: int = 0,
     ) -> None:
         book = script if callable(script) else lambda _conversation: script
-        plan = fault if callable(fault) else (lambda _asked: None) if fault is None else always(fault)
+        plan = fault if callable(fault) else (lambda _request: None) if fault is None else always(fault)
         self._answering = Answering(book, texts, plan, models)
         self._server = _Server(port, self._answering, tls)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="provider")

@@ -71,7 +71,7 @@ def graded(
         return _result(FailureReason.CANDIDATE_TOO_LARGE, {**verifier, "phase": "extraction", "rule": "length"})
     conversation = Conversation(session)
     grading = grade(partial(_ask, conversation, task, response), task.votes)
-    replies = session.replies[: conversation.asked]
+    replies = session.replies[: conversation.replies_used]
     evidence: dict[str, JsonValue] = {
         "kind": "model_graded",
         "judge": dict(session.identity),

@@ -54,11 +54,11 @@ class Conversation:
     """The requests of one verification to a judge. Replies that are already known are used first."""
 
     session: JudgeSession
-    asked: int = field(default=0, init=False)
+    replies_used: int = field(default=0, init=False)
 
     def ask(self, prompt: Callable[[], JudgePrompt], *, is_control: bool) -> JudgeReply:
         """Return the next reply. Raises the errors of :meth:`JudgeSession.ask`."""
-        if self.asked == len(self.session.replies):
+        if self.replies_used == len(self.session.replies):
             self.session.replies.append(self.session.ask(prompt(), is_control=is_control))
-        self.asked += 1
-        return self.session.replies[self.asked - 1]
+        self.replies_used += 1
+        return self.session.replies[self.replies_used - 1]

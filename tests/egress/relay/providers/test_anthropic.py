@@ -72,7 +72,7 @@ def test_what_claude_code_sends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("configured", "asked", "fits"),
+    ("configured", "requested", "fits"),
     [
         ("sonnet", "claude-sonnet-5", True),
         ("sonnet", "claude-sonnet-4-5-20250929", True),
@@ -98,9 +98,9 @@ def test_what_claude_code_sends() -> None:
         ("sonnet", ["claude-sonnet-5"], False),
     ],
 )
-def test_models(configured: str, asked: Any, fits: bool) -> None:
+def test_models(configured: str, requested: Any, fits: bool) -> None:
     """An alias admits the models of its line, any other name itself alone."""
-    reason = reason_of(GOOD | {"model": asked}, replace(CLAUDE, model=configured))
+    reason = reason_of(GOOD | {"model": requested}, replace(CLAUDE, model=configured))
     assert reason is (None if fits else RelayRefusal.MODEL)
 
 

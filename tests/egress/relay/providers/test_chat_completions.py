@@ -199,12 +199,12 @@ def test_content_that_would_be_fetched(piece: Any) -> None:
 
 def test_usage_is_requested_for_streams_only() -> None:
     """The relay adds the option if the agent left it out or turned it off, and keeps the agent's other options."""
-    dialect, asked = ChatCompletions(), GOOD | {"stream": True}
+    dialect, request = ChatCompletions(), GOOD | {"stream": True}
     for options in ({}, {"stream_options": None}, {"stream_options": {"include_usage": False}}):
-        assert dialect.with_usage(asked | options)["stream_options"] == {"include_usage": True}
-    other = asked | {"stream_options": {"include_obfuscation": False}}
+        assert dialect.with_usage(request | options)["stream_options"] == {"include_usage": True}
+    other = request | {"stream_options": {"include_obfuscation": False}}
     assert dialect.with_usage(other)["stream_options"] == {"include_obfuscation": False, "include_usage": True}
-    for body in (GOOD, GOOD | {"stream": False}, asked | {"stream_options": {"include_usage": True}}):
+    for body in (GOOD, GOOD | {"stream": False}, request | {"stream_options": {"include_usage": True}}):
         assert dialect.with_usage(body) is body
 
 

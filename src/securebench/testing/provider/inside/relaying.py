@@ -177,14 +177,14 @@ def answers_path(targets: Targets) -> str:
 
 def request_of(targets: Targets) -> dict[str, Any]:
     """Return a valid request for an answer."""
-    asked = [{"role": "user", "content": "Say a word."}]
+    messages = [{"role": "user", "content": "Say a word."}]
     if targets.api == "anthropic":
-        return {"model": targets.model, "max_tokens": 16, "messages": asked}
+        return {"model": targets.model, "max_tokens": 16, "messages": messages}
     if targets.api == "gemini":
         return {"contents": [{"role": "user", "parts": [{"text": "Say a word."}]}]}
     if targets.api == "chat_completions":
-        return {"model": targets.model, "messages": asked, "stream": True}
-    return {"model": targets.model, "input": asked, "stream": True, "store": False}
+        return {"model": targets.model, "messages": messages, "stream": True}
+    return {"model": targets.model, "input": messages, "stream": True, "store": False}
 
 
 def _changes(targets: Targets) -> Iterator[Fields]:

@@ -33,7 +33,7 @@ class JudgingPeer(Peer):
 
     def __init__(self, wire: Wire, source: str) -> None:
         super().__init__(wire)
-        self.asked = False
+        self.has_requested = False
         self.answered = 0
         self.notes = Notes()
         self.turns = 0
@@ -54,7 +54,7 @@ class JudgingPeer(Peer):
         """Send a request and return the result. Count the answer, unless it is only a reference to an object."""
         if self._is_paused:
             raise RuntimeError("no request may be sent to the candidate now")
-        self.asked = True
+        self.has_requested = True
         acts = operation in _ACTS
         changes = (acts and operation != "make") or operation == "set"
         making, self.is_making = self.is_making, operation == "make"
@@ -270,6 +270,6 @@ def main() -> NoReturn:
     peer = JudgingPeer(wire, source["code"])
     run = Run(source["code"], source["starter"], peer.look_up, peer.defined, peer.notes)
     verdict = run.verdict()
-    if verdict.pop("import", False) and not peer.asked:
+    if verdict.pop("import", False) and not peer.has_requested:
         verdict["outcome"] = "unusable"  # no answer of the candidate has reached this side yet
     send_verdict(wire, {**verdict, "answered": peer.answered})

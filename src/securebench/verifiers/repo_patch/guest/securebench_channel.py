@@ -42,8 +42,8 @@ def open_channel() -> Any:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    asked = json.loads(order.decode("ascii"))
-    mark = asked.pop("mark")
+    parsed = json.loads(order.decode("ascii"))
+    mark = parsed.pop("mark")
     process, count, text = getpid(), [0], encode_basestring_ascii
 
     def dumps(value: Any) -> str:
@@ -69,7 +69,7 @@ def open_channel() -> Any:
         answer = line(read, back)
         return None if answer is None else answer.decode("ascii").strip()
 
-    return Channel(asked, say, nonce)
+    return Channel(parsed, say, nonce)
 
 
 def signer() -> Any:
