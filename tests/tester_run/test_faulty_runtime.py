@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -76,22 +77,49 @@ class FaultyRun(RealRun):
         (root / "agent" / "agent.py").write_text(AGENT)
 
 
-def _require_true_or_open(root: Path, driver: OciDriver, mode: int, *, seed: int, rounds: int) -> str:
+CleanRecords = Callable[[int], list[dict[str, Any]]]
+WORKERS = ("--workers", "6")
+"""More than processors, because many tasks wait until a time limit."""
+
+
+@pytest.fixture(scope="module")
+def clean_runs() -> dict[int, list[dict[str, Any]]]:
+    """Give a place for the records of a clean run of so many rounds."""
+    return {}
+
+
+@pytest.fixture
+def clean_records(
+    clean_runs: dict[int, list[dict[str, Any]]], oci_driver: OciDriver, tmp_path_factory: pytest.TempPathFactory
+) -> CleanRecords:
+    """Give a function that returns the comparable records of a clean run of so many rounds."""
+
+    def of(rounds: int) -> list[dict[str, Any]]:
+        if rounds not in clean_runs:
+            clean = FaultyRun(tmp_path_factory.mktemp("clean"), oci_driver, rounds)
+            assert clean.finish(*WORKERS, seconds=300).returncode == 0
+            clean_runs[rounds] = anonymous(clean.root)
+        return clean_runs[rounds]
+
+    return of
+
+
+def _require_true_or_open(
+    root: Path, driver: OciDriver, clean_records: CleanRecords, mode: int, *, seed: int, rounds: int
+) -> str:
     """Compare a run on a faulty runtime, and its resumption on a sound one, to a clean run. Return what failed."""
-    clean = FaultyRun(root / "clean", driver, rounds)
-    assert clean.finish("--workers", "2", seconds=300).returncode == 0
-    expected = anonymous(clean.root)
+    expected = clean_records(rounds)
     assert {record["verification_status"] for record in expected} == {"passed", "failed"}
     program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=20, spared=SELF_TEST)
     faulty = FaultyRun(root / "faulty", driver, rounds)
-    done = faulty.finish("--workers", "2", variables={"PATH": f"{program.parent}:{SYSTEM_PATH}"}, seconds=300)
+    done = faulty.finish(*WORKERS, variables={"PATH": f"{program.parent}:{SYSTEM_PATH}"}, seconds=300)
     assert done.returncode == 3, done.stderr
     judged = [record for record in anonymous(faulty.root) if record["verification_status"] != "error"]
     assert 0 < len(judged) < len(expected)
     assert [record for record in judged if record not in expected] == []
     open_records = [record for record in records(faulty.root) if record["verification_status"] == "error"]
     assert {record["failure_reason"] for record in open_records} <= {"sandbox_failed", "engine_unavailable"}
-    done = faulty.finish("--workers", "2", "--resume", seconds=300)
+    done = faulty.finish(*WORKERS, "--resume", seconds=300)
     assert done.returncode == 0, done.stderr
     assert anonymous(faulty.root) == expected
     assert not faulty.left()
@@ -100,9 +128,9 @@ def _require_true_or_open(root: Path, driver: OciDriver, mode: int, *, seed: int
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_runtime_that_fails_in_every_way(tmp_path: Path, oci_driver: OciDriver) -> None:
+def test_a_runtime_that_fails_in_every_way(tmp_path: Path, oci_driver: OciDriver, clean_records: CleanRecords) -> None:
     """Some calls of each kind fail in one run; no record says what a clean run's does not (C.1)."""
-    ways = _require_true_or_open(tmp_path, oci_driver, ANY_MODE, seed=1, rounds=3)
+    ways = _require_true_or_open(tmp_path, oci_driver, clean_records, ANY_MODE, seed=1, rounds=3)
     assert len(set(ways)) >= 6, ways
 
 
@@ -110,6 +138,8 @@ def test_a_runtime_that_fails_in_every_way(tmp_path: Path, oci_driver: OciDriver
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", MODES, ids=MODES.get)
-def test_a_runtime_that_fails_in_one_way(mode: int, seed: int, tmp_path: Path, oci_driver: OciDriver) -> None:
+def test_a_runtime_that_fails_in_one_way(
+    mode: int, seed: int, tmp_path: Path, oci_driver: OciDriver, clean_records: CleanRecords
+) -> None:
     """Each way by itself, whichever calls fail."""
-    _require_true_or_open(tmp_path, oci_driver, mode, seed=10 + seed, rounds=6)
+    _require_true_or_open(tmp_path, oci_driver, clean_records, mode, seed=10 + seed, rounds=6)
