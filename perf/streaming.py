@@ -185,7 +185,7 @@ def _plan(port: int) -> RelayPlan:
 def _port(session: EgressSession) -> int:
     """Serve the session's forwarded port on a new port of this host, and return that port.
 
-    A sandbox's port is not slower.
+    This port is as fast as one in a sandbox.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     port = int(listener.getsockname()[1])

@@ -92,7 +92,7 @@ def prepare_demo(setup: EngineSetup) -> str:
     except SetupError as error:
         if oci.problem:
             raise SetupError(f"no driver works on this machine\n  oci: {oci.problem}\n  docker: {error}") from error
-        say("using it anyway, because there is no Docker Engine; every record lists what is not enforced")
+        say("using the oci driver anyway, because there is no Docker Engine; every record lists what is not enforced")
         return "oci"
     return "auto"
 

@@ -105,7 +105,7 @@ def test_a_view_cannot_be_made_with_more_than_its_lane(lane: Visibility) -> None
     """An agent's view refuses a bundle that was not cut down."""
     bundle = ResourceBundle((Resource("answer", "B", lane),))
     task = _task()
-    with pytest.raises(ValueError, match="not visible to the agent"):
+    with pytest.raises(ValueError, match="may not see"):
         dataclasses.replace(task.agent_view(), resources=bundle)
 
 

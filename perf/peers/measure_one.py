@@ -14,11 +14,11 @@ from pathlib import Path
 
 _ROUNDS = 5
 _ENOUGH = 30.0
-"""After this many seconds, no further batch begins."""
+"""After this many seconds, no further batch begins, unless only one has been measured."""
 
 
 def main() -> None:
-    """Measure one batch including the start of the process, and up to five without it. Print the fastest of these."""
+    """Print the seconds per task of one batch with the process's start, and of the fastest of up to five without it."""
     where, image, command = sys.argv[1:4]
     count, at_once, started = int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6])
     module, _, function = where.partition(":")

@@ -27,8 +27,9 @@ _FROM = re.compile(r"(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 class Instruction:
     """One instruction of a Dockerfile. For an ``ONBUILD``, it is the instruction that is triggered.
 
-    ``written`` are its lines in the file, with its here-documents. ``name`` is in upper case, and empty for a comment
-    or blank line. ``flags`` are the options such as ``--from=x``; ``operands`` is the rest, as one line.
+    ``written`` are its lines in the file, with its here-documents. ``name`` is in upper case, and empty for a comment,
+    a blank line or an invalid instruction. ``flags`` are the options such as ``--from=x``; ``operands`` is the rest, as
+    one line.
     """
 
     written: str
@@ -102,7 +103,7 @@ class BaseImages:
         if found.name == "FROM":
             match = _FROM.fullmatch(found.operands)
             if match is None:
-                raise dockerfile_error(f"this is not a FROM instruction: {found.written[:200]!r}")
+                raise dockerfile_error(f"invalid FROM instruction: {found.written[:200]!r}")
             image = self._named(self._expanded(_unquoted(match[1])))
             self._stages.add((match[2] or "").lower())
             self.has_from = True

@@ -9,8 +9,8 @@ Errors of inputs, of candidates and of the infrastructure are always kept apart:
     ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run continues
     └── InfrastructureError          the machine is at fault: never scored, run again on --resume
         ├── EngineError              the sandbox engine is unavailable or rejects a request
-        ├── ImageError               an image is missing and cannot be pulled or built
-        ├── DiskFullError            the engine's disk is full
+        ├── ImageError               an image is missing or unusable, or cannot be pulled or built
+        ├── DiskFullError            the disk of the engine or of the image store is full
         ├── EgressError              the egress gateway failed or cannot be started
         ├── ProviderError            the model provider rejected a request, failed or is unreachable
         └── StorageError             the run directory cannot be written
@@ -221,14 +221,14 @@ class EngineError(InfrastructureError):
 
 
 class ImageError(InfrastructureError):
-    """An image is missing and cannot be pulled or built."""
+    """An image is missing or unusable, or cannot be pulled or built."""
 
     default_code = "image-unavailable"
     reason = FailureReason.IMAGE_UNAVAILABLE
 
 
 class DiskFullError(InfrastructureError):
-    """The engine's disk is full."""
+    """The disk of the engine or of the image store is full."""
 
     default_code = "out-of-disk"
     reason = FailureReason.OUT_OF_DISK

@@ -1,8 +1,8 @@
 """Fault points: the named places at which tests make a run fail.
 
-Each call that writes to disk, starts a process or sends a request to another process passes a fault point. Nothing
-happens there unless a test has called :func:`install` in this process. Nothing else can install a hook: no option,
-variable or file does, so neither an agent nor a pack can reach one.
+A run passes fault points in each of its phases, and where it writes to disk, starts a process or sends a request to
+another process. A fault point does nothing unless a test has called :func:`install` in this process. No option,
+variable or file can install a hook, so neither an agent nor a pack can cause a fault.
 
 ``docs/reference/faults.md`` says what a run does after a fault at each point.
 """

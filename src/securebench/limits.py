@@ -28,7 +28,7 @@ class Limits:
 class ProviderTimeouts:
     """How long to wait for a model's provider, in seconds (``harness.config.provider_timeouts``).
 
-    ``first_byte`` and ``between_bytes`` limit how long a streamed answer may pause. An answer that is not streamed is
+    ``first_byte`` and ``between_bytes`` limit the waiting times of a streamed answer. An answer that is not streamed is
     sent only when all of it has been generated, so only ``whole_answer`` limits it.
     """
 

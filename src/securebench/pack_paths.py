@@ -102,7 +102,10 @@ def mount_fault(mount: str, lane: Visibility) -> str:
 
 
 def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two mounts that are equal, ignoring case, or of which one is below the other; else ``None``."""
+    """Return the first two mounts that are equal or of which one is below the other; ``None`` if there are none.
+
+    Case and Unicode normalisation are ignored.
+    """
     seen: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda path: path.count("/")):
         names = folded(mount).split("/")
@@ -147,4 +150,5 @@ def _name_fault(name: str) -> str:
         return f"contains the name {name!r}, which some file systems change"
     if _DEVICE.fullmatch(name):
         return f"contains {name!r}, which is a reserved device name on some systems"
-    return "" if len(name.encode("utf-8")) <= MAX_NAME_LENGTH else f"holds a name longer than {MAX_NAME_LENGTH} bytes"
+    is_short = len(name.encode("utf-8")) <= MAX_NAME_LENGTH
+    return "" if is_short else f"contains a name longer than {MAX_NAME_LENGTH} bytes"

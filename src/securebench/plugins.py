@@ -7,8 +7,8 @@ A package offers an extension by an entry point in the group ``securebench.KIND`
 
 A program that embeds SecureBench calls :func:`register` instead. Built-in extensions are loaded in the same way and
 cannot be replaced. Agents that are declared in a file ``NAME.yaml`` are harnesses, too: SecureBench's own, those in
-:func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run.
-To install its package is to trust it. A pack can only refer to families that are installed.
+:func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run,
+so install only packages that you trust. A pack can only refer to families that are installed.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ class Reporter:
                     _log.warning("a progress sink failed and was dropped", exc_info=True)
 
     def _redacted(self, event: Event) -> dict[str, Any]:
-        """Return the redacted fields of the event. Each is redacted alone, as its name could look like a secret."""
+        """Return the redacted fields of the event. Each is redacted alone, because its name may be redacted, too."""
         if self._scrub is None:
             return {}
         return {name: next(iter(self._scrub({name: value}).values())) for name, value in event.data.items()}

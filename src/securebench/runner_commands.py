@@ -78,7 +78,7 @@ def read_command(command: str | tuple[str, ...] | list[str]) -> RunnerCommand | 
 
 
 def words(command: str | tuple[str, ...] | list[str]) -> list[str]:
-    """Return the words of ``command``, or none if a shell would do more than split it into words."""
+    """Return the words of ``command``, or an empty list if a shell would do more than split it into words."""
     if not isinstance(command, str):
         return list(command)
     if not _PLAIN.fullmatch(command):
@@ -96,7 +96,7 @@ def _is_installed(program: str) -> bool:
 
 
 def _interpreter_flags(arguments: list[str]) -> tuple[str, ...]:
-    """Return the leading options of Python, if they change only warnings, bytecode files and buffering."""
+    """Return the leading options of Python that change only warnings, bytecode files and buffering."""
     flags: list[str] = []
     rest = list(arguments)
     while rest:

@@ -384,7 +384,7 @@ def test_what_is_removed_is_gone_but_for_what_is_used(cache: AgentStore, npm: Fa
         cache.close()
         assert [str(key) for key in other.remove("codex", VERSION)] == [f"codex {VERSION} {X64}"]
         assert left(cache) == [f"securebench/agents/codex:9.8.6-{X64}", "trees"]
-        with pytest.raises(ConfigError, match="is installed"):
+        with pytest.raises(ConfigError, match="is not installed"):
             other.remove("codex", VERSION)
         other.remove("codex")
     assert left(cache) == []

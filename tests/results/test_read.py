@@ -238,8 +238,8 @@ def test_a_run_that_version_3_wrote() -> None:
 @pytest.mark.parametrize(
     ("surplus", "problem"),
     [
-        (synthetic.record(0, trial=3), "task-00000' has no trial '3' in this run"),
-        (synthetic.record(2), "task-00002' has no trial '1' in this run"),
+        (synthetic.record(0, trial=3), "trial '3' of task 'made-up/task-00000' was not planned"),
+        (synthetic.record(2), "trial '1' of task 'made-up/task-00002' was not planned"),
     ],
 )
 def test_records_that_were_not_planned_are_refused(tmp_path: Path, surplus: TaskRecord, problem: str) -> None:
@@ -296,7 +296,7 @@ def test_find_and_its_suggestions(tmp_path: Path) -> None:
         assert hint in caught.value.hint
     with pytest.raises(ConfigError, match="trial 2") as caught:
         run.find("made-up/task-00001", trial=2)
-    assert caught.value.hint == "its trials: 1"
+    assert caught.value.hint == "its recorded trials: 1"
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def test_the_encoding_is_that_of_the_standard() -> None:
         ({"payload_type": "text/plain"}, "was changed afterwards"),
         ({"signature": bytes(64)}, "was changed afterwards"),
         ({"signature": b""}, "0 bytes instead of 64"),
-        ({"key_id": "0" * 64}, "but names the key '000"),
-        ({"key_id": ""}, "but names the key ''"),
+        ({"key_id": "0" * 64}, "but the file names the key '000"),
+        ({"key_id": ""}, "but the file names the key ''"),
     ],
 )
 def test_a_changed_envelope_is_refused(changed: dict[str, Any], message: str) -> None:
@@ -52,7 +52,7 @@ def test_a_changed_envelope_is_refused(changed: dict[str, Any], message: str) ->
 def test_another_key_is_refused() -> None:
     """Also if the envelope claims to be from the key that is expected."""
     other = PrivateKey.new()
-    with pytest.raises(ValueError, match="it names the key"):
+    with pytest.raises(ValueError, match="the file names the key"):
         ENVELOPE.verify(other.public)
     with pytest.raises(ValueError, match="not signed with this key"):
         replace(ENVELOPE, key_id=other.public.id).verify(other.public)

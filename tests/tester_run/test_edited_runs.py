@@ -199,7 +199,7 @@ EDITS: Final = [
     edit("7 harness", partial(provenance, harness={}), *AFTER, resumed="its 'provenance.harness' does not match"),
     edit("7 image", partial(provenance, image={"reference": "a", "id": "b"}), *AFTER, resumed="has a different id"),
     edit("7 settings", partial(provenance, run="0" * 64), "record-foreign", f"{JOURNAL}:4", "'provenance.run'"),
-    Edit("8 task", another_task, "journal-damaged", f"{JOURNAL}:7", "'pack/new' has no trial",
+    Edit("8 task", another_task, "journal-damaged", f"{JOURNAL}:7", "task 'pack/new' was not planned",
          ("record-foreign", f"{JOURNAL}:7", "the pack has no task 'pack/new'")),
     edit("9 family", lambda record: record.update(task_type="multiple_choice"), *ITSELF, "belongs to another family"),
     edit("10 pending", pending, *ITSELF, "contradicts 'provenance.verifier'"),
@@ -248,7 +248,7 @@ def test_a_verdict_cannot_be_superseded(root: Path) -> None:
         file.write(lines.pop(FAILED))
     (results / JOURNAL).write_bytes(b"".join(lines))
     for action in (lambda: read_run(results).summary(), lambda: run(root, resume=True)):
-        refused(action, "chain-broken", f"{SUPERSEDED}:2", "only records of errors are superseded")
+        refused(action, "chain-broken", f"{SUPERSEDED}:2", "a superseded record must have the status 'error'")
 
 
 @pytest.mark.parametrize("how", ["altered", "gone", "all gone"])

@@ -41,10 +41,10 @@ _PLATFORMS: Final[Mapping[str, Platform]] = {"x86_64": "linux-x64", "aarch64": "
 class Variant:
     """A program for one platform.
 
-    ``package`` is the npm package, empty for a program that is not on npm. ``suffix`` is the end of its versions.
-    ``executable`` is a path in the package. ``interpreter`` is the loader that an image must have, empty for a static
-    program and for one with a runtime. ``integrity`` is the digest (``sha512-`` and base64) of the pinned version's
-    archive or, for a program from PyPI, of its requirements file.
+    ``package`` is the npm package, empty for a program that is not on npm. ``suffix`` is what the package's
+    versions end with. ``executable`` is a path in the package. ``interpreter`` is the loader that an image must have,
+    empty for a static program and for one with a runtime. ``integrity`` is the digest (``sha512-`` and base64) of the
+    pinned version's archive or, for a program from PyPI, of its requirements file.
     """
 
     platform: str
@@ -87,7 +87,7 @@ class KnownProgram:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """One variant of the program for each platform."""
+        """One variant of the program for each platform that it supports."""
         source = self.declared.source
         if not source.platforms:
             integrity, executable = source.integrity or "", source.executable or MAIN
@@ -101,7 +101,7 @@ class KnownProgram:
         )
 
     def knows_model(self, version: str, model: str) -> bool:
-        """Return whether ``version`` lists ``model``. For versions other than the pinned one, return ``True``."""
+        """Return ``False`` only if ``version`` is the pinned one, and its :attr:`models` do not cover ``model``."""
         return version != self.pinned or not self.models or model.startswith(self.models)
 
     def variant(self, platform: str) -> Variant:
@@ -132,7 +132,7 @@ class _Programs(Mapping[str, KnownProgram]):
 
 
 PROGRAMS: Final[Mapping[str, KnownProgram]] = _Programs()
-"""All declared programs by name, SecureBench's own first. A look-up raises :class:`ConfigError` for a bad file."""
+"""All declared programs by name, SecureBench's own first. Look-ups raise :class:`ConfigError` for a bad declaration."""
 
 
 @lru_cache(maxsize=64)

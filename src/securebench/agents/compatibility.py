@@ -100,8 +100,8 @@ def choose_platform(name: str, root: Path, machine: str | None = None, *, image:
 def require_fit(program: AgentProgram, root: Path, machine: str | None = None, *, image: str = "the image") -> None:
     """Raise :class:`ConfigError` (``agent-unfit``) if ``program`` cannot run in the image unpacked at ``root``.
 
-    The program's ELF header says what it needs. Raises :class:`InfrastructureError` (``agent-unusable``) if it is not a
-    Linux program.
+    The program's ELF header says what it needs. A program with a runtime always fits. Raises
+    :class:`InfrastructureError` (``agent-unusable``) if the executable is not a Linux program.
     """
     wanted = machine or os.uname().machine
     if find(program.name).runtime:
@@ -112,7 +112,7 @@ def require_fit(program: AgentProgram, root: Path, machine: str | None = None, *
         raise InfrastructureError(
             f"{program.name} {program.version} is not a Linux program",
             code="agent-unusable",
-            hint=f"securebench agents remove {program.name}",
+            hint=f"run 'securebench agents remove {program.name}'; the next run installs it again",
         )
     if elf.machine != wanted:
         raise _unfit(program.name, image, f"the program is made for {elf.machine}, and this machine is {wanted}")

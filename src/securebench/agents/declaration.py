@@ -96,7 +96,7 @@ def _argument(text: str) -> str:
 
 
 def _file(text: str) -> str:
-    """Return ``text``. Refuse placeholders that files cannot use, because they may have no value."""
+    """Return ``text``. Refuse the placeholders that are only for arguments and variables."""
     for name in _PLACEHOLDER.findall(text):
         if name in _NOT_IN_FILES:
             hint = "use it in an argument or a variable"
@@ -148,8 +148,8 @@ EventPath: TypeAlias = Annotated[str, matching(_EVENT_PATH, "a path such as mess
 class PlatformPackage(WireModel):
     """The npm package for one platform.
 
-    ``package`` is its name, by default the main package. Its version is that of the program, followed by ``suffix``.
-    ``interpreter`` is the loader that an image must have, empty for a static program.
+    ``package`` is its name, by default that of the main package. Its versions are those of the program, followed by
+    ``suffix``. ``interpreter`` is the loader that an image must have, empty for a static program.
     """
 
     package: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
@@ -163,8 +163,8 @@ class ProgramSource(WireModel):
     """Where the program comes from: exactly one of ``npm``, ``pypi`` and ``archive``.
 
     ``executable`` is the file to run, a path in the package. Programs with a package for each platform have
-    ``platforms`` instead. ``requirements`` is a file of pinned and hashed requirements, and ``module`` a module in
-    them, which is run.
+    ``platforms`` instead. ``requirements`` is a file of pinned and hashed requirements. ``module`` is the
+    Python module to run, from one of these packages.
     """
 
     npm: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
@@ -256,7 +256,8 @@ class AgentDeclaration(ProgramDeclaration):
     """The content of ``NAME.yaml``.
 
     ``models`` are the models that the program lists, ``aliases`` the names that the program itself resolves to a model.
-    ``files`` maps paths in its home to contents. ``gave_up_exit_codes`` are the exit codes that mean that it gave up.
+    ``files`` maps paths in the program's home to contents. ``gave_up_exit_codes`` are the exit codes that mean that the
+    program gave up.
     """
 
     dialect: Dialect

@@ -104,7 +104,8 @@ def _without_executable(what: str, wanted: str, package: Package, found: Collect
         return unusable(what, f"its file {wanted} is not executable", hint)
     names = sorted(found, key=lambda name: (name.count("/"), name))
     listed = ", ".join(map(printable_line, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-    hint = f"set 'executable' to a path below {package.top}/ in the archive. Files there: {listed or 'none'}"
+    files = f"Files there: {listed or 'none'}"
+    hint = f"in the declaration, set 'executable' to a path below {package.top}/ in the archive. {files}"
     return unusable(what, f"it has no executable {wanted}", hint)
 
 

@@ -42,7 +42,7 @@ class StoredProgram:
     """What the labels of a program's image say. ``source`` is ``registry``, ``file`` or ``declaration``.
 
     ``integrity`` is the hash of its archive (``sha512-...``, base64). For a program from PyPI, it is the hash of its
-    requirements file. ``executable`` is a path below ``top``, the archive's only directory.
+    requirements file. ``executable`` is a path below ``top``, the archive's only top-level directory.
     """
 
     name: str
@@ -65,7 +65,7 @@ class StoredProgram:
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Self | None:
         """Return the program whose :meth:`labels` these are, or ``None`` if they are not a program's labels."""
-        default = {"top": TOP}  # programs that were installed by earlier versions do not have it
+        default = {"top": TOP}  # programs that earlier versions of SecureBench installed lack it
         found = {field.name: labels.get(f"{_LABEL}{field.name}", default.get(field.name, "")) for field in fields(cls)}
         return cls(**found) if all(found.values()) else None
 

@@ -1,4 +1,4 @@
-"""Inspect the archive of a program. It may contain only regular files below one directory."""
+"""Inspect the archive of a program. It may contain only regular files and directories, all below one directory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MODES: Final = "before you pack it, run 'chmod -R a+rX,u-s,g-s,-t' on its direc
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The content of an archive, and the digest of the tar archive.
+    """The content of an archive. ``digest`` is that of the uncompressed tar archive.
 
     ``name`` and ``version`` are those in ``package.json``, empty unless it is an npm package. ``top`` is the directory
     that contains all files; their paths are relative to it.
@@ -85,7 +85,7 @@ def unusable(what: str, why: str, hint: str = _FORM) -> InfrastructureError:
 
 
 class _Inspection:
-    """The members so far. No path names two files, or both a file and a directory."""
+    """The members checked so far. No path names two files, or both a file and a directory."""
 
     def __init__(self, what: str, top: str) -> None:
         self.description = b""

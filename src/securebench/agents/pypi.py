@@ -1,4 +1,4 @@
-"""Make the archive of an agent program from packages on PyPI. No code of a package runs on this machine."""
+"""Make the archive of an agent program from packages on PyPI, without running any code of the packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.agents.declaration import ProgramSource
 
 PYTHON: Final = "3.11"
-"""The Python version on which agents run: that of the default image."""
+"""The Python version on which agents from PyPI run: that of the default image."""
 
 _MAIN: Final = """\
 import runpy

@@ -73,7 +73,7 @@ class NpmRegistry:
     def release(self, package: str, version: str) -> PackageRelease:
         """Return the release of an exact version or of a tag.
 
-        Also raises ``agent-integrity`` if the registry has no sha512 hash of it.
+        Also raises :class:`InfrastructureError` (``agent-integrity``) if the registry has no sha512 hash for it.
         """
         what = f"{package} {version}"
         with self._explained(what):
@@ -150,7 +150,7 @@ class NpmRegistry:
 
 
 def configured(environ: Mapping[str, str] | None = None) -> str:
-    """Return the registry named in the environment or the user's ``.npmrc``, or the public one."""
+    """Return the URL of the registry named in the environment or the user's ``.npmrc``, or the public one."""
     environ = os.environ if environ is None else environ
     named = next((environ[name] for name in REGISTRY_VARIABLES if environ.get(name)), "")
     return named or _in_settings(home_directory(environ) / ".npmrc") or REGISTRY

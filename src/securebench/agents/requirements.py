@@ -26,7 +26,7 @@ _HINT: Final = "write NAME==VERSION --hash=sha256:HEX, without options, URLs, pa
 def read_requirements(path: Path) -> tuple[str, ...]:
     """Return the requirements in a file, each an exact version with its hashes.
 
-    Raises :class:`ConfigError` (``agent-requirements``) that names all other lines.
+    Raises :class:`ConfigError` (``agent-requirements``): with all invalid lines, or if there is no requirement.
     """
     text, _ = read_text(path, "file of requirements", _MAX_BYTES, follow=True)
     problems = Problems()

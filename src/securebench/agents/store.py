@@ -1,7 +1,7 @@
 """Agent programs in the image store: one copy of each version and platform, shared by all runs of a user.
 
 A program is an image whose only layer is its archive, so the store's index, leases, unpacking and removal apply to it.
-Only images that :class:`AgentStore` itself added count as programs, whatever the references of other images.
+Only images that :class:`AgentStore` itself added count as programs, whatever references other images have.
 """
 
 from __future__ import annotations
@@ -163,8 +163,9 @@ class AgentStore:
     def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[ProgramKey, ...]:
         """Remove a program and return the keys of what was removed. ``None`` means all versions or platforms.
 
-        The program need not be declared any more. Raises :class:`ConfigError` (``agent-unknown``;
-        ``agent-unknown-version`` if nothing matches) and :class:`InfrastructureError` (``agent-in-use``).
+        A program whose declaration was deleted can be removed, too. Raises :class:`ConfigError`
+        (``agent-unknown``; ``agent-unknown-version`` if nothing matches) and :class:`InfrastructureError`
+        (``agent-in-use``).
         """
         programs = (entry.program for entry in self.installed())
         keys = [ProgramKey(program.name, program.version, program.platform) for program in programs]
@@ -177,7 +178,7 @@ class AgentStore:
         )
         if not selected:
             raise ConfigError(
-                f"no {' '.join(filter(None, (name, version, platform)))} is installed",
+                f"{' '.join(filter(None, (name, version, platform)))} is not installed",
                 code="agent-unknown-version",
                 hint="'securebench agents list' lists the installed programs",
             )
@@ -209,9 +210,10 @@ class AgentStore:
         return StoredProgram.from_labels(self.images.labels(reference))
 
     def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
-        """Return an installed program, and protect it from removal until :meth:`close`. A changed tree is restored.
+        """Return an installed program, and protect it from removal until :meth:`close`.
 
-        Returns ``None`` if there is no such program, or if its archive is damaged, too.
+        If its unpacked files have changed, its archive is unpacked again. Returns ``None`` if no such program is
+        installed, or if its archive is damaged, too.
         """
         found = self._find(key)
         if found is None or found[1].integrity != integrity:
@@ -264,7 +266,10 @@ class AgentStore:
     def _finish(
         self, incoming: Incoming, image_id: str, key: ProgramKey, integrity: str, on_progress: OnProgress
     ) -> AgentProgram:
-        """Unpack an added image, give it the program's reference (instead of a damaged one), and return the program."""
+        """Unpack an added image, give it the program's reference, and return the program.
+
+        If a damaged image has the reference, it loses it.
+        """
         on_progress(Progress(str(key), InstallStage.UNPACKING))
         self.images.lease(image_id).close()
         incoming.name(image_id, key.reference)
@@ -318,7 +323,7 @@ def _explaining_use(key: ProgramKey) -> Iterator[None]:
         if error.code != "image-in-use":
             raise
         raise InfrastructureError(
-            f"{key} is in use by a run", code="agent-in-use", hint="wait for the run, or stop it"
+            f"{key} is in use by a run", code="agent-in-use", hint="wait for the run to end, or stop it"
         ) from None
 
 

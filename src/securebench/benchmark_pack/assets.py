@@ -1,4 +1,4 @@
-"""The files that rows reference: opened once, without following symlinks, and hashed from the open descriptor."""
+"""Hash the files that rows reference. Each is opened without following symlinks and hashed from that descriptor."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 MAX_ASSET_FILES: Final = 10_000
-"""Files below one referenced directory. Source trees have fewer, and every file is copied for every task."""
+"""The most files and directories in one referenced directory. They are copied for each task."""
 
 MAX_ASSET_BYTES: Final = 256 * MIB
-"""Bytes of one referenced file or directory, and of all files of one task. They are copied for
-each task; put larger data in the image."""
+"""The most bytes of one referenced file or directory, and of all files of one task. They are copied for
+each task; larger data belongs in the image."""
 
 _ENTRIES: Final = TreeRules(links=Links.ANY, everything=True)
 _REGULAR: Final = "assets must be regular files or directories"
@@ -33,9 +33,9 @@ _REGULAR: Final = "assets must be regular files or directories"
 def digest_asset(directory: Path, path: str) -> str:
     """Return the sha256 (hex) of the file or directory at ``path`` (POSIX, relative) below ``directory``.
 
-    A directory's digest covers the names, kinds, executable bits and contents of everything below it. Raises
-    :class:`ConfigError` for missing files, symlinks (including in a parent), hard links, special files, and too much
-    data.
+    A directory's digest covers the names, types, executable bits and contents of everything below it. Raises
+    :class:`ConfigError` for anything that is missing, unreadable, too large or unsafely named, and for symlinks
+    (including in a parent), hard links and special files.
     """
     digest = hashlib.sha256()
     try:
@@ -84,7 +84,7 @@ def _file_line(path: str, content_digest: str, *, executable: bool) -> str:
 
 
 def _lines(directory: Path, path: str) -> Iterator[str]:
-    """Yield one line for each file and directory at and below ``path``, parents first, sorted by name."""
+    """Yield the line to hash for each file and directory at and below ``path``, parents first, sorted by name."""
     limits = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES)
     above = path.rpartition("/")[0]
     for entry in walk_at(directory.resolve(), path, limits, _ENTRIES):  # the pack itself may be behind a link
@@ -117,9 +117,9 @@ def _line(path: str, entry: TreeEntry) -> str:
 
 
 def _error(directory: Path, path: str, error: OSError | TreeRefusedError) -> ConfigError:
-    """Return the error for ``path``, which cannot be read or leads through a symbolic link."""
+    """Return the error for ``path``, which is too large, leads through a symbolic link or cannot be read."""
     if isinstance(error, TreeRefusedError) and error.refusal is TreeRefusal.TOO_LARGE:
-        message = f"{path!r} contains more than {MAX_ASSET_FILES} files or {MAX_ASSET_BYTES} bytes"
+        message = f"{path!r} contains more than {MAX_ASSET_FILES} entries or {MAX_ASSET_BYTES} bytes"
         return ConfigError(message, code="asset-too-large", hint="put large data in the image")
     above = (path, *map(str, PurePosixPath(path).parents))
     if link := next((part for part in above if part != "." and (directory / part).is_symlink()), ""):

@@ -62,7 +62,7 @@ def load_calibration(path: Path, rows: Mapping[str, BenchmarkRow]) -> tuple[Cali
         raise ConfigError(
             f"the calibration set must have at most {MAX_ITEMS} responses, and some of each grade",
             code="calibration-unfit",
-            hint="add responses that pass and others that fail",
+            hint="list responses that pass and responses that fail, within this limit",
             location=SourceLocation(str(path)),
         )
     return tuple(items)
@@ -77,5 +77,5 @@ def _value(line: str, number: int) -> tuple[Any, list[Fault]]:
 
 def _task_faults(task: str, rows: Mapping[str, BenchmarkRow]) -> Iterator[Fault]:
     if task not in rows or not is_model_graded(rows[task].eval):
-        message = "the pack has no model_graded task of this id"
+        message = "the pack has no model_graded task with this id"
         yield Fault("calibration-unfit", message, ("task",), "use the id of a row with a model_graded rubric")

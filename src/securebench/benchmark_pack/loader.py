@@ -57,7 +57,10 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
 
 
 def _digest_assets(reader: RowReader, directory: Path, manifest: Manifest) -> dict[str, str]:
-    """Return the digest of each file or directory that rows reference. Each is read once."""
+    """Return the digests of the files and directories that rows reference, by ``asset:PATH``.
+
+    Adds a problem to ``reader`` for each reference that cannot be used.
+    """
     digests: dict[str, str] = {}
     refused: dict[str, ConfigError] = {}
     for source, reference in reader.references:

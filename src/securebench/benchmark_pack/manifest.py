@@ -43,14 +43,14 @@ class DefaultsModel(WireModel):
 
 
 class AssetRootsModel(WireModel):
-    """The pack's directories of asset files."""
+    """The pack's directories of public assets and of hidden files."""
 
     public: Root = OPTIONAL
     eval: Root = OPTIONAL
 
 
 class AssetDefaultsModel(WireModel):
-    """Defaults of asset objects."""
+    """Defaults of all file references, in ``assets`` and in eval fields."""
 
     read_only: bool = OPTIONAL
 
@@ -58,8 +58,8 @@ class AssetDefaultsModel(WireModel):
 class JudgeModel(WireModel):
     """How a judge model grades responses: the defaults of ``model_graded`` rubrics, and the judge's calibration.
 
-    ``calibration`` is a file below the eval root. A judge is refused if its agreement with that file (Cohen's kappa)
-    is below ``min_kappa``.
+    ``calibration`` is a file below the eval root. A judge is refused if its agreement with the grades in that
+    file (Cohen's kappa) is below ``min_kappa``.
     """
 
     votes: Votes = OPTIONAL
@@ -100,7 +100,7 @@ class Manifest:
 
 
 def load_manifest(path: Path, tasks: Path) -> Manifest:
-    """Read a manifest; its rows are in ``tasks``. Raises :class:`ConfigError` with all problems."""
+    """Read the manifest of a pack whose rows are in the file ``tasks``. Raises :class:`ConfigError`."""
     text, data = read_text(path, "manifest", MAX_YAML_BYTES)
     value, source, faults = parse_yaml(text, str(path))
     _raise(faults, source)

@@ -49,9 +49,9 @@ class RowSource:
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One row. ``environment`` is merged over the manifest's defaults; everything else is as in the row.
+    """One row, with the manifest's defaults filled in: ``family``, ``environment`` and the options of a rubric.
 
-    ``files`` are the public assets, ``eval_files`` the file references of eval fields, by field. All mounts are set.
+    ``files`` are the public assets, ``eval_files`` the file references of eval fields, by field. Each has a mount.
     """
 
     id: str
@@ -65,7 +65,7 @@ class BenchmarkRow:
     eval_files: Mapping[str, tuple[FileReference, ...]] = field(default_factory=dict)
     source: RowSource = field(default_factory=RowSource, compare=False)
     digest: str = ""
-    """Covers the whole row, including hidden fields. Never publish it directly: hidden values could be guessed."""
+    """The sha256 (hex) of the row, including hidden fields. Never publish it: hidden values could be guessed."""
 
     @cached_property
     def public_digest(self) -> str:
@@ -83,7 +83,7 @@ class BenchmarkRow:
 
 @dataclass(frozen=True, slots=True)
 class AssetRoots:
-    """The asset directories of a pack, relative to it, and whether files are read-only by default."""
+    """The directories of a pack's files, relative to its manifest, and whether files are read-only by default."""
 
     public: str = "assets/"
     eval: str = "hidden/"
@@ -92,9 +92,9 @@ class AssetRoots:
 
 @dataclass(frozen=True)
 class BenchmarkPack:
-    """An immutable pack, with the digest (sha256, hex) of everything that it was read from.
+    """An immutable pack. ``fingerprint`` contains the digest (sha256, hex) of each part that it was read from.
 
-    ``fingerprint`` contains the digest of each part: ``manifest``, ``tasks``, and each referenced file or directory.
+    The parts are ``manifest``, ``tasks``, and each referenced file or directory as ``asset:PATH``.
     """
 
     id: str

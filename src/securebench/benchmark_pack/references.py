@@ -29,7 +29,7 @@ class Referenced:
 
     @property
     def mount(self) -> str:
-        """The path of the file in the workspace."""
+        """The path at which the file is mounted: in the workspace, or below the directory of its lane."""
         return self.file.mount or self.file.path
 
 
@@ -90,9 +90,9 @@ def _collision_faults(
 
 
 def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield the path and the object of each file reference in ``value``: the value itself, or the items of a list.
+    """Yield what to read as file references, with paths: the object ``value``, or all items of the list ``value``.
 
-    An object is meant as a file reference if it has a key of one.
+    Yields nothing unless the object, or an object in the list, has a key of file references.
     """
     if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
         yield path, value
@@ -114,7 +114,7 @@ def _nested_faults(value: Any, path: Path) -> Iterator[Fault]:
     for key, item in items:
         place = (*path, key)
         if isinstance(item, dict) and "path" in item and item.keys() <= _REFERENCE_KEYS:
-            message = "a file reference nested in other data is not mounted"
+            message = "a file reference must not be nested in other data: it would not be mounted"
             yield Fault("reference-nested", message, place, "write one reference, or a list of references")
         else:
             yield from _nested_faults(item, place)

@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from securebench.families.base import Family
 
 MAX_TASKS_BYTES: Final = 128 * 1024**2
-"""Bytes of a tasks file: fifty times the largest known pack, and small enough to fit in memory when decoded."""
+"""The most bytes of a tasks file: fifty times the largest known one, and few enough to fit in memory when decoded."""
 
 MAX_ROW_BYTES: Final = 4 * 1024**2
-"""Bytes of one row: enough for a large patch and its tests. Data belongs in asset files."""
+"""The most bytes of one row: enough for a large patch and its tests. Data belongs in asset files."""
 
 _PIECE: Final = 1024**2
 
 MAX_ROWS: Final = 100_000
-"""Rows of a pack."""
+"""The most rows of a pack."""
 
 MAX_PACK_VALUES: Final = 5_000_000
-"""JSON values of all rows together: an empty list is three bytes in a file but thirty times that in memory."""
+"""The most JSON values of all rows together: an empty list is three bytes in a file but thirty times that in memory."""
 
 MAX_METADATA_BYTES: Final = 64 * 1024
-"""Bytes of a row's metadata as JSON: enough for facts about a task. Data belongs in asset files."""
+"""The most bytes of a row's metadata as JSON: enough for facts about a task. Data belongs in asset files."""
 
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
@@ -65,7 +65,10 @@ class RowReader:
     _values: int = 0
 
     def read(self) -> list[BenchmarkRow]:
-        """Return the valid rows. Raises :class:`ConfigError` for a file that cannot be read at all."""
+        """Return the valid rows and collect the problems of the others.
+
+        Raises :class:`ConfigError` for a file that is unreadable or too large, or that has a row that is too large.
+        """
         rows: list[BenchmarkRow] = []
         with open_regular(self.path, "tasks file") as file:
             if os.fstat(file.fileno()).st_size > MAX_TASKS_BYTES:
@@ -117,8 +120,8 @@ class RowReader:
         except UnfitJsonError:
             value, count = None, 0
         if not count:
-            # Outside the handler, which would keep the decoded value alive. Once enough problems are listed, the rest
-            # is only counted: to find the faults of thousands of bad rows would take minutes.
+            # This is outside the handler, whose exception would keep the decoded value alive. Once enough problems are
+            # listed, the rest are only counted: finding the faults of thousands of bad rows would take minutes.
             faults = [Fault("json-value", "unfit")] if self.problems.full else json_faults(text, source.line)
             self.problems.extend(faults, place)
             return None
@@ -213,7 +216,7 @@ class _Draft:
 
 
 def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
-    """Yield a fault for each field name that cannot become a file name, or not a unique one in its task."""
+    """Yield a fault for each field name that is unusable as a file name or not unique in its task."""
     seen: dict[str, str] = {"assets": "assets"} if value.get("assets") else {}
     for part in ("input", "eval"):
         for name in value.get(part, {}):
@@ -221,7 +224,7 @@ def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
                 hint = "use up to 64 letters, digits, '_' and '-'"
                 yield Fault("resource-name", f"invalid field name {shown(name)}", (part, name), hint, at_key=True)
             elif (other := seen.setdefault(folded(name), f"{part}.{name}")) != f"{part}.{name}":
-                message = f"{part}.{name} and {other} have the same name, at least if case is ignored"
+                message = f"{part}.{name} and {other} have the same name, ignoring case"
                 yield Fault("resource-duplicate", message, (part, name), "rename one of them", at_key=True)
 
 

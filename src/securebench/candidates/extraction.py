@@ -1,7 +1,7 @@
 """Seal an agent's result as a candidate, or return the reason why that is impossible.
 
-The raw bytes are sealed as evidence. Any processing before they are judged is done by pure functions of this
-module, so that it is repeatable.
+Text and code are sealed as the agent left them, as evidence. Functions that prepare them for judging, such as
+:func:`code_from_text`, are pure, so that anyone can repeat them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The result of sealing: a candidate, a failure, or both (an empty candidate is kept and fails)."""
+    """The result of sealing: a candidate, a failure, or both, such as for an empty candidate, which is kept."""
 
     candidate: CandidateArtifact | None
     failure: CandidateError | None = None
 
 
 def seal_output(store: CandidateStore, kind: CandidateKind, data: bytes, *, truncated: bool) -> Sealed:
-    """Seal an agent's stdout. Truncated output is not sealed, but returned as a failure."""
+    """Seal an agent's stdout. If it is truncated or too large, nothing is sealed, and a failure is returned."""
     if truncated or len(data) > MAX_CANDIDATE_BYTES:
         return _failed(FailureReason.CANDIDATE_TOO_LARGE, f"stdout is larger than {MAX_CANDIDATE_BYTES} bytes")
     return _seal_bytes(store, kind, data)
@@ -79,7 +79,7 @@ def seal_workspace(
 
 
 def seal_changes(store: CandidateStore, collected: Collected, pristine: HostTree) -> tuple[Sealed, Mapping[str, int]]:
-    """Seal the changes to ``pristine``, and return how many entries of each kind were ignored."""
+    """Seal the ``collected`` changes to the image's files. Also return how many paths of each kind were ignored."""
     try:
         changes = read_changes(collected, pristine)
     except TreeRefusedError as refused:
@@ -126,9 +126,8 @@ def code_from_text(text: str) -> str:
     """Return the program in ``text``: the content of its only fenced block, else the whole text.
 
     A byte order mark is dropped, and CRLF and CR become LF. A fence is a line of at least three backticks or tildes,
-    indented by at most three spaces; a block ends at a line with only the same characters, at least as many.
-    If there is exactly one closed block, its content is returned; otherwise (none, several, or an unclosed one) the
-    whole text is. No block is ever preferred over another, so none can be smuggled in.
+    indented by at most three spaces. A block ends at a line with only the same characters, at least as many. The whole
+    text is returned if it has no block, several, or an unclosed one: no block is preferred over another.
     """
     normalised = text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
     blocks = _fenced_blocks(normalised)

@@ -46,7 +46,7 @@ def most_bytes(kind: CandidateKind) -> int:
 
 
 def require_sealed_form(kind: CandidateKind, digest: str, file: IO[bytes]) -> None:
-    """Check that sealing the content of ``file``, which has this ``digest``, would write the same bytes.
+    """Check that ``file``, which has this ``digest``, is UTF-8 text, or exactly the archive that sealing would write.
 
     Raises :class:`ConfigError` (``candidate-altered``).
     """

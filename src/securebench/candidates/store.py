@@ -57,7 +57,7 @@ class CandidateStore:
     def seal_tree(self, kind: CandidateKind, root: Path, limits: TreeLimits | None = None) -> CandidateArtifact:
         """Store a snapshot of the tree below ``root``.
 
-        Raises :class:`~securebench.fs.walk.TreeRefusedError` for a tree with unsafe or too many entries, and
+        Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for a tree that is unsafe or too large, and
         :class:`StorageError`; both leave no files behind.
         """
         with self._storing(), self._temporary() as file:
@@ -66,7 +66,7 @@ class CandidateStore:
         return CandidateArtifact(kind, snapshot.digest, snapshot.size, self._path(snapshot.digest))
 
     def seal_patch(self, delta: Delta, text: str) -> CandidateArtifact:
-        """Store the changes ``delta``; ``text`` is their readable form.
+        """Store the changes ``delta``. ``text``, their diff, becomes the text of the artifact and is not stored.
 
         Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for names that cannot be stored, and
         :class:`StorageError`.
@@ -128,7 +128,7 @@ class CandidateStore:
     def keep_only(self, digests: Collection[str]) -> None:
         """Remove all candidates except ``digests``. Raises :class:`StorageError`.
 
-        Others exist if a task was stopped after its candidate was sealed. Call it only after the last one was sealed.
+        Others exist if a task was stopped after its candidate was sealed. Call it only when no more will be sealed.
         """
         self.clear_unfinished()
         with self._storing():
@@ -195,7 +195,7 @@ class CandidateStore:
             yield
         except OSError as error:
             raise StorageError(
-                f"cannot store a candidate in {self.root}: {error.strerror or error}",
+                f"cannot read or write candidates in {self.root}: {error.strerror or error}",
                 hint="free space or choose another run.output_dir, then run again with --resume",
             ) from error
 

@@ -48,7 +48,7 @@ EXIT_DEFECT: Final = 70
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
-"""If it is set, internal errors print a traceback."""
+"""The environment variable with which internal errors print a traceback."""
 
 
 class _LazyGroup(click.Group):
@@ -97,8 +97,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit with its code.
 
-    A :class:`SecureBenchError` becomes one message on stderr and code 1. An interrupt exits with 130, an internal error
-    with 70 (``EX_SOFTWARE``), and a failure to write to standard output with 74 (``EX_IOERR``).
+    A :class:`SecureBenchError` becomes one message on stderr and code 1. Wrong usage exits with 2, an interrupt with
+    130, an internal error with 70 (``EX_SOFTWARE``), and a failure to write to standard output with 74 (``EX_IOERR``).
     """
     sys.exit(_run())
 
@@ -166,9 +166,10 @@ def _run() -> int:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Return whether standard output fails with the same ``errno`` as ``error``. If so, drop its buffer.
+    """Return whether a write to standard output fails with the same ``errno`` as ``error``.
 
-    The test writes a newline, because a failed write may have left an empty buffer that flushes without an error.
+    If the write fails, standard output becomes ``/dev/null``, so that flushing it at exit does not fail again. The test
+    writes a newline, because a failed write may have left an empty buffer, which flushes without an error.
     """
     if error.errno not in _OF_OUTPUT or error.filename is not None:
         return False

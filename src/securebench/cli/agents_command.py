@@ -60,7 +60,7 @@ def command() -> None:
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Install from the archive of an npm package, as 'npm pack' writes it.",
+    help="Install from this archive, such as one that 'npm pack' writes.",
 )
 @_JSON
 def install(
@@ -68,8 +68,8 @@ def install(
 ) -> None:
     """Install the programs NAME, or all known programs, unless they are already installed.
 
-    Each archive is checked against a sha512 hash. For the pinned version the hash is part of this release of
-    SecureBench; for other versions it comes from the registry.
+    Downloads from npm are checked against a sha512 hash: for the pinned version, the one in the agent's declaration,
+    and for other versions, the one in the registry.
     """
     from securebench.agents.catalogue import PROGRAMS
     from securebench.agents.store import AgentStore

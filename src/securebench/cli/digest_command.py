@@ -67,9 +67,9 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
 
 
 def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str, Match | None]:
-    """Compare the run with the pack. The result for the pack is under ``""``, and that for each row under its id.
+    """Compare the run with the pack. Return the pack's result under ``""``, and that of each row under its id.
 
-    It is ``None`` for a row of which the run has no record.
+    The result is ``None`` for a row of which the run has no record.
     """
     from securebench.results.pack_match import Match, match_pack, match_row
     from securebench.results.read import read_run
@@ -96,9 +96,9 @@ def _commitment(directory: Path, key: Path | None) -> Commitment | None:
 
 
 def _lines(pack: BenchmarkPack, matches: Mapping[str, Match | None] | None) -> list[tuple[str, ...]]:
-    """Return a line for the pack and one for each row: digest, kind, id, and how it compares with the run.
+    """Return a line for the pack and one for each row: digest, ``pack`` or ``row``, id, and the result with a run.
 
-    Tasks that are not in the pack but in the run are listed last, without a digest.
+    Tasks of the run that the pack does not have are listed last, without a digest.
     """
     from securebench.printable import printable_line
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def planned(plan: Plan, options: RunOptions) -> dict[str, Any]:
     """Return what a run would do, for ``--json``.
 
-    Raises :class:`ConfigError` if its directory cannot be used or the key of a model provider is missing.
+    Raises :class:`ConfigError` if the run directory cannot be used or the key of a model provider is missing.
     """
     plan.producer.require_key(options.variables)
     if plan.judge:

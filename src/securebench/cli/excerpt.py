@@ -37,7 +37,7 @@ WHOLE: Final = ExcerptSize(lines=10_000_000, columns=10_000_000)
 
 
 def excerpt(text: str, size: ExcerptSize, *, tail: bool = False) -> tuple[list[str], int]:
-    """Return the first lines of ``text``, or the last ones, escaped, and the number of lines left out."""
+    """Return the first lines of ``text``, or with ``tail`` the last, escaped, and the number of lines left out."""
     text = text.rstrip("\n")
     if not text:
         return [], 0
@@ -73,7 +73,7 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested metadata with their dotted names. Empty leaves are left out, and long ones are cut."""
+    """Yield the first leaves of nested metadata with dotted names. Long ones are cut, empty and false ones left out."""
     return islice(_leaves(values, prefix), _MAX_VALUES)
 
 

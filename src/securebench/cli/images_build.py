@@ -25,9 +25,10 @@ _SHORT_ID: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An image that was built, or that already existed; ``seconds`` is ``None`` if it existed. ``commit`` may be empty.
+    """An image that was built, or an existing one that was kept. ``commit`` is empty if the image has none.
 
-    ``because`` says why an existing image was built again, and is empty otherwise.
+    ``seconds`` is how long the build took, ``None`` for a kept image. ``because`` says why an existing image was out of
+    date, and is empty if it was not.
     """
 
     state: ImageState

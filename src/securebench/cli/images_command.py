@@ -57,8 +57,8 @@ def build(
     """Build images from the recipes NAME or PATH, or from all recipes of SecureBench.
 
     PATH is a directory with a recipe.yaml, or a directory of such directories. An existing image is kept unless its
-    recipe or its base has changed. An image gets its name only after it was checked. If one build fails, the others
-    continue, and the exit code is 1.
+    recipe or its base has changed. An image gets its name only after it was checked. If a build fails, only the
+    recipes based on its image are skipped, and the exit code is 1.
     """
     from securebench.cli.images_build import NotBuilt, build_all, parse_base_image, summary_line, with_bases
     from securebench.images.build.recipes import all_recipes, find_recipes, in_building_order

@@ -70,7 +70,7 @@ class BuildSandboxes:
             yield StepsResult(result.exit_code, _layer(driver, spec, sandbox) if result.exit_code == 0 else iter(()))
 
     def _open(self) -> SandboxDriver | None:
-        """Return the best driver. A weaker one is acceptable, because the user chose to run this recipe."""
+        """Return the best driver, or ``None``. A weak one is acceptable, because the user chose to run this recipe."""
         from securebench.errors import InfrastructureError
         from securebench.plugins import AUTO_DRIVER
         from securebench.sandboxes.select import open_driver

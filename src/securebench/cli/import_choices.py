@@ -65,7 +65,7 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def lock_path(options: Mapping[str, Any]) -> Path | None:
-    """Return the lock file to check rows against: the given one, else the pack's own if it exists."""
+    """Return the lock file to check rows against: the given one, else the pack's, else ``None``."""
     named: Path | None = options["lock_path"]
     if options["write_lock"] or named is not None:
         return None if options["write_lock"] else named
@@ -135,7 +135,7 @@ def require_some(written: WrittenPack) -> None:
 
 
 def tell_next(written: WrittenPack, options: Mapping[str, Any], *, images: bool = False) -> None:
-    """Print the next commands: build the images if there are recipes, then run the pack, or check it."""
+    """Print the next commands: build the ``images``, then run the pack, or check it if it has no tester YAML."""
     pack = written.tasks.parent
     config = pack / "tester.yaml"
     has_config = config.is_file()

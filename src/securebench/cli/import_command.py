@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Make a pack from a public benchmark's own files.
 
-    A lock file lists the rows and their digests, and other data is refused. None of the data is executed.
+    If there is a lock file, rows that do not match its digests are refused. None of the data is executed.
     """
 
 
@@ -74,7 +74,7 @@ def gsm8k(source: str, split: str | None, **options: Any) -> None:
 @click.option("--split", help="Which split to import: test, val or dev. Default: from the CSV file's name, else test.")
 @choosing_rows
 def mmlu(source: str, subject: str | None, split: str | None, **options: Any) -> None:
-    """Import MMLU from SOURCE: the authors' CSV file, directory or tar archive, as a path or URL.
+    """Import MMLU from SOURCE: the authors' CSV file or tar archive, as a path or URL, or a directory.
 
     Imports one subject, or with '--subject all' every subject of a directory or archive.
     """

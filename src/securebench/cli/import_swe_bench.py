@@ -103,7 +103,7 @@ def print_reports(kept: Sequence[TaskReport], written: WrittenPack, refusals: Re
 
 
 def _locked(options: Mapping[str, Any]) -> Sequence[str]:
-    """Return the ids of the instances in the lock file. Other instances in the source are ignored."""
+    """Return the ids of the instances in the lock file, to import only these; empty without a lock file."""
     from securebench.importers.lock import load_lock
     from securebench.importers.swe_bench.rows import BENCHMARK
 

@@ -136,7 +136,7 @@ def clock(seconds: float) -> str:
 
 
 def shortened(task_id: str) -> str:
-    """Return a task id that fits into a column. A long id is cut in the middle, because ids differ at their ends."""
+    """Return a task id that fits into a column. A long id is cut in the middle: most ids differ at the end."""
     text = printable_line(task_id)
     if len(text) <= _NAME_WIDTH:
         return text

@@ -21,7 +21,10 @@ _LINE: Final = 2000
 
 
 class CommandOutputSink:
-    """Shows each sandbox command of an agent and the beginning of what it printed, for ``--show-command-output``."""
+    """Shows each sandbox command, for ``--show-command-output``.
+
+    For an agent's command, the beginning of its output follows. For a verifier's, only the program's name is shown.
+    """
 
     def __init__(self, echo: Callable[[str], None]) -> None:
         self._echo = echo

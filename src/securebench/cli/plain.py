@@ -22,7 +22,10 @@ _CENT: Final = 0.01
 
 
 class PlainSink:
-    """Prints one line when a run starts and one when a task ends, and the last stderr line of an agent that failed."""
+    """Prints a line when a run starts or resumes, and when a task ends.
+
+    If a task did not pass, the last line of its agent's stderr follows.
+    """
 
     def __init__(self, echo: Callable[[str], None]) -> None:
         self._echo = echo

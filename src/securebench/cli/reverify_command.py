@@ -63,7 +63,7 @@ def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     DIR is only read. The new verdicts are written to a new run directory. The pack must be the one of the run. A
     different driver, image or version is reported.
 
-    Exit codes: 0 all verdicts are the same, 1 configuration error before any candidate was judged, 2 wrong usage, 3
+    Exit codes: 0 all verdicts are the same, 1 an error before any candidate was judged, 2 wrong usage, 3
     some records have no verdict or could not be judged again, 4 some verdicts differ, 130 interrupted.
     """
     with signals_interrupt():

@@ -95,7 +95,10 @@ def _known_reason(name: str | None) -> str | None:
 
 
 def _matching(run: RecordedRun, *, failed: bool, errors: bool, reason: str | None) -> Iterator[RecordedTask]:
-    """Yield the records with a wanted status and ``reason``. Without a wanted status or reason, accept any."""
+    """Yield the records with the given status and reason.
+
+    The statuses are those that ``failed`` and ``errors`` select, or all if neither is set. ``None``: any reason.
+    """
     wanted = {name for name, is_wanted in (("failed", failed), ("error", errors)) if is_wanted}
     for record in run.records():
         if (not wanted or record.status in wanted) and (reason is None or record.reason == reason):

@@ -56,7 +56,7 @@ def oci_driver(machine: Machine) -> Finding:
 
 
 def docker_engine(machine: Machine) -> Finding:
-    """Check Docker Engine."""
+    """Check whether Docker Engine answers, and which restrictions it does not enforce."""
     try:
         engine = machine.engine()
     except InfrastructureError as error:

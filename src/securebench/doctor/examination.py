@@ -21,7 +21,7 @@ SECONDS: Final = 1.4
 """The time limit in seconds for all checks together. A user should not have to wait for a check that hangs."""
 
 SANDBOX_SECONDS: Final = 20.0
-"""Additional seconds for creating a sandbox, which takes long on a busy machine. All results depend on it."""
+"""Additional seconds for creating a sandbox, which takes long on a busy machine. The choice of a driver needs it."""
 
 _GRACE: Final = 0.4
 """Additional seconds for choosing a driver, which creates another sandbox."""

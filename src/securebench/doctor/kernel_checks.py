@@ -22,7 +22,7 @@ _USER_NAMESPACE_SWITCHES: Final = (
 
 
 def user_namespaces(machine: Machine) -> Finding:
-    """Create a user namespace. To read settings is not enough: a container around this process may forbid it, too."""
+    """Check for user namespaces by creating one, because a container around this process may forbid them, too."""
     name = "user_namespaces"
     if machine.succeeds(("unshare", "--user", "--map-root-user", "true")):
         return Finding(name, State.OK, "available", "users of a sandbox have no rights on this machine")
@@ -47,7 +47,7 @@ def rootless_ids(machine: Machine) -> Finding:
         return Finding(name, State.OK, f"{least} subordinate ids", "sandboxes use separate user ids")
     ids = "--add-subuids 100000-165535 --add-subgids 100000-165535"
     fix = as_root(machine, f"usermod {ids} {machine.user}")
-    return Finding(name, State.WEAKER, f"{least} subordinate ids of {_SUBORDINATE}", meaning, fix)
+    return Finding(name, State.WEAKER, f"{least} of {_SUBORDINATE} subordinate ids", meaning, fix)
 
 
 def cgroups(machine: Machine) -> Finding:

@@ -1,4 +1,4 @@
-"""The findings of checks, and what checks ask the machine."""
+"""The findings of checks, and the facts about a machine that checks need."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ClockFacts:
 
 
 class Machine(Protocol):
-    """What checks ask the machine. Tests replace it. A method that has no answer raises an error with the reason."""
+    """The facts about a machine that checks need. Tests replace it. Methods without an answer raise an error."""
 
     @property
     def is_root(self) -> bool:
@@ -106,16 +106,16 @@ class Machine(Protocol):
         """Return the init for sandboxes. Raises :class:`EngineError`."""
 
     def libseccomp(self) -> str:
-        """Return the library's version. Raises :class:`EngineError`."""
+        """Return the version of libseccomp. Raises :class:`EngineError` if it cannot be loaded."""
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Return the layout of cgroups (``v1``, ``v2``, ``hybrid``, or empty), and the usable controllers."""
+        """Return the layout of cgroups (``v1``, ``v2``, ``hybrid of v1 and v2``, or empty) and usable controllers."""
 
     def isolation(self) -> Isolation:
         """Return what the oci driver enforces in a test sandbox. Raises :class:`EngineError`."""
 
     def engine(self) -> EngineFacts:
-        """Return the Docker Engine. Raises :class:`EngineError`."""
+        """Return facts about the Docker Engine. Raises :class:`EngineError`."""
 
     def chosen(self) -> tuple[DriverInfo, str]:
         """Return the driver that ``auto`` chooses, and why. Raises :class:`EngineError`."""
@@ -154,10 +154,10 @@ class Machine(Protocol):
         """Return the name of the npm registry. Raises :class:`InfrastructureError` if it does not answer."""
 
     def package_mirror(self) -> str:
-        """Return the address of this machine's package mirror. Raises ``OSError`` if it does not answer."""
+        """Return the address of this machine's package mirror. Raises ``OSError`` or ``LookupError``."""
 
     def capacity(self) -> Capacity:
-        """Return what runs in the current directory may still use."""
+        """Return the resources that a run in the current directory can use."""
 
     def clock(self) -> ClockFacts:
         """Return facts about the clock."""

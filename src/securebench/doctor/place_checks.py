@@ -1,4 +1,4 @@
-"""Other checks: Python, disk space, images, build tools, network, clock."""
+"""Other checks: Python, disk space, workers, images, agent programs, build tools, network, clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LITTLE: Final = 2_000_000_000
 _NOTHING: Final = 300_000_000
-"""Bytes: about the size of one base image, packed and unpacked. With less free space, a check fails."""
+"""With fewer free bytes, a check of disk space fails: about the size of one base image, packed and unpacked."""
 
 _SKEW: Final = 2.0
 _JUMP: Final = 0.5
@@ -37,7 +37,7 @@ def room_for_images(machine: Machine) -> Finding:
 
 
 def room_here(machine: Machine) -> Finding:
-    """Check whether runs can write below the current directory."""
+    """Check whether runs can write below the current directory, and how much space it has."""
     return _room(machine, "room_here", machine.here(), "runs write their results there", "--output-dir DIRECTORY")
 
 
@@ -59,7 +59,7 @@ def base_images(machine: Machine) -> Finding:
 
 
 def agents(machine: Machine) -> Finding:
-    """Check for the agent programs, and if one is missing, for the registry."""
+    """Check for the agent programs, and if one is missing, for the npm registry."""
     lacking = [name for name in machine.agents() if not machine.has_agent(name)]
     if not lacking:
         return Finding("agents", State.OK, ", ".join(machine.agents()), "no download is needed")
@@ -67,9 +67,9 @@ def agents(machine: Machine) -> Finding:
     try:
         answers = machine.npm_registry()
     except SecureBenchError as error:
-        meaning, fix = "runs with this agent need it", "securebench agents install --from FILE"
+        meaning, fix = "runs with a missing agent program cannot start", "securebench agents install --from FILE"
         return Finding("agents", State.MISSING, f"{found}, and {error.message}", meaning, fix)
-    return Finding("agents", State.OK, f"{found}; {answers} answers", "a run installs it automatically")
+    return Finding("agents", State.OK, f"{found}; {answers} answers", "runs install missing programs automatically")
 
 
 def build_tools(machine: Machine) -> Finding:
@@ -96,7 +96,7 @@ def package_mirror(machine: Machine) -> Finding:
         return Finding("package_mirror", State.OK, f"{machine.package_mirror()} answers", "images can be built")
     except (OSError, LookupError) as error:
         meaning, fix = "images cannot be built from packages", as_root(machine, "apt-get update")
-        return Finding("package_mirror", State.MISSING, str(error), meaning, f"{fix} prints more")
+        return Finding("package_mirror", State.MISSING, str(error), meaning, fix)
 
 
 def clock(machine: Machine) -> Finding:

@@ -1,4 +1,4 @@
-"""This machine. Modules are imported where they are used, because checks run at the same time."""
+"""Facts about this machine. Methods import what they need, so that a slow import delays only one check."""
 
 from __future__ import annotations
 
@@ -57,22 +57,22 @@ class ThisMachine:
 
     @cached_property
     def python(self) -> str:
-        """The interpreter."""
+        """The version and path of this interpreter."""
         return f"{platform.python_version()}, {sys.executable}"
 
     def read(self, path: str) -> str | None:
-        """Return a file's text."""
+        """Return a file's text, or ``None`` if it cannot be read."""
         try:
             return Path(path).read_text(errors="replace")
         except OSError:
             return None
 
     def has(self, program: str) -> bool:
-        """Search ``PATH`` and the directories of system programs."""
+        """Return whether ``program`` is on ``PATH`` or in a directory of system programs."""
         return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PROGRAMS}") is not None
 
     def succeeds(self, argv: Sequence[str]) -> bool:
-        """Run a command without input and output."""
+        """Run a command without input and output, and return whether it succeeded."""
         from securebench.images.build.bootstrap import query
 
         return self.has(argv[0]) and query(argv).returncode == 0
@@ -96,7 +96,7 @@ class ThisMachine:
         return Library().version
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Inspect the mounted hierarchies as the oci driver's supervisor does."""
+        """Return the layout of cgroups, and the controllers that the oci driver's supervisor can use."""
         from securebench.sandboxes.oci.supervisor.cgroups import find_hierarchies
 
         kinds = set(re.findall(r" - (cgroup2?) ", self.read("/proc/self/mountinfo") or ""))
@@ -105,7 +105,7 @@ class ThisMachine:
         return layout.get(frozenset(kinds), "hybrid of v1 and v2"), tuple(dict.fromkeys(usable))
 
     def isolation(self) -> Isolation:
-        """Let the oci driver create a sandbox."""
+        """Create a sandbox with the oci driver, and return what is enforced in it."""
         from securebench.sandboxes.oci import OciDriver
 
         driver = OciDriver()
@@ -115,7 +115,7 @@ class ThisMachine:
             driver.close()
 
     def engine(self) -> EngineFacts:
-        """Connect to the Docker Engine."""
+        """Connect to the Docker Engine and return facts about it."""
         from securebench.engine.client import connect
         from securebench.sandboxes.docker.facts import describe
 
@@ -129,7 +129,7 @@ class ThisMachine:
             engine.close()
 
     def chosen(self) -> tuple[DriverInfo, str]:
-        """Open the driver that a run would use."""
+        """Return the driver that a run would use, and the messages about this choice."""
         from securebench.plugins import AUTO_DRIVER
         from securebench.sandboxes.select import open_driver
 
@@ -155,7 +155,7 @@ class ThisMachine:
         return shutil.disk_usage(_existing(path)).free
 
     def may_write(self, path: Path) -> bool:
-        """Check the permissions."""
+        """Return whether this user may write to ``path``, or to its nearest parent that exists."""
         return os.access(_existing(path), os.W_OK | os.X_OK)
 
     def base_images(self) -> tuple[str, ...]:
@@ -165,13 +165,13 @@ class ThisMachine:
         return tuple(recipe.reference for recipe in all_recipes())
 
     def is_stored(self, reference: str) -> bool:
-        """Search the image store."""
+        """Return whether the image store has an image."""
         from securebench.images.store.image_store import ImageStore
 
         return ImageStore().find(reference) is not None
 
     def engine_has(self, reference: str) -> bool:
-        """Search the engine's images."""
+        """Return whether the engine has an image."""
         from securebench.engine.client import connect
 
         engine = connect()
@@ -182,7 +182,7 @@ class ThisMachine:
             engine.close()
 
     def registry(self) -> str:
-        """Check that the default registry answers."""
+        """Check that the default registry answers, and return its name."""
         from securebench.images.reference import DEFAULT_REGISTRY
         from securebench.images.registry import ask
 
@@ -196,7 +196,7 @@ class ThisMachine:
         return tuple(PROGRAMS)
 
     def has_agent(self, name: str) -> bool:
-        """Search the image store."""
+        """Return whether the agent store has the program's default version for this machine, undamaged."""
         from securebench.agents.catalogue import machine_platform
         from securebench.agents.store import AgentStore
 
@@ -207,7 +207,7 @@ class ThisMachine:
         )
 
     def npm_registry(self) -> str:
-        """Check that the npm registry answers."""
+        """Check that the npm registry answers, and return its name."""
         from securebench.agents.registry import NpmRegistry
 
         registry = NpmRegistry(timeouts=_timeouts())
@@ -215,7 +215,7 @@ class ThisMachine:
         return str(registry)
 
     def package_mirror(self) -> str:
-        """Contact apt's first mirror, through apt's proxy."""
+        """Contact apt's first mirror through apt's proxy, and return the mirror's address."""
         from securebench.http.address import parse_address
         from securebench.http.client import HttpClient
         from securebench.http.errors import HttpError

@@ -2,8 +2,9 @@
 
 The gateway answers its settings, the first frame, with ``ready``. Then the run sends ``open``, ``listen`` (with a
 listening socket) and ``close`` for each session, and ``probe`` to send a provider a test request. The gateway answers
-``opened``, ``closed`` or ``probed`` with a report, or ``failed``, and sends ``log`` in between. Keys are sent to the
-gateway only, inside ``open`` and ``probe``. The gateway serves untrusted peers, so what it sends is checked.
+``open`` with ``opened``, ``close`` with ``closed`` and a report, ``probe`` with ``probed`` and a report, or any of them
+with ``failed``. It does not answer ``listen``. In between, it sends ``log``. Keys are sent only to the gateway, inside
+``open`` and ``probe``. The gateway serves untrusted peers, so what it sends is checked.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 _START_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 15.0
-"""Timeout of an answer. The process needs at most a third of it to close a session."""
+"""Timeout of an answer. The process needs at most a third of this time to close a session."""
 _PROBE_SECONDS: Final = 60.0
 """Timeout of a probe. The process gives up on the provider after half of it."""
 _END_SECONDS: Final = 5.0
@@ -49,7 +50,7 @@ _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The gateway's last frame about a session. ``kind`` is its key ``is``, ``why`` the reason for a failure."""
+    """The gateway's last frame about a session: the value of its key ``is``, the reason for a failure, the report."""
 
     kind: str = ""
     why: str = ""
@@ -82,7 +83,7 @@ class GatewayConnection:
         self._child: SupervisedChild | None = None
         self._reason = ""
         # The kernel kills the process when the *thread* that started it ends (PR_SET_PDEATHSIG). So it is started by a
-        # thread that lives as long as the gateway, and not by that of the first task that needs one.
+        # thread that lives as long as the gateway, and not by the thread of the first task that needs a gateway.
         self._thread = threading.Thread(target=self._run, args=(rules, caps), name="securebench-gateway", daemon=True)
         self._thread.start()
         self._started.wait(2 * _START_SECONDS)
@@ -179,7 +180,7 @@ class GatewayConnection:
         session.answered.clear()
         self._send(frame)
         if not session.answered.wait(seconds):
-            self._reason = "it did not answer"
+            self._reason = "it did not answer in time and was killed"
             self._kill()
             session.answered.wait(_ANSWER_SECONDS)
         if self._dead.is_set():

@@ -1,4 +1,4 @@
-"""Report an internal error of the gateway process: its type and traceback, never its text, which may quote a key."""
+"""Report an internal error of the gateway process: type and traceback, but no message that might quote a key."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class EgressSession:
     """The egress of one task. A context manager.
 
     Pass ``forwarded_ports`` to the spec of the task's sandbox, and ``environment`` (the proxy variables, if there is a
-    proxy) to its environment. ``relay_url`` is the URL of the provider inside the sandbox, without a trailing slash, or
+    proxy) to its environment. ``relay_url`` is the URL of the relay inside the sandbox, without a trailing slash, or
     empty if there is no relay.
     """
 
@@ -72,7 +72,8 @@ class EgressSession:
     def close(self) -> EgressReport:
         """Close the session and all its connections, and return its report. Idempotent.
 
-        Raises :class:`EgressError` (``egress-failed``) if the gateway has exited.
+        Raises :class:`EgressError` (``egress-failed``) if the gateway has exited or sent an invalid report, or if its
+        log could not be written.
         """
         with self._lock:
             if self._outcome is None:
@@ -99,7 +100,7 @@ class EgressSession:
 
 
 class Gateway:
-    """The gateway of a run. Its process is started when a session needs it, also after it has exited. Thread safe.
+    """The gateway of a run. Its process is started when it is needed, and again if it has exited. Thread safe.
 
     ``log`` receives each decision as it is made: a flat JSON object, which is one line of ``egress.jsonl``. It may be
     called from any thread. ``rules`` are for tests: see :class:`ProxyRules`.

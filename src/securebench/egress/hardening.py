@@ -15,11 +15,13 @@ _SET_DUMPABLE: Final = 4
 _SET_NO_NEW_PRIVS: Final = 38
 _FILES: Final = 65536
 _WRITTEN: Final = 64 * 1024
-"""Maximum bytes of its standard error, the only file that it writes."""
+"""Maximum bytes of the process's standard error, the only file that it writes."""
 
 
 def harden() -> None:
-    """Irrevocably switch from root to ``nobody``, forbid debuggers, and exit with the parent. Raises ``OSError``.
+    """Switch from root to ``nobody`` irrevocably, forbid debuggers, and make the process exit with its parent.
+
+    Root in a container or user namespace stays root if it may not change its user. Raises ``OSError``.
 
     Import every module before this call: ``nobody`` may not be allowed to read the Python installation.
     """

@@ -23,7 +23,7 @@ class Provider(StrEnum):
     ANTHROPIC = "anthropic"
     """The Messages API."""
     CHAT_COMPLETIONS = "chat_completions"
-    """The Chat Completions API, which most servers of other makers support."""
+    """The Chat Completions API, which most other providers and model servers support."""
     GEMINI = "gemini"
     """Google's Gemini API."""
 
@@ -32,18 +32,18 @@ class KeyForm(StrEnum):
     """How a request carries the key."""
 
     USUAL = "usual"
-    """In the header of the API's own provider."""
+    """In the header that the API's own provider expects."""
     BEARER = "bearer"
-    """As a bearer token: for gateways, and for access tokens of a cloud."""
+    """As a bearer token: for LLM gateways, and for access tokens of a cloud."""
     AZURE = "azure"
     """In the header ``api-key`` of Azure OpenAI, with the API version in the query."""
 
 
 class Trouble(StrEnum):
-    """Why a provider did not answer. Observed by the relay, so an agent cannot forge it."""
+    """Why a model request failed. Observed by the relay, so an agent cannot forge it."""
 
     REJECTED = "rejected"
-    """The provider rejected the request as invalid (400, 404, 413, 422)."""
+    """The provider rejected the request as invalid (such as 400, 404, 413, 422), or the relay refused it."""
     REFUSED = "refused"
     """The provider does not accept the key, or does not permit this request (401, 402, 403)."""
     RATE_LIMITED = "rate_limited"
@@ -72,8 +72,8 @@ SENDABLE_KEY: Final = re.compile(r"[!-~]+")
 class RelayPlan:
     """How to reach one provider, and the limits for one task.
 
-    ``base_url`` includes the version if there is one (``https://host/v1``). ``key`` is added to each request, unless it
-    is ``None``. ``ca_bundle`` is the PEM text of an additional CA certificate: its text rather than its path, because
+    ``base_url`` includes the API version if it has one (``https://host/v1``). ``key`` is added to each request, unless
+    it is ``None``. ``ca_bundle`` is the PEM text of additional CA certificates: the text rather than a path, because
     the gateway process cannot read files. ``proxy`` is the URL of an HTTP proxy, which may contain a password.
     ``micro_usd`` is the limit in millionths of a US dollar, which needs ``prices``. ``api_version`` is added to the
     query of each request to Azure.
@@ -97,13 +97,13 @@ class RelayPlan:
     api_version: str = ""
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
-    """Requests of earlier tries and attempts of the same trial. The next fields are their tokens, bytes and money."""
+    """Requests of earlier tries and attempts of this trial. The next three fields are their tokens, bytes and money."""
     spent_tokens: int = 0
     spent_bytes: int = 0
     spent_micro_usd: int = 0
 
     def prices_of(self, model: str) -> TokenPrices | None:
-        """Return the prices of an answer of ``model``, the provider's name, which may end in a release date."""
+        """Return the prices of an answer by ``model``, as the provider names it, with or without a release date."""
         return self.model_prices.get(_RELEASE_DATE.sub("", model), self.prices)
 
 
@@ -121,12 +121,12 @@ class RelayReport:
 
     ``answered`` counts the model requests that were answered completely. ``statuses`` counts the provider's responses
     by status, and ``refused`` the requests that were not forwarded, by reason. ``trouble`` is why the last model
-    request failed: ``None`` if it succeeded or there was none.
+    request failed: ``None`` if it succeeded, or if there was no model request.
     """
 
     requests: int = 0
     forgiven: int = 0
-    """Requests that failed because of the provider. They do not count against the budget."""
+    """Requests that failed because of the provider. The first :attr:`RelayPlan.requests` of them do not count."""
     answered: int = 0
     model: str = ""
     """The model named in the last answered request."""
@@ -140,7 +140,7 @@ class RelayReport:
     micro_usd: int | None = None
     """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """The most that incomplete answers may have used beyond these counts. It is charged to the budget."""
+    """The most tokens that incomplete answers may have used beyond those counted. It is charged to the budget."""
     unreported_micro_usd: int = 0
     trouble: Trouble | None = None
     message: str = ""
@@ -171,7 +171,10 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressReport:
-    """The egress of one task: proxy decisions by reason (including ``allowed``) and by host, and the relay's report."""
+    """The egress of one task: proxy decisions by reason (including ``allowed``) and by host, and the relay's report.
+
+    ``bytes`` counts what the proxy carried.
+    """
 
     decisions: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, int] = field(default_factory=dict)

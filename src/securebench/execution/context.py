@@ -99,19 +99,19 @@ class TaskContext:
     credentials: tuple[str, ...] = ()
     gateway: Gateway | None = None
     judge: Callable[[TrialId], JudgeSession] | None = None
-    """Returns the session of the judge model for a trial, if the run has a judge."""
+    """Returns the session of the judge model for a trial; ``None`` if the run has no judge."""
     control: RunControl = field(default_factory=RunControl)
     note_problem: Callable[[str], None] = _ignore
     """Reports a problem that concerns the whole run. Called from any thread."""
     verifier_output: Path | None = None
-    """The directory for the output of verifiers' commands, if the tester wants it."""
+    """The directory for the output of verifiers' commands; ``None`` if it is not kept."""
     show_verifier_output: Callable[[TrialId, str], None] | None = None
-    """Called with a trial and its verifier's output, if the tester wants it. Called from any thread."""
+    """Called with a trial and its verifier's output, from any thread; ``None`` if the output is not shown."""
     probe: ImageProbe = field(default_factory=ImageProbe)
     kept: KeptSandboxes[Any] | None = None
     """Sandboxes that verifiers use for several tasks; ``None`` if that is switched off."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that are redacted from every record and event."""
+        """The values of environment variables and credentials, which are redacted from every record and event."""
         return (*self.environment.values(), *self.credentials)

@@ -35,7 +35,7 @@ class History:
 
 
 def agent_result_before(task: SecureBenchTask, store: CandidateStore, record: Mapping[str, Any]) -> AgentResult | None:
-    """Return the sealed result of an ``unverified`` record, or ``None`` if the candidate is missing or altered."""
+    """Return the agent's result from an ``unverified`` record; ``None`` if its candidate is missing or altered."""
     try:
         candidate = store.load(task.candidate_kind, record["candidate_digest"])
     except StorageError as error:

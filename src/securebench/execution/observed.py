@@ -1,4 +1,4 @@
-"""A driver wrapper that reports every use of a sandbox as events."""
+"""A driver wrapper that reports each new sandbox and each command in it as events."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SHOWN: Final = 2000
 
 
 class ObservedDriver(WrappedDriver):
-    """Delegates to another driver and reports each call.
+    """Delegates to another driver, and reports each new sandbox and each command.
 
     Output and arguments are reported only with ``show_output``: a verifier's commands and their output contain
     evaluation inputs, and redaction does not recognise every fragment of those. ``printed`` collects a verifier's
-    output if the tester wants it.
+    output if it is not ``None``.
     """
 
     def __init__(

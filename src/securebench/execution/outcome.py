@@ -40,7 +40,7 @@ class TaskOutcome:
     agent_result: AgentResult | None = None
     """The result of the agent's last try."""
     failed_tries: list[dict[str, JsonValue]] = field(default_factory=list)
-    """The tries that an infrastructure failure ended: their usage and how far they got."""
+    """The tries that an infrastructure failure ended: the error, and the outcome, usage and trajectory if known."""
     spent: Usage = field(default_factory=Usage)
     """The usage of all tries of this attempt."""
     is_verified_again: bool = False

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST: Final = 32
-"""The most trees that wait to be removed. Then tasks wait, so that trees are not made faster than removed."""
+"""The most directory trees that wait to be removed. If there are more, tasks wait until one has been removed."""
 
 
 class Removals:
     """Removes directory trees on a separate thread. Thread-safe.
 
     A tree is first moved to ``trash``, a private directory on the same file system, so that its path is free at once.
-    What cannot be removed stays. When the run ends or starts again, it empties ``trash``, removes workspaces that are
-    not to be kept, and reports what still cannot be removed.
+    A tree that cannot be removed stays. When the run ends or starts again, it empties ``trash``, removes workspaces
+    that are not to be kept, and reports what still cannot be removed.
     """
 
     def __init__(self, trash: Path) -> None:
@@ -33,7 +33,7 @@ class Removals:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="securebench-remove")
 
     def remove(self, path: Path) -> None:
-        """Move the directory ``path`` away and remove it in the background. It may be missing."""
+        """Move the directory ``path`` away and remove it in the background. ``path`` may be missing."""
         moved = self._trash / f"removed-{next(self._numbers)}"
         try:
             path.rename(moved)

@@ -20,7 +20,7 @@ BACK_OFF: Sequence[float] = (0.5, 2.0)
 """Seconds before each retry of a phase after an infrastructure failure."""
 
 PROVIDER_BACK_OFF: Sequence[float] = (2.0, 10.0)
-"""Seconds before each retry after a failure of the model provider. Other tasks wait for the same provider."""
+"""Seconds before each retry after a failure of the model provider, on average."""
 
 SPREAD: Final = 0.5
 """The random variation of a provider pause, as a fraction, so that tasks do not all retry at the same moment."""

@@ -63,8 +63,8 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
 
     If ``history`` has a sealed candidate that was not verified, the agent does not run again.
 
-    Failures of the agent, the candidate or the machine do not raise errors but are in the record. So is an error
-    when writing to the run directory: if the record itself can be written, it still says what the agent used. Raises
+    Failures of the agent, the candidate or the machine are in the record and raise no error. This includes errors
+    when writing to the run directory, so that the record still says what the agent used. Raises
     :class:`RunStoppedError` if the run was stopped meanwhile, because an agent whose sandbox was closed would look
     like one that crashed.
     """
@@ -150,7 +150,7 @@ class _TaskExecution:
         self.trail.try_phase(FailurePhase.PREFLIGHT, check, self.context.control)
 
     def _produce(self) -> None:
-        """Run the agent, and retry it on infrastructure failures. Every try is noted in ``outcome``."""
+        """Run the agent, and retry it on infrastructure failures. The results of all tries go into ``outcome``."""
         self.report.emit(ProducerStart())
         agent_result = self.trail.try_phase(FailurePhase.PRODUCE, self._run_agent, self.context.control)
         reason = agent_result.failure.reason.value if agent_result.failure else None
@@ -255,7 +255,7 @@ class _TaskExecution:
 
 
 def _with_files(redactor: Redactor, view: VerifierView) -> Redactor:
-    """Return a redactor that also redacts the text of files that only the verifier sees."""
+    """Return a redactor that also redacts the text of the task's files that its agent does not see."""
     resources = [*view.test_sandbox, *view.evaluator]
     public = [resource for resource in resources if resource.visibility is Visibility.PUBLIC]
     hidden = [resource for resource in resources if resource.visibility is not Visibility.PUBLIC]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from securebench.tasks import AssetRoot
 
 MAX_FILE: Final = MIB // 4
-"""Bytes of one file. Larger files are skipped: they are data, and a single line of data reveals little."""
+"""The most bytes of one file. Larger files are skipped: they are data, and a single line of data reveals little."""
 MAX_ALL: Final = MIB
-"""Bytes of all files together. The rest is skipped."""
+"""The most bytes of all files together. The rest is skipped."""
 
 
 def file_texts(resources: Iterable[Resource], root: AssetRoot | None) -> Iterator[str]:

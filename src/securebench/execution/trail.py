@@ -33,8 +33,8 @@ class Trail:
     def try_phase(self, phase: FailurePhase, once: Callable[[], T], control: RunControl) -> T:
         """Call ``once`` and return its result, retrying after a pause on infrastructure failures.
 
-        A failure of the agent or its candidate is a result and is not retried; nor is a :class:`StorageError`.
-        Raises the last :class:`InfrastructureError`, and :class:`RunStoppedError`.
+        A failure of the agent or its candidate is a result and is not retried. A :class:`StorageError` is raised at
+        once. Raises the last :class:`InfrastructureError`, or :class:`RunStoppedError` if the run is stopped.
         """
         self.phase = phase
         with self._timed(phase):

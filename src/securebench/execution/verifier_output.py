@@ -84,12 +84,12 @@ class Printed:
 
 
 def output_file(directory: Path, name: str) -> Path:
-    """Return the output file of the task whose directory name is ``name``."""
+    """Return the path of the output file of the trial whose directory name is ``name``."""
     return directory / f"{name}.log"
 
 
 def keep_output(path: Path, text: str) -> None:
-    """Write the output of a task, readable only by this user: it may contain hidden data."""
+    """Write the output of a verifier to a file that only this user can read, because it may contain hidden data."""
     with storage_errors(path):
         make_directories(path.parent, 0o700)
     write_durably(path, text.encode("utf-8", "backslashreplace"), mode=0o600)

@@ -1,14 +1,14 @@
 """The family declaration, from which everything about its rows is derived.
 
 A family has a model of its input and a model of its eval fields. Each eval field is annotated with its lane, and with
-:data:`TAKES_FILES` if its value may be a file of the pack. All values in an eval field are secret, except those
-annotated with :data:`STRUCTURE`::
+:data:`TAKES_FILES` if its value may be a file of the pack. Values in eval fields are secret, unless their field is
+annotated with :data:`STRUCTURE` or has a fixed set of values. Single words of a :data:`COMMAND` are not secret either::
 
     class Eval(WireModel):
         tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
         gold_patch: Annotated[Text, Visibility.HIDDEN] = OPTIONAL
 
-The validator, the lanes, the JSON Schema and the documentation are all derived from it.
+The validator, the lanes, the JSON Schema and the documentation are all derived from the declaration.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Family:
 
     @property
     def workspace_required(self) -> bool:
-        """Whether the candidate is a tree of files rather than a text."""
+        """Whether the candidate is a patch or a workspace rather than text or code."""
         return self.candidate_kind in (CandidateKind.PATCH, CandidateKind.WORKSPACE)
 
     def identity(self) -> Identity | None:
@@ -113,7 +113,7 @@ class Family:
         return list(self.check(inputs, evals, environment))
 
     def warnings(self, inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> list[Fault]:
-        """Return the warnings about a row without :meth:`faults`."""
+        """Return the warnings about a row that has no :meth:`faults`."""
         return list(self.warn(inputs, evals, environment)) if self.active and self.warn else []
 
 

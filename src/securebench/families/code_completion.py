@@ -1,4 +1,4 @@
-"""code_completion: the agent writes a function or module, judged by hidden tests."""
+"""code_completion: the agent writes a function or module, judged by tests that the agent does not see."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CodeCompletionInput(WireModel):
 
 
 class CodeTests(WireModel):
-    """Test code that uses the candidate's definitions. ``isolation: shared`` runs both in one process."""
+    """Test code that uses the candidate's definitions. ``isolation: shared`` runs it in the candidate's process."""
 
     source: Literal["inline"]
     code: Source
@@ -48,7 +48,7 @@ class CodeTests(WireModel):
 
 
 class CodeCompletionEval(WireModel):
-    """The tests, and a solution that passes them."""
+    """The tests, and optional solutions that pass them."""
 
     tests: Annotated[CodeTests, Visibility.EVALUATION_INPUTS]
     reference_solution: Annotated[Source, Visibility.HIDDEN] = OPTIONAL
@@ -58,7 +58,7 @@ class CodeCompletionEval(WireModel):
 def syntax_error(source: str) -> str | None:
     """Return ``None`` if this interpreter can compile ``source``, else the place of the error, such as `` at line 3``.
 
-    The place may be empty. The text itself is never shown: it may be a hidden test.
+    The place may be empty. The source itself is never shown, because agents must not see tests.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

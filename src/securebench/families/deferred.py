@@ -1,4 +1,4 @@
-"""The deferred families: their rows load and compile, but have no verifier yet.
+"""The deferred families: their rows load and compile, but no verifier can judge them yet.
 
 Their models document the fields and the lanes of eval fields. They are not enforced: any other input field is public,
 and any other eval field is hidden.
@@ -102,7 +102,7 @@ class PreferencePairInput(_Lenient):
 
 
 class PreferencePairEval(_Lenient):
-    """The better response, or how that is judged."""
+    """The better response, or a rubric that decides which one is better."""
 
     preference: Hidden = OPTIONAL
     rubric: Hidden = OPTIONAL

@@ -21,7 +21,7 @@ MAX_ARGUMENTS: Final = 256
 
 
 MAX_ID_LENGTH: Final = 200
-"""Characters of an id, which appears in every record and progress line."""
+"""The most characters of an id, which appears in every record and progress line."""
 
 
 def _identifier(text: str) -> str:
@@ -59,7 +59,7 @@ def _without_nul(text: str) -> str:
 
 
 def source(text: str) -> str:
-    """Validate a text that a program reads. Raises a validation error if it is empty or contains a NUL."""
+    """Return ``text``, which a program reads. Raises a validation error if it is blank or contains a NUL."""
     return _visible(_without_nul(text))
 
 

@@ -66,9 +66,7 @@ def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
         message = "with min_token_f1 0, a response passes if it shares one word with an accepted answer"
         yield Fault("rubric-weak", message, ("eval", "rubric", "min_token_f1"), "remove it, or use 0.5 or more")
     if isinstance(rubric, str):
-        message = (
-            "a rubric in prose cannot be judged: the task will end as an error (task_unusable), and no agent will run"
-        )
+        message = "no verifier supports a rubric in prose: the task ends as an error (task_unusable) and runs no agent"
         hint = (
             'write {"type": "contains_any", "accepted_answers": [...]} or {"type": "model_graded", "criteria": "..."}'
         )

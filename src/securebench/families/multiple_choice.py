@@ -88,14 +88,15 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 
 def _collisions(choices: list[str]) -> Iterator[Fault]:
-    """Yield a fault for each choice whose text equals another's text or label."""
+    """Yield a fault for each choice whose normalised text equals the text or label of another choice."""
     labels = dict(zip(_normal_labels(len(choices)), enumerate(choice_labels(len(choices))), strict=True))
     seen: dict[str, int] = {}
     for index, choice in enumerate(choices):
         text, path = normalize_text(choice), ("input", "choices", index)
         if text in seen:
             message = f"the verifier cannot distinguish choices[{index}] from choices[{seen[text]}]"
-            yield Fault("choices-collide", message, path, "it ignores case, white space, quotes and a final full stop")
+            hint = "use texts that differ in more than case, white space, quotes and a final full stop"
+            yield Fault("choices-collide", message, path, hint)
         elif text in labels and labels[text][0] != index:
             other, label = labels[text]
             message = f"the text of choices[{index}] is {label!r}, the label of choices[{other}]"

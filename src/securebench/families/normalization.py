@@ -27,8 +27,8 @@ _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,50}(?:\.[0-9]{0,50})?|\.[0-9]{1,50})(?:[
 def normalize_text(text: str) -> str:
     """Return ``text`` in normalised form for comparison. Idempotent; empty if the text has no visible characters.
 
-    Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and strips one pair of
-    outer quotes and the full stop at the end of the last word.
+    Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and strips outer
+    quotes and the full stop after the last word until none are left.
     """
     if text.isascii() and text.isprintable():  # the common case, in which the steps below do nothing else
         folded = text.lower()

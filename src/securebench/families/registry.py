@@ -101,7 +101,7 @@ def validate_benchmark_row_family(row: FamilyRow) -> None:
 
 
 def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
-    """Yield every content string with the name of its resource, and the JSON of content lists and objects."""
+    """Yield (resource name, text) for each content string, and for the JSON of each content list and object."""
     for resource in task.resources.secrets():
         yield from ((resource.name, text) for text, is_content in _divided(task.task_type, resource) if is_content)
 
@@ -156,7 +156,7 @@ def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[
     if STRUCTURE in marks or (field is not None and get_origin(field.annotation) is Literal):
         yield from ((text, False) for text in strings(value))
     elif COMMAND in marks and isinstance(value, list):
-        # A single word of a command is a path or an option, so not secret. A word with a space in it is a script.
+        # A single word of a command is a path or an option and not secret. A word with a space in it is a script.
         whole = (json.dumps(value, ensure_ascii=False), " ".join(map(str, value)))
         yield from ((text, True) for text in (*whole, *(item for item in strings(value) if " " in item)))
     elif isinstance(value, dict) and fields:

@@ -62,14 +62,14 @@ class CandidatePolicy(WireModel):
 
 
 class Expect(WireModel):
-    """Test ids, as the command's runner reports them, and their required results."""
+    """Ids of the tests that must pass: the ids of the command's runner, or names of tests from its logs."""
 
     fail_to_pass: TestIds = OPTIONAL
     pass_to_pass: TestIds = OPTIONAL
 
 
 class RepoPatchTests(WireModel):
-    """The test command, and the files that are copied over the repository before it runs."""
+    """The test command, the patches that are applied before it runs, and what a candidate may change and must pass."""
 
     source: Literal["command"]
     command: Annotated[ShellOrArgv, COMMAND]
@@ -109,8 +109,8 @@ def _check_required_evidence(tests: dict[str, Any]) -> Iterable[Fault]:
         return
     message = "tests.require is 'test_by_test', but this command can only be judged by its exit code"
     hint = (
-        "the command must be exactly one test runner: pytest, python -m unittest, tests/runtests.py, "
-        "manage.py test or bin/test, without a shell and without options that select single tests"
+        "the command must start one test runner and nothing else: pytest, python -m unittest, tests/runtests.py, "
+        "manage.py test or bin/test. Only pytest may have options that select single tests"
     )
     yield Fault("command-not-test-by-test", message, ("eval", "tests", "command"), hint)
 

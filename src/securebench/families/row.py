@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from securebench.families.fields import ContainerDirectory, FileReferenceModel, Identifier, Seconds
 from securebench.families.registry import FAMILIES
-from securebench.strict_input.faults import did_you_mean
+from securebench.strict_input.faults import did_you_mean, shown
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
 from securebench.tasks import Environment
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_IMAGE_LENGTH: Final = 512
-"""Characters of an image reference. Registries allow 255 for the name and 128 for the tag."""
+"""The most characters of an image reference. Registries allow 255 for the name and 128 for the tag."""
 
 MAX_ASSETS: Final = 1000
-"""Asset objects of one row."""
+"""The most asset objects of one row."""
 
 _IMAGE = re.compile(
     r"""(?xa) (?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?          # registry
@@ -61,7 +61,7 @@ def merge_environment(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> En
 
 def _known_family(name: str) -> str:
     if name not in FAMILIES:
-        raise refusal("family-unknown", "is an unknown family", did_you_mean(name, FAMILIES))
+        raise refusal("family-unknown", f"is {shown(name)}, which is not a known family", did_you_mean(name, FAMILIES))
     return name
 
 

@@ -1,6 +1,6 @@
 """Fold confusable letters, so that two texts that look alike compare as equal.
 
-Used to detect confusable task ids and to reject answers, never to accept one.
+Used to detect confusable task ids and to reject answers, never to accept an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def skeleton(text: str) -> str:
     """
     ordered = _REVERSED.sub(lambda match: match[1][::-1], text)
     shown = ordered.translate({ord(c): "-" for c in set(ordered) if c.isspace() and c not in _PLAIN_SPACE})
-    # Twice before case folding: NFKD may yield a Greek capital whose lower-case letter looks different.
+    # Apply the table twice before case folding: NFKD may yield a Greek capital whose small letter looks different.
     latin = unicodedata.normalize("NFKD", shown.translate(CONFUSABLES)).translate(CONFUSABLES)
     folded = unicodedata.normalize("NFKD", normalize_text(latin))
     letters = folded.translate({ord(c): _letter(c) for c in set(folded) if not c.isascii()})
@@ -45,7 +45,7 @@ def skeleton(text: str) -> str:
 
 @cache
 def _letter(character: str) -> str:
-    """Return the plain Latin letter that ``character`` is a variant of, else itself; nothing for a combining mark."""
+    """Return the plain Latin letter that ``character`` is a variant of, else itself; empty for a combining mark."""
     if unicodedata.category(character) in {"Mn", "Me"}:
         return ""
     variant = _LATIN_NAME.fullmatch(unicodedata.name(character, ""))

@@ -26,11 +26,11 @@ class Checker(WireModel):
     workdir: Annotated[ContainerDirectory, STRUCTURE] = OPTIONAL
     timeout_seconds: Annotated[Seconds, STRUCTURE] = OPTIONAL
     image: Annotated[ImageName, STRUCTURE] = OPTIONAL
-    """The task's image plus the packages that the checker needs. The agent never sees it."""
+    """The image in which the checker runs, such as the task's image with more packages. No agent runs in it."""
 
 
 class TerminalTaskEval(WireModel):
-    """The checker, its files, and the expected results."""
+    """The checker, the files and commands that it needs, and the expected state."""
 
     checker: Annotated[Checker, Visibility.EVALUATION_INPUTS]
     run_tests: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL

@@ -1,1 +1,1 @@
-"""Tools for files and directories that may be hostile, shared, or on a full disk. All other packages use them."""
+"""Tools for files and directories that may be hostile, shared, or on a full disk."""

@@ -28,7 +28,7 @@ _MODE: Final = 0o644
 
 
 class AppendLog:
-    """An open log; a context manager. One thread at a time may use it. It is never opened through a link.
+    """An open log; a context manager. One thread at a time may use it. ``path`` must not be a link.
 
     With ``sync``, every line is on disk when :meth:`append` returns, and so is the name of the file. ``limit`` is the
     largest size in bytes. ``is_whole`` decides whether a last line without a newline is otherwise complete; by default,

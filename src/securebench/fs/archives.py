@@ -20,15 +20,15 @@ class ArchiveLimits:
     """
 
     bytes: int = 64 * GIB
-    """For all layers together: both of their uncompressed archives and of the files in them."""
+    """The most bytes of the uncompressed archives of all layers together. Also limits the files in these archives."""
     members: int = 2_000_000
-    """For all layers together."""
+    """The most members of all layers together."""
     depth: int = 256
-    """Directories above a file."""
+    """The most directories above a file."""
     header: int = MIB
-    """Bytes of the extended headers of one member: names, attributes."""
+    """The most bytes of the extended headers of one member, which contain long names and attributes."""
     ratio: int = 200
-    """Bytes after decompression per compressed byte. Applies above ``ratio_floor`` bytes."""
+    """The most bytes per compressed byte. Applies to archives that expand to more than ``ratio_floor`` bytes."""
     ratio_floor: int = GIB
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 _LIMITS: Final = TreeLimits(total_bytes=2**40, entries=10_000_000, depth=256)
-"""Large enough for an agent's directory that contains an interpreter with all its packages."""
+"""Limits that allow an agent's directory with an interpreter and all its packages."""
 _PYTHON_CACHE: Final = b"__pycache__"
 
 
@@ -28,7 +28,8 @@ def file_digest(path: Path) -> str:
 def tree_digest(root: Path) -> str:
     """Return the sha256 (hex) of the directory ``root``. Times and owners do not count; no link is followed.
 
-    Raises :class:`TreeRefusedError` for anything but readable files, directories and links, and ``OSError``.
+    Raises :class:`TreeRefusedError` if it contains anything but readable files, directories and links. Also raises
+    ``OSError``.
     """
     return _digest(root, TreeRules(links=Links.ANY, set_id=True), lambda entry: (b"link", entry.target))
 

@@ -29,7 +29,7 @@ _HINTS = {
 }
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-"""Without ``O_NOFOLLOW``: a directory that a user names may be a link."""
+"""Flags to open a directory. They lack ``O_NOFOLLOW``, because a directory that a user names may be a link."""
 _MAKING: Final = threading.Lock()
 
 

@@ -42,7 +42,7 @@ def settings_directory(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def in_closed_home(path: Path) -> bool:
-    """Return whether ``path`` is below a home directory that this user cannot enter.
+    """Return whether ``path`` is in this user's home directory and this user cannot enter that directory.
 
     ``sudo -u USER`` without ``-H`` leaves ``HOME`` at ``/root``, which most distributions close to other users. Such a
     path is set by accident and contains no files of this user.

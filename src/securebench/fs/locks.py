@@ -27,7 +27,7 @@ def take(path: Path, *, shared: bool = False) -> int:
 
 
 def take_now(path: Path) -> int | None:
-    """Lock ``path`` like :func:`take`, or return ``None`` if another process holds the lock."""
+    """Lock ``path`` like :func:`take`, or return ``None`` if it is already locked."""
     return _take(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

@@ -23,7 +23,7 @@ MAX_LINKS: Final = 40
 
 
 class StuckError(Exception):
-    """A path does not lead to a directory. The message says why."""
+    """A path cannot be followed to its end. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Resolver:
             self._here = -1
 
     def on_missing(self, here: OpenDirectory, name: bytes) -> int:
-        """Return a directory for a ``name`` that does not exist. Raises ``FileNotFoundError``."""
+        """Raise ``FileNotFoundError``. Subclasses may instead create ``name`` and return a descriptor of it."""
         raise FileNotFoundError(os.fsdecode(here.path_of(name)))
 
     def on_not_a_directory(self, here: OpenDirectory, name: bytes) -> int | None:  # noqa: ARG002 - for subclasses
@@ -96,7 +96,7 @@ class Resolver:
         return None
 
     def on_entered(self, path: bytes) -> None:
-        """Do nothing. Called with the real path of each directory that is entered by its name, for subclasses."""
+        """Do nothing. Subclasses may override this. It gets the real path of each directory that is entered by name."""
 
     def _enter(self, parts: Sequence[bytes]) -> OpenDirectory:
         self.leave()
@@ -139,7 +139,7 @@ class Resolver:
     def _read_link(self, name: bytes) -> bytes:
         self._links += 1
         if self._links > MAX_LINKS:
-            raise StuckError("its links form a loop")
+            raise StuckError("its path has too many links or a loop of links")
         return os.readlink(name, dir_fd=self._here)
 
     def _move(self, descriptor: int) -> None:

@@ -1,9 +1,9 @@
 """Removing untrusted directory trees, and creating the directories in which they may be removed.
 
-A removal works with descriptors, follows no link, enters no mount, and needs a fixed number of open files and bounded
-memory however deep or wide the tree is. :func:`remove_tree` only removes directories directly inside one that
-:func:`make_private_directory` created and marked. So nothing outside the run directory is ever deleted, even if a
-workspace was replaced between two runs.
+A removal works with descriptors, follows no link and enters no mount. However large the tree is, the number of open
+files is fixed, and only the names on the path to the current directory are in memory. :func:`remove_tree` only removes
+directories directly inside one that :func:`make_private_directory` created and marked. So a resumed run never deletes a
+directory that SecureBench did not create, even if a workspace was replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def make_private_directory(path: Path) -> None:
 def remove_private_directory(path: Path) -> None:
     """Remove a directory that :func:`make_private_directory` created, with everything in it. It may be missing.
 
-    Raises the errors of :func:`remove_tree`, and :class:`StorageError` if it directly contains other files.
+    Raises the errors of :func:`remove_tree`, which refuses a file that is directly in ``path``.
     """
     with storage_errors(path):
         if not path.is_dir():

@@ -142,7 +142,7 @@ def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool =
 
 
 def mode_fault(mode: int) -> str:
-    """Return why a file or directory with this mode is refused, or an empty string. Other kinds are not refused."""
+    """Return why a file or directory with this mode is refused, or an empty string. Other types are not checked."""
     if stat.S_ISDIR(mode):
         return "" if mode & _READ_DIRECTORY == _READ_DIRECTORY else _CLOSED
     if not stat.S_ISREG(mode):

@@ -133,9 +133,9 @@ class _Gzip:
 
 
 class _Zstd:
-    """zstd with the interface of :class:`_Decompressor`. Raises ``OSError``. Its library is loaded when it is used.
+    """zstd with the interface of :class:`_Decompressor`. Raises ``OSError``. The library is loaded on first use.
 
-    Its window is limited to 128 MiB, the library's default.
+    The decompression window is limited to 128 MiB, the library's default.
     """
 
     def __init__(self) -> None:

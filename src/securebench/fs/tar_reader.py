@@ -1,7 +1,7 @@
 """A strict reader for untrusted tar archives: names are bytes, sizes are bounded, and nothing is written to disk.
 
-It reads the formats of image tools: ustar, PAX, and GNU's long names and large numbers. Paths are not interpreted
-here. All other formats are errors.
+It reads the formats of image tools: ustar and the format before it, PAX, and GNU's long names and large numbers. Paths
+are not interpreted here. Sparse files and other extensions are errors.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LONG: Final = {b"L": b"path", b"K": b"linkpath"}
 
 
 class TarReader:
-    """Reads one archive from start to end: iterate over its members, and over each member's ``content``.
+    """Reads one archive from start to end. Iterating over it yields members; :meth:`content` reads the current one.
 
     ``what`` names the archive in errors. Raises :class:`ImageError`: ``image-malformed``, or ``image-too-large``
     for an extended header of more than ``header_limit`` bytes.

@@ -1,4 +1,4 @@
-"""Pack a directory or file as a tar archive and unpack it, to copy mounts to and from sandboxes elsewhere."""
+"""Pack a directory or file as a tar archive and unpack it, to copy mounts to and from sandboxes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits
 
     The owner of ``directory`` owns everything. The content is hostile: links stay links, set-id bits are dropped, and a
     FIFO or device becomes a FIFO, so that the next reader refuses it like the original. If the tree exceeds ``limits``,
-    the rest is replaced with a sparse file above the limit, so that the next reader refuses the tree, too.
+    the rest is replaced with a sparse file larger than the limit, so that the next reader refuses the tree, too.
 
     Raises :class:`ImageError` (``image-malformed``) for an archive that no driver would create, and ``OSError``.
     """

@@ -54,7 +54,7 @@ class TreeWriter:
     def write_file(
         self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, keep_owner: bool = False
     ) -> None:
-        """Create the file ``path`` with exactly this mode, whatever the umask."""
+        """Create the file ``path`` with this mode, whatever the umask. ``everybody`` adds rights to it."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             reached(FaultPoint.TREE_WRITE, self._name)
@@ -88,7 +88,7 @@ class TreeWriter:
         os.mkfifo(name, _FILE_MODE, dir_fd=parent)
 
     def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, keep_owner: bool = False) -> None:
-        """Create the directory ``path``. If ``mode`` denies its owner anything, :meth:`finish` sets it."""
+        """Create the directory ``path``. If ``mode`` denies its owner anything, it is set only in :meth:`finish`."""
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -97,7 +97,7 @@ class TreeWriter:
         self._finish_directory(parent, name, mode, keep_owner=keep_owner)
 
     def finish(self) -> None:
-        """Set the modes that deny the owners of directories something. Write nothing afterwards."""
+        """Set the modes of directories whose owners lack a right. Nothing may be written afterwards."""
         for path, mode in reversed(self._later):
             parent, name = self._parent(path)
             self._finish_directory(parent, name, mode, keep_owner=False)

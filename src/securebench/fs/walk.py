@@ -1,7 +1,7 @@
 """Walking an untrusted tree: by descriptor, without following links, with limits, and without blocking.
 
-Depth, entries and bytes are checked before anything is read, so that every walk ends in bounded time and memory.
-Names are bytes. Anything but a regular file, a directory or an allowed link is refused, with its name.
+Depth, entries and bytes are counted and limited on the way, so that every walk ends in bounded time and memory. Names
+are bytes. By default, anything but a regular file, a directory or an allowed link is refused, with its name.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TreeLimits:
 
 
 class Links(Enum):
-    """Whether a tree may have links. None is ever followed."""
+    """Whether a tree may have links. Links are never followed."""
 
     NONE = auto()
     ANY = auto()
@@ -62,7 +62,7 @@ class Links(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRules:
-    """How a tree is read. By default, everything that could not be sealed is refused.
+    """How a tree is read. By default, only readable files and directories without set-id bits are accepted.
 
     Paths for which ``skipped(path)`` is true are left out, with everything below them.
     With ``set_id``, files with set-id bits are read like others; their modes are reported without these bits.
@@ -88,7 +88,7 @@ STATUS: Final = TreeRules(links=Links.ANY, everything=True, content=False)
 """The rules to read only the names and metadata of a tree."""
 
 UNPACKED: Final = TreeLimits(total_bytes=2**63, entries=2_000_000, depth=256, path_bytes=2**16)
-"""For trees that SecureBench unpacked within the limits of an archive, and for directories of the tester."""
+"""The limits for trees that SecureBench unpacked within the limits of an archive, and for the tester's directories."""
 
 KEPT_MODE: Final = 0o1777
 """The mode bits that copies of a tree keep. Set-id bits are never kept."""
@@ -159,9 +159,8 @@ def walk(
 ) -> Generator[TreeEntry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
-    Hard links are separate files. Links and set-id files that the rules do not allow, devices, sockets, FIFOs and
-    entries that their owner may not read are refused at the end of the walk, or when there are too many. Raises
-    :class:`TreeRefusedError`, and ``OSError`` if the machine is at fault.
+    Hard links are separate files. Raises :class:`TreeRefusedError`: at once for too many entries or bytes, otherwise at
+    the end of the walk or after ``MAX_OFFENDERS`` refused entries. Raises ``OSError`` if the machine is at fault.
     """
     with opened_root(root) as descriptor:
         yield from walk_descriptor(descriptor, limits, rules)

@@ -1,4 +1,4 @@
-"""The tester's directory for an agent, which its sandbox sees read-only."""
+"""The tester's directory for an agent, which is mounted read-only in the agent's sandbox."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An agent session: what a harness does while one agent works on one task (egress, event parsing), and its output.
+"""An agent session: what a harness does while one agent works on one task, such as egress and event parsing.
 
-Output is bounded for events and records, decoded, and never trusted.
+The agent's output is bounded for events and records, decoded, and never trusted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_RECORDED_BYTES: Final = 64 * 1024
 """Maximum bytes of each stream that a record keeps."""
 
 MAX_LINE_BYTES: Final = 1024 * 1024
-"""Maximum bytes of a reported line. Longer lines are dropped: a secret in two parts would not be redacted."""
+"""Maximum bytes of a reported line. Longer lines are dropped, not split: half a secret would not be redacted."""
 
 MAX_REPORTED_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes reported of each stream of one task. The rest is dropped, so that no flood reaches a terminal."""
@@ -63,7 +63,7 @@ class AgentSession:
     environment: Mapping[str, str] = {}
 
     def start(self, sandbox: Sandbox) -> None:
-        """Receive the sandbox in which the agent is about to run. To end the agent, close it from any thread."""
+        """Receive the sandbox in which the agent is about to run. Closing the sandbox, from any thread, ends it."""
 
     def on_output(self, chunk: Chunk) -> None:
         """Receive a chunk of the agent's output."""

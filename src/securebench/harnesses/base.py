@@ -93,7 +93,7 @@ class RunContext:
     """What a harness gets before the first task of a run.
 
     ``images`` are the images that agents will run in. ``variables`` are the tester's, from the environment and the env
-    file. ``agent`` is what :meth:`HarnessProducer.prepare` returned before the run was resumed.
+    file. ``agent`` is what :meth:`HarnessProducer.prepare` returned when a resumed run began; empty for a new run.
     """
 
     driver: SandboxDriver
@@ -140,7 +140,7 @@ class HarnessProducer(Extension, ABC):
         return "its agents do not use a model through the relay"
 
     def require_key(self, variables: Mapping[str, str]) -> None:
-        """Raise :class:`ConfigError` if the tester's ``variables`` lack a key that it needs. Needs no network."""
+        """Raise :class:`ConfigError` if the tester's ``variables`` lack a key that the harness needs. Works offline."""
         del variables
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:

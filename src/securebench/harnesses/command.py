@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CommandHarnessProducer(Harness):
-    """Runs ``config.command`` in the workspace. Its answer is its stdout or the file ``config.artifact_path``.
+    """Runs ``config.command``. Its answer is its stdout, the file ``config.artifact_path``, or the files it changed.
 
     The agent can reach only the domains in ``config.allowed_domains``, through a proxy; by default, none. With
     ``config.provider`` it can also use one model through a relay, as the built-in agents do.

@@ -2,7 +2,7 @@
 
 ::
 
-    plan the files ─ make a fresh workspace ─ write the files ─ run the agent ─ remove the sandbox ─ check assets ─ seal
+    plan the files ─ make a fresh workspace ─ write the files ─ run the agent ─ remove the sandbox ─ seal ─ check assets
 
 A harness only defines how its agent is invoked (:class:`Invocation`). The agent's sandbox is ephemeral: when its
 command exits, all other processes in it are killed, and only then is the workspace read. Agent failures become typed
@@ -70,9 +70,10 @@ _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """How to run an agent on one task. ``artifact_path`` is the workspace file with its answer; by default, stdout.
+    """How to run an agent on one task.
 
-    ``home`` is mounted as an empty tmpfs for the agent's home; the default is ``/tmp``, which is a tmpfs, too.
+    ``artifact_path`` is the workspace file with its answer; without one, the family decides between stdout and changed
+    files. ``home`` is mounted as an empty tmpfs for the agent's home; the default is ``/tmp``, which is a tmpfs, too.
     """
 
     argv: tuple[str, ...]
@@ -215,7 +216,7 @@ def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
 
 @contextmanager
 def image_directory(place: WorkPlace, driver: SandboxDriver, image: ResolvedImage) -> Iterator[HostTree | None]:
-    """Yield the host's tree of the image directory that the task is about, or ``None``.
+    """Yield the image directory that the task is about, unpacked on the host, or ``None``.
 
     Raises :class:`MaterializationError` (``image-workdir-missing``) and the driver's errors.
     """
@@ -296,9 +297,9 @@ class _Work:
     def prepare(self, plan: MaterializationPlan) -> None:
         """Write the files of the workspace, owned by the sandbox user.
 
-        If that user is the container's root, it may be unprivileged on the host. The workspace is therefore
-        world-writable; the private parent directory keeps other host users out. Raises :class:`MaterializationError` if
-        they do not fit.
+        If that user is the container's root, the workspace is world-writable, because this root may be unprivileged on
+        the host. The private parent directory keeps other host users out. Raises :class:`MaterializationError` if the
+        files do not fit.
         """
         files, is_open = self._directory.files, self._place.user == ROOT_USER
         if is_open:
@@ -349,7 +350,7 @@ class _Work:
         return _failure(FailureReason.AGENT_WORKSPACE_FULL, message)
 
     def seal(self, result: CommandResult) -> Sealed:
-        """Seal the candidate, unless :meth:`run` has sealed it. Raises :class:`StorageError`."""
+        """Return the sealed candidate; seal it if :meth:`run` has not done so. Raises :class:`StorageError`."""
         if self._changes is not None:
             return self._changes
         kind, store, path = self._view.candidate_kind, self._context.store, self._invocation.artifact_path

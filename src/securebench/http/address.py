@@ -57,9 +57,9 @@ class Address:
         """
         target = _parsed(location, self)
         if target.is_loopback and not self.is_loopback:
-            raise AddressError(f"{self} redirects to {target.origin}, which is this machine")
+            raise AddressError(f"{self} refers to {target.origin}, which is this machine")
         if not target.is_protected and self.is_protected:
-            raise AddressError(f"{self} redirects to {target.origin}, which has no TLS")
+            raise AddressError(f"{self} refers to {target.origin}, which has no TLS")
         return target
 
 
@@ -92,4 +92,4 @@ def _parsed(url: str, base: Address | None = None) -> Address:
 
 
 def _invalid(base: Address | None) -> AddressError:
-    return AddressError(f"{base} redirects to an invalid address" if base else "the address is invalid")
+    return AddressError(f"{base} refers to an invalid address" if base else "the address is invalid")

@@ -79,7 +79,7 @@ class HttpClient:
     def pause(self, address: Address, error: UnreachableError, attempts: int) -> None:
         """Wait before the next attempt after ``attempts`` failed ones, or raise ``error`` if a retry is pointless.
 
-        There is no retry before the first response to this client: the address or the network may be wrong.
+        A client that has not yet received any response does not retry: the address or the network may be wrong.
         """
         timeouts = self.deadline.timeouts
         pause = timeouts.pause * 2 ** (attempts - 1) if error.retry_after is None else error.retry_after

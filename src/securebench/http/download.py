@@ -21,7 +21,7 @@ _MAX_DIGITS: Final = 20
 
 
 class Download:
-    """One file, to be iterated over once. Pieces are checked as a whole after the last: do not use them before.
+    """One file, to be iterated over once. The digest is checked after the last piece: do not use the data before.
 
     ``limit`` is the most bytes to accept. ``expected_size`` and ``digest`` (``sha256:HEX`` or ``sha512:HEX``) are
     checked if given. ``size`` is the size in bytes, 0 while unknown; ``received`` counts the bytes so far.
@@ -68,14 +68,14 @@ class Download:
 
     @property
     def _is_resumable(self) -> bool:
-        """Whether a digest or a version shows if the file changes between two requests."""
+        """Whether a digest, an ``ETag`` or a ``Last-Modified`` shows if the file changes between two requests."""
         return bool(self._digest or self._version)
 
     def _check_size(self) -> None:
         if self._expected_size is not None and self.received > self._expected_size:
             raise MismatchError(f"got more than the {self._expected_size} bytes announced")
         if max(self.received, self.size) > self._limit:
-            raise TooLargeError(f"got more than {self._limit} bytes")
+            raise TooLargeError(f"the file has more than {self._limit} bytes")
 
     def _rest(self) -> Generator[bytes]:
         """Yield the file from ``received`` on, even from a server that does not support ranges."""

@@ -15,9 +15,10 @@ from securebench.http.errors import DeadlineError
 class Timeouts:
     """The limits of one download, in seconds.
 
-    ``connect`` limits the time to connect, ``read`` the time without data, ``total`` the whole download. A request is
-    tried ``attempts`` times. The first pause between two attempts is ``pause``, and each further pause is twice as
-    long, unless the server asks for a different one. If it would exceed ``longest_pause``, the download fails instead.
+    ``connect`` limits the time to connect, ``read`` the time without data, ``total`` the whole download. The
+    download fails after ``attempts`` failed attempts without progress in between. The first pause between two attempts
+    is ``pause``, and each further pause is twice as long, unless the server asks for a different one. The download also
+    fails if a pause would exceed ``longest_pause``.
     """
 
     connect: float = 15.0
@@ -56,12 +57,12 @@ class Deadline:
             raise DeadlineError(f"the download took longer than {self.timeouts.total:.0f} s")
 
     def wait(self, seconds: float) -> None:
-        """Sleep until ``seconds`` or the download is over. Raises the errors of :meth:`check`."""
+        """Sleep for ``seconds``, or until the download has to end. Raises the errors of :meth:`check`."""
         self._stopped.wait(min(seconds, max(0.0, self._end - time.monotonic())))
         self.check()
 
     def watch(self, connection: socket.socket) -> socket.socket:
-        """Shut down ``connection`` at the deadline. Return a handle for :meth:`forget`."""
+        """Watch ``connection``, so that it is shut down at the deadline. Return a handle for :meth:`forget`."""
         # The handle is a duplicate, because TLS moves the descriptor to another socket object. Shutting down one shuts
         # down both. Under the lock, the duplicate is still open: otherwise its number could belong to another file.
         handle = connection.dup()

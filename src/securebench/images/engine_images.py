@@ -69,7 +69,7 @@ def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: 
 
 
 def remove_from_any_engine(reference: str) -> None:
-    """Remove ``reference`` from this machine's engine. Do nothing if there is no engine or no such image."""
+    """Remove ``reference`` from this machine's engine, if an engine has this image. Errors are only logged."""
     try:
         engine = connect()
     except EngineError:

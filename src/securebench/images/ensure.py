@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
     """Return the image that ``reference`` means now, and ensure that it is in ``store``.
 
-    ``on_progress`` receives lines meanwhile. If the store's image was copied from an engine and the engine now has a
-    different image of this name, the new image is copied. Raises :class:`ConfigError` (``image-reference-invalid``),
-    :class:`ImageError` (``image-unavailable`` with a hint, and the errors of pulling and unpacking) and
-    :class:`DiskFullError`.
+    ``on_progress`` receives lines about the progress. If the store's image was copied from an engine and the engine now
+    has a different image of this name, the new image is copied.
+
+    Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` with a hint,
+    and the errors of pulling and unpacking) and :class:`DiskFullError`.
     """
     check_reference(reference)
     report = on_progress or _silent

@@ -49,7 +49,10 @@ def resolve(
 def _from_store(
     engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """Load the store's image into the engine if needed. Return its description; ``None`` if the engine's is used."""
+    """Load the store's image into the engine if needed, and return the engine's description of it.
+
+    Returns ``None`` if the engine's own image is used instead.
+    """
     found, origin = store.find(reference), store.origin(reference)
     if found is None or (origin and origin.source is ImageSource.ENGINE and not is_image_id(reference)):
         return None

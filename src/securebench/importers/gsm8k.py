@@ -30,14 +30,14 @@ _MARK: Final = "\n#### "
 
 
 def split_of(source: str) -> str:
-    """Return the split with which the file name of ``source`` begins, as in ``train.jsonl``, or else ``test``."""
+    """Return the split that the file name of ``source`` begins with, such as ``train``; by default ``test``."""
     return next((split for split in SPLITS if source_name(source).startswith(split)), SPLITS[0])
 
 
 def gsm8k_rows(data: bytes, name: str, split: str, left_out: LeftOut | None = None) -> list[ImportedRow]:
     """Return a row for each line of the authors' file that is not blank.
 
-    Raises :class:`ConfigError` with all problems, or adds them to ``left_out``.
+    Raises :class:`ConfigError` with all problems, or adds them to ``left_out`` if it is given.
     """
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     return rows_of(enumerate(lines), lambda placed: _row(name, split, placed[0], *placed[1]), left_out)

@@ -50,7 +50,7 @@ _INSTRUCTIONS: Final = (
 def humaneval_rows(data: bytes, name: str, left_out: LeftOut | None = None) -> list[ImportedRow]:
     """Return a row for each line of the authors' file that is not blank.
 
-    Raises :class:`ConfigError` with all problems, or adds them to ``left_out``.
+    Raises :class:`ConfigError` with all problems, or adds them to ``left_out`` if it is given.
     """
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     return rows_of(lines, lambda numbered: _row(name, *numbered), left_out)

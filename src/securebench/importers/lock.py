@@ -74,7 +74,7 @@ class Lock:
         if wanted == "":
             return Problem(
                 "import-lock-unpinned",
-                f"the lock has no digest for {row.id}; the downloaded record has {row.digest}",
+                f"the lock has no digest for {row.id}; the imported record has {row.digest}",
                 row.location,
                 "if you trust the source, pass --trust-new; to store the digest, add --write-lock --lock FILE",
             )
@@ -88,7 +88,7 @@ class Lock:
 
 
 def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
-    """Read a lock of ``benchmark``. Raises :class:`ConfigError` (``import-lock-invalid``)."""
+    """Read a lock of ``benchmark``. Raises :class:`ConfigError`: ``import-lock-invalid``, and as :func:`read_text`."""
     text, _ = read_text(path, "lock", _MAX_BYTES)
     try:
         value, _ = decode_json(text)

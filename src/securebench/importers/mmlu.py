@@ -81,7 +81,7 @@ def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
             found = [(f"{source}!{name}", data) for name, data in members]
     subjects = {subject_and_split(PurePosixPath(name).name)[0]: (name, data) for name, data in found}
     if len(subjects) < len(found):
-        raise ConfigError(f"{source} contains two files for one subject", code="import-file-ambiguous")
+        raise ConfigError(f"{source} contains more than one file for the same subject", code="import-file-ambiguous")
     if not subjects:
         raise ConfigError(f"{source} contains no file named <subject>_{split}.csv", code="import-file-missing")
     return [(subject, *subjects[subject]) for subject in sorted(subjects)]
@@ -90,10 +90,10 @@ def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
 def mmlu_rows(
     documents: Iterable[tuple[str, str, bytes]], split: str, left_out: LeftOut | None = None
 ) -> list[ImportedRow]:
-    """Return a row for each record of the CSV files, each of which is given as subject, name and content.
+    """Return a row for each record of ``documents``: CSV files as subject, name and content.
 
-    Raises :class:`ConfigError` with all problems, or adds them to ``left_out``. Always raises for a file that
-    is not valid CSV, because its number of rows is unknown.
+    Raises :class:`ConfigError` with all problems, or adds them to ``left_out`` if it is given. A file that is not
+    valid CSV always raises, because its number of rows is unknown.
     """
     records = (
         (record, f"{BENCHMARK}/{subject}/{split}/{number}")
@@ -104,7 +104,7 @@ def mmlu_rows(
 
 
 def _all_in_directory(directory: Path, split: str) -> list[Path]:
-    """Return the files of all subjects from the first of the authors' layouts that has any."""
+    """Return the files of all subjects. They come from the first of the authors' layouts in which any exist."""
     places = (directory, directory / split, directory / "data" / split)
     found = ([path for path in place.glob(f"*_{split}.csv") if path.is_file()] for place in places)
     return next(filter(None, found), [])

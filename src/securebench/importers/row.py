@@ -56,7 +56,7 @@ def canonical_json(value: JsonValue) -> str:
 class LeftOut:
     """Records that could not be imported: their problems, by zero-based position.
 
-    ``ids`` are tasks that an earlier step rejected and reports.
+    ``ids`` are the ids of tasks that an earlier step has already rejected.
     """
 
     problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)

@@ -75,7 +75,7 @@ def read_document(stream: IO[bytes], name: str) -> bytes:
 
 
 def is_tar(stream: io.BufferedReader) -> bool:
-    """Whether a stream, of which nothing was read yet, is a tar archive."""
+    """Whether ``stream`` is a tar archive. Nothing may have been read from it before."""
     return stream.peek(_TAR_MAGIC_AT + len(_TAR_MAGIC))[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
@@ -96,7 +96,7 @@ def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tupl
 
 
 def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
-    """Return path and content of each regular member whose file name is ``wanted``.
+    """Return path and content of each regular member whose file name ``wanted`` accepts.
 
     Raises :class:`ConfigError`: ``import-too-large``, ``import-archive-invalid``.
     """
@@ -133,7 +133,7 @@ def _members(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> I
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that raises :class:`ConfigError` beyond ``MAX_SOURCE_BYTES``: gzip can compress a thousandfold."""
+    """A stream that raises :class:`ConfigError` after ``MAX_SOURCE_BYTES``, because gzip can expand a thousandfold."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name, self._left = stream, name, MAX_SOURCE_BYTES

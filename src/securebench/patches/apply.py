@@ -30,8 +30,8 @@ _FULL_ID: Final = 40
 def apply_patch(data: bytes, base: FileTree) -> Delta:
     """Return the changes that the patch ``data`` makes to ``base``. Files it leaves unchanged are not included.
 
-    Hunks may match at other lines, but only exactly. A final line without a line feed is read as if it had one. Uses
-    bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch without files, and
+    Hunks may match at other lines, but only exactly. The last line of ``data`` may lack its line feed. Uses bounded
+    time and memory. Raises :class:`PatchInvalidError`, also for a patch without files, and
     :class:`PatchDoesNotApplyError`.
     """
     patches = parse(data)
@@ -135,5 +135,5 @@ def _changed(patch: FilePatch, old: FileVersion, steps: Steps) -> FileVersion:
     if mode is None or patch.kind is ChangeKind.DELETE:
         return replace(old, content=content)
     if patch.kind is not ChangeKind.CREATE and (mode == _LINK) != old.link:
-        raise PatchInvalidError(f"a mode change cannot turn {shown(patch.new)} into a link or a file")
+        raise PatchInvalidError(f"a mode change cannot turn a file into a link or back: {shown(patch.new)}")
     return FileVersion(content, executable=bool(mode & _EXECUTABLE), link=mode == _LINK)

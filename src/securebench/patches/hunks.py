@@ -88,12 +88,12 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk], steps: Steps) -> bytes:
         made += hunk.new
         cursor = at + len(hunk.old)
         if cursor < len(source) and hunk.new and not hunk.new[-1].endswith(b"\n"):
-            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} must be the end of the file, but is not")
+            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} must end the file, but does not")
     return b"".join(made + source[cursor:])
 
 
 def _find(source: list[bytes], hunk: Hunk, expected: int, steps: Steps) -> int | None:
-    """Return the line where ``hunk`` matches, nearest to ``expected``.
+    """Return the index of the line nearest to ``expected`` at which ``hunk`` matches, or ``None``.
 
     As in git, a hunk at line 1 matches only at the start of the file. A hunk without unchanged lines at its end matches
     only at the end of the file.

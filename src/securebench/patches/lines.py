@@ -35,7 +35,10 @@ def split_lines(content: bytes) -> list[bytes]:
 
 
 def changes(old: Sequence[bytes], new: Sequence[bytes], steps: Steps) -> list[Change]:
-    """Return the changes, in order and not adjacent. If ``steps`` run out, the rest is one change."""
+    """Return the changes, in order and not adjacent.
+
+    If there are too many, or ``steps`` run out, one change covers all lines from the first difference to the last.
+    """
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     olds, news = old[head : len(old) - tail], new[head : len(new) - tail]
@@ -71,7 +74,7 @@ def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
 
 
 def _edits(old: list[int], new: list[int], steps: Steps) -> list[Change] | None:
-    """Return the fewest edits from ``old`` to ``new`` (Myers 1986), or ``None`` if there are too many."""
+    """Return the fewest edits from ``old`` to ``new`` (Myers 1986), or ``None`` if too many, or if a side is empty."""
     if not old or not new:
         return None
     furthest, history = {1: 0}, []

@@ -38,7 +38,7 @@ FILES: Final = _words(
 
 PATTERNS: Final = re.compile(r"requirements.*\.txt|noxfile\..*|jest\.config\..*|vitest\.config\..*|\.mocharc\..*")
 SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-info", ".egg-link")
-"""Suffixes of names: shell scripts, lock files, and files and directories that Python reads in its import path."""
+"""Suffixes of names that are denied by default: of scripts, lock files, and what Python reads in its import path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ class Violation:
 def violations(delta: Delta, base: FileTree, policy: PathPolicy) -> tuple[Violation, ...]:
     """Return the forbidden changes in ``delta``, sorted by path.
 
-    ``base`` is the tree before the changes. No policy allows new or changed symbolic links, or paths that are absolute,
-    contain ``..`` or lead into ``.git``.
+    ``base`` is the tree before the changes. No policy allows new or changed symbolic links, or paths that
+    :func:`path_fault` refuses, such as those into ``.git``.
     """
     found = ((path, _rule(path, new, base, policy)) for path, new in sorted(delta.items()))
     return tuple(Violation(shown(path), rule) for path, rule in found if rule)
@@ -96,7 +96,7 @@ def is_sensitive(path: str) -> bool:
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
-    """Return whether one of ``patterns`` matches ``path`` or a parent directory."""
+    """Return whether one of ``patterns`` matches ``path`` or one of its parent directories."""
     return any(_compiled(pattern).match(path) for pattern in patterns)
 
 
@@ -110,6 +110,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _name(pattern: str) -> str:
-    """Return the regular expression of ``pattern``, which is for one name. It treats ``**`` like ``*``."""
+    """Return the regular expression for ``pattern``, one component of a path. In it, ``**`` means ``*``."""
     pieces = re.split(r"(\*+|\?)", pattern)
     return "".join("[^/]*" if "*" in piece else "[^/]" if piece == "?" else re.escape(piece) for piece in pieces)

@@ -27,7 +27,7 @@ def render(delta: Delta, base: FileTree) -> str:
     """Return ``delta`` as a git-style unified diff of ``base``, sorted by path; empty without changes.
 
     Content that is not UTF-8 text, or is large, becomes a ``GIT binary patch``. Uses bounded time: if a difference is
-    too large to compute, all lines of the file are removed and added.
+    too large to compute, all lines from its first to its last change are removed and added.
     """
     steps = Steps(DIFF_STEPS)
     pieces: list[bytes] = []

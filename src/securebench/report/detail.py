@@ -144,7 +144,7 @@ def _recorded_steps(record: RecordedTask) -> int:
 
 
 def _step_text(step: Any) -> str:
-    """Return a step as text, in any format: one line for each value, with its path in the step."""
+    """Return a step, whatever its format, as text: one line for each value, with the path of the value in the step."""
     return "\n".join(f"{path}: {value}" if path else value for path, value in _leaves(step, ""))
 
 

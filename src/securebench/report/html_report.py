@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.results.comparison import Comparison
 
 _SHOWN: Final = 1000
-"""Task ids in a list."""
+"""Maximum number of task ids in a list."""
 
 
 def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> list[RunView]:

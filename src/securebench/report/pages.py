@@ -1,4 +1,4 @@
-"""Render pages from templates. Every value is escaped, and each page allows nothing but its own style."""
+"""Render pages from templates. Every value is escaped, and a policy lets a page use only its own style and script."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ _DAY: Final = 24 * 3600
 
 
 def render(template: str, **values: Any) -> Iterator[str]:
-    """Yield the parts of a page: ``report.html`` or ``task.html`` in ``templates/``."""
+    """Yield the parts of the page that ``template``, such as ``report.html`` in ``templates/``, makes of ``values``."""
     environment = _environment()
     return environment.get_template(template).generate(version=__version__, **values)
 
 
 def content_security_policy(*, is_live: bool = False) -> str:
-    """Return the policy of a page: nothing but its own style; a live page may also run its own script."""
+    """Return the policy of a page: it may use only its own style.
+
+    A live page may also run its own script and connect to its server.
+    """
     live = f"script-src '{_hash(_asset('live.js'))}'; connect-src 'self'; " if is_live else ""
     style = f"style-src '{_hash(_asset('style.css'))}'"
     return f"default-src 'none'; {live}{style}; base-uri 'none'; form-action 'none'"
@@ -59,7 +62,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _visible(value: Any) -> Any:
-    """Make control and direction characters visible in every value of every template."""
+    """Return a value of a template with its control and direction characters made visible."""
     return printable(value) if type(value) is str else value
 
 
@@ -83,12 +86,12 @@ def points(difference: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """Return a p-value with three digits."""
+    """Return a p-value with three decimals, or ``< 0.001``."""
     return f"{value:.3f}" if value >= _LEAST else f"< {_LEAST}"
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration with its two largest units; a dash for ``None``."""
+    """Return a duration with its two largest units, or in seconds below a minute; a dash for ``None``."""
     if seconds is None:
         return _NONE
     if seconds < _MINUTE:
@@ -101,7 +104,7 @@ def duration(seconds: float | None) -> str:
 
 
 def amount(number: float | None) -> str:
-    """Return a number with at most four digits and a unit, such as 12.3 k; a dash for ``None``."""
+    """Return a number, from 10,000 on with one decimal and a unit, such as 12.3 k; a dash for ``None``."""
     if number is None:
         return _NONE
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):

@@ -265,7 +265,7 @@ def _drawn(spec: Mapping[str, Any], values: list[dict[str, Any]]) -> Markup | No
 
 
 def checked_svg(text: str) -> Markup:
-    """Return ``text`` for the page, without classes. Raises ``ValueError`` if it has more than shapes and text.
+    """Return the SVG ``text`` without CSS classes. Raises ``ValueError`` if it has more than shapes and text.
 
     Labels of a plot come from a pack or an agent. Vega escapes them, but this function does not rely on that.
     """

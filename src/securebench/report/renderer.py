@@ -1,7 +1,7 @@
 """The renderer of plots: a child process, so that it starts while the caller reads records.
 
-Its JavaScript engine takes half a second to start, and holds Python's lock for that time. It also aborts its process on
-some input. In a child process, this costs one plot and not the report.
+Its JavaScript engine takes half a second to start, and holds the GIL for that time. On some input, it aborts its
+process. In a child process, this costs one plot and not the report.
 """
 
 from __future__ import annotations

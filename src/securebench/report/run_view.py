@@ -110,7 +110,7 @@ class RunView:
         return [(name, str(value)) for name, value in facts.items() if value]
 
     def groups(self) -> list[OutcomeGroup]:
-        """Return the totals, and those by family if there are several."""
+        """Return the outcomes by family. If there are several families, the total of all comes first."""
         families = self.totals.family_groups()
         return [self.totals.total, *families] if len(families) > 1 else list(families)
 
@@ -153,7 +153,7 @@ class RunView:
 
 
 def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: int = 1) -> RunView:
-    """Read ``run`` once. ``share`` is the number of runs on the page: its limits are divided by it."""
+    """Return the view of ``run``, which is read once. The limits are divided by ``share``, the number of runs."""
     totals = RunTotals()
     rows = TaskRows(run, with_detail, MAX_ROWS // share, MAX_DETAIL // share)
 
@@ -171,7 +171,7 @@ def comparison(views: Sequence[RunView]) -> Figure | None:
 
 
 def _by_group(name: str, groups: Sequence[OutcomeGroup], number: int) -> dict[str, Markup | None]:
-    """Return the plots for one kind of group, such as ``tag``, by caption. ``number`` counts all its groups."""
+    """Return the plots for one kind of group, such as ``tag``, by caption. ``number`` is how many groups exist."""
     largest = f" (the {plots.MAX_BARS} largest of {number})" if number > plots.MAX_BARS else ""
     rates = plots.pass_rates([(group.name, group.estimate) for group in groups])
     return {

@@ -48,9 +48,9 @@ _HEADERS: Final[Mapping[str, str]] = {
 
 
 def application(directories: Sequence[Path], token: str, port: int) -> ASGIApp:
-    """Return the ASGI application for the runs in ``directories``. ``token`` is the secret; ``port`` names its cookie.
+    """Return the ASGI application for the runs in ``directories``. ``token`` is the secret.
 
-    Browsers send a cookie to every port of a host, so two servers must not use the same name.
+    The name of the cookie contains ``port``, because browsers send a cookie to every port of a host.
     """
     pages = LivePages(directories)
 

@@ -20,7 +20,7 @@ MAX_DETAIL: Final = 5 * 1024 * 1024
 """Maximum size of the HTML of all task details on a page, in bytes."""
 
 MAX_TRAJECTORIES: Final = 32 * 1024 * 1024
-"""Maximum bytes of trajectories that are read for a page. Each is read completely to check its digest."""
+"""Maximum bytes of trajectories that are read for one run. Each is read completely to check its digest."""
 
 _BRIEF: Final = 160
 
@@ -44,7 +44,10 @@ class TaskRow:
 
 @dataclass(slots=True)
 class TaskRows:
-    """Collects the rows of one run. ``left_out`` counts rows beyond the maximum. Passed tasks are left out first."""
+    """Collects the rows of one run. Failed tasks and errors come first.
+
+    ``left_out`` counts the rows beyond the maximum, ``without_detail`` the rows whose detail did not fit.
+    """
 
     run: RecordedRun
     with_detail: bool
@@ -55,12 +58,12 @@ class TaskRows:
     _first: list[TaskRow] = field(default_factory=list)
     _rest: list[TaskRow] = field(default_factory=list)
     _droppable: list[TaskRow] = field(default_factory=list)
-    """Passed tasks whose detail may be removed in favour of a failed task."""
+    """Passed and pending tasks whose detail may be removed in favour of a failed task or an error."""
     _used: int = 0
     _trajectories: int = 0
 
     def add(self, record: RecordedTask) -> None:
-        """Add a row. If the list is full, a failed task replaces the passed task that was added last."""
+        """Add a row. In a full list, a failed task or error replaces the last of the passed and pending tasks."""
         row = _row(self.run, record)
         is_first = record.status in {VerificationStatus.FAILED, VerificationStatus.ERROR}
         if len(self._first) + len(self._rest) >= self.max_rows:

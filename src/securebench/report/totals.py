@@ -32,7 +32,7 @@ class OutcomeGroup:
     """For each task id: how many trials passed, and how many have a verdict."""
     seconds: list[float] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
-    """The sum of the reported usage. The cost includes only trials whose cost is known."""
+    """The sum of the reported usage of all attempts. The cost includes only trials whose cost is known."""
 
     def add(self, record: RecordedTask) -> None:
         """Count one record."""

@@ -1,4 +1,4 @@
-"""Signatures of results: a statement about a run or a suite, which is signed when it has ended.
+"""Signatures of results: a statement about a run or a suite, signed when the run or suite has ended.
 
 The signature covers the SHA-256 of ``run.json``. The closing section of ``run.json`` has the digest of the journal, and
 the records of the journal have the digests of the sealed candidates. The form is an in-toto statement with the
@@ -69,7 +69,7 @@ class Attestation(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the results can be signed. A run that was killed during ``--resume`` may have an old signature."""
+        """Whether the results can be signed. A run that was killed during ``--resume`` may have its old signature."""
         return True
 
     def sign(self, signer: StatementSigner) -> Path:
@@ -95,7 +95,10 @@ class Attestation(ABC):
             self.require_signed_by(signer)
 
     def require_signed_by(self, signer: StatementSigner) -> None:
-        """Raise :class:`ConfigError` unless ``signer`` has signed: ``signature-missing``, ``signature-invalid``."""
+        """Raise :class:`ConfigError` unless ``signer`` signed the results.
+
+        The codes are ``signature-missing`` and ``signature-invalid``.
+        """
         with self._signature(signer.suffix) as data:
             payload = signer.open(data)
             if self.has_ended:

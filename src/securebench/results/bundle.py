@@ -1,8 +1,8 @@
 """A bundle: the files of a run or a suite that a reader needs, in one archive that ``tar`` unpacks.
 
-It has the records, the sealed candidates and trajectories that they name, and the signature. It has no workspaces, no
-commitment key, and nothing else from the machine. Order, modes, owners and times are fixed, so two bundles of the same
-run are the same bytes.
+It has ``run.json`` or ``suite.json``, the records, the sealed candidates and trajectories that they name, the egress
+log, and signatures. It has no workspaces, no commitment key, and nothing else from the machine. Order, modes, owners
+and times are fixed, so two bundles of the same run are the same bytes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _File(NamedTuple):
         return open_regular(self.directory / self.name, "file of the run")
 
     def content(self, file: IO[bytes], size: int) -> Iterator[bytes]:
-        """Yield ``size`` bytes. Raises :class:`ConfigError` (``run-active``) if the file has fewer or more."""
+        """Yield the content. Raises :class:`ConfigError` (``run-active``) if the file does not have ``size`` bytes."""
         found = 0
         for piece in chunks(file):
             found += len(piece)

@@ -1,4 +1,4 @@
-"""The section ``closing`` of ``run.json`` for a run that has ended: counts, and hashes of everything that it wrote."""
+"""The section ``closing`` of ``run.json``, for a run that has ended: counts, and hashes of its records and logs."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _WORKER_LOG: Final = re.compile(r"egress-\d+\.jsonl")
 """The name of the egress log of a worker in a separate process."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _COUNTS: Final = (*(status.value for status in VerificationStatus), "not_run", "superseded")
+_KINDS: Final = {int: "a number of at least 0", str: "a string", dict: "an object"}
 _KEYS: Final = {
     "closed_at": str,
     "ending": str,
@@ -165,4 +166,4 @@ def _require_keys(value: Any, kinds: Mapping[str, type], name: str) -> None:
         raise ValueError(f"{name!r} has an unknown or a missing key: {wrong[0][:80]!r}")
     for key, kind in kinds.items():
         if type(value[key]) is not kind or (kind is int and value[key] < 0):
-            raise TypeError(f"'{name}.{key}' is not {'a number' if kind is int else f'a {kind.__name__}'}")
+            raise TypeError(f"'{name}.{key}' is not {_KINDS[kind]}")

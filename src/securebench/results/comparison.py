@@ -83,7 +83,7 @@ class PairTally:
 
 
 def tally(run: RecordedRun) -> PairTally:
-    """Read all records of ``run`` once. Raises :class:`ConfigError` (``journal-damaged``)."""
+    """Return the tally of ``run``, and read its records once. Raises the errors of :meth:`RecordedRun.records`."""
     found = PairTally(run)
     for record in run.records():
         task = found.tasks.setdefault(record.task_id, _Task(_row_digest(record)))
@@ -114,7 +114,7 @@ class Comparison:
     method: str
     """``mcnemar`` (one trial per task) or ``bootstrap`` (several)."""
     only_a: tuple[str, ...]
-    """The ids of tasks that only ``a`` solved: its pass rate is higher."""
+    """The ids of the tasks on which ``a`` has the higher pass rate. With one trial, only ``a`` passed them."""
     only_b: tuple[str, ...]
     agreement: float
     """The share of tasks with the same pass rate in both."""

@@ -51,7 +51,7 @@ _PANDAS: Final = {
 
 
 def to_dataframe(run: RecordedRun) -> Any:
-    """Return all records of ``run`` with the same columns and types, even if there are none."""
+    """Return a data frame with a row for each record of ``run``. Without records, it has the same columns and types."""
     values: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for task in run.records():
         for name, (_, get) in COLUMNS.items():

@@ -17,7 +17,7 @@ class RunIdentity:
 
     ``tasks`` maps task ids to the family and the row's provenance. ``verifiers`` maps families to the provenance of
     their verifier, or ``None`` if there is none. ``driver`` has the name and runtime of the sandbox driver. ``trials``
-    is the number of trials of each task.
+    is the number of trials of each task. ``images`` maps references of images to their ids.
     """
 
     provenance: Mapping[str, JsonValue]

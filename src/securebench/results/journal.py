@@ -99,10 +99,10 @@ class Journal:
         return record
 
     def supersede(self, trials: Collection[TrialId]) -> None:
-        """Move the records of ``trials`` from the journal to ``superseded.jsonl``, atomically."""
+        """Move the records of ``trials`` to ``superseded.jsonl``. A run killed meanwhile has them in both files."""
         if not trials:
             return
-        numbers = {number for number, name in enumerate(self.entries) if name in trials}  # they are in its order
+        numbers = {number for number, name in enumerate(self.entries) if name in trials}  # in the order of the lines
         with storage_errors(self.path), self.path.open("rb") as file:
             self._keep_aside([line for number, line in enumerate(file) if number in numbers])
             file.seek(0)

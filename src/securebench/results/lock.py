@@ -44,7 +44,7 @@ def is_locked(directory: Path) -> bool:
 def reading(directory: Path) -> Iterator[None]:
     """Keep runs from writing to ``directory``. Raises :class:`ConfigError` (``run-active``) if a run is writing to it.
 
-    Where the file system has no locks, nothing is done.
+    Where the file system has no locks, nothing is locked.
     """
     with opened(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
         try:

@@ -124,7 +124,7 @@ class RecordedRun:
         return iter(self._files())
 
     def superseded(self) -> Iterator[RecordedTask]:
-        """Yield the records of infrastructure errors whose tasks ran again, in their order.
+        """Yield the records of infrastructure errors whose trials ran again, in the order of their sequence numbers.
 
         If a run was killed while it moved such records, they are among :meth:`records`, too, with the same sequence.
         """
@@ -184,7 +184,7 @@ class RecordedRun:
         raise ConfigError(
             f"{self.directory} has no record of task {shown(task_id)}{f', trial {trial}' if trials else ''}",
             code="task-unknown",
-            hint=f"its trials: {', '.join(map(str, sorted(trials)))}" if trials else _near(task_id, ids),
+            hint=f"its recorded trials: {', '.join(map(str, sorted(trials)))}" if trials else _near(task_id, ids),
         )
 
     def to_dataframe(self) -> Any:

@@ -146,7 +146,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task's outcome. ``verifier`` is the verifier's output, if one ran. ``failure`` is ``None`` for a pass."""
+    """The outcome of one trial. ``verifier`` is the verifier's output, if one ran.
+
+    ``failure`` is ``None`` for a trial that passed or is pending.
+    """
 
     run_id: str
     task_id: str

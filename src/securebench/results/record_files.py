@@ -76,8 +76,8 @@ class RecordFiles:
     ) -> None:
         """``identity`` has what all records must have in common, if the pack is known.
 
-        ``shown_as`` is the directory as the user named it, for error messages. ``on_problem`` gets the errors instead
-        of the caller, and reading continues with the next line. It may raise, to stop.
+        ``shown_as`` is the directory as the user named it, for error messages. If ``on_problem`` is given, it is
+        called with each error, and reading continues; otherwise errors are raised. It may raise to stop.
         """
         self._on_problem = on_problem
         self._directory = directory
@@ -93,7 +93,7 @@ class RecordFiles:
         }
         self._trials, self._planned_tasks = header.trials, header.planned_tasks
         self._torn: ConfigError | None = None
-        """The error for an incomplete last line, if there is one."""
+        """The error for an incomplete last line of the journal, if it has one."""
         self.tally = RecordTally(header.genesis)
 
     def __iter__(self) -> Iterator[RecordLine]:
@@ -163,7 +163,7 @@ class RecordFiles:
             if data.endswith(b"\r\n"):
                 self._refuse(damaged(CONVERTED, location))
             if name == SUPERSEDED and not data.endswith(b"\n"):
-                self._refuse(damaged("its last line has no newline", location))
+                self._refuse(damaged("the last line has no newline", location))
             if why := self._foreign(record):
                 foreign = ConfigError(
                     f"the record belongs to another run: {why}",
@@ -173,7 +173,7 @@ class RecordFiles:
                 )
                 self._refuse(foreign)
             if record.sequence <= last:
-                self._refuse(broken("its records are not in the order of their sequence numbers", location))
+                self._refuse(broken("the records are not in the order of their sequence numbers", location))
             last = record.sequence
             yield RecordLine(name, number, line_hash(data), record, data)
 
@@ -202,7 +202,8 @@ class RecordFiles:
             problem = f"this is attempt {attempts[record.id]} at task {shown(str(record.id))}, not {record.attempt}"
             self._refuse(broken(problem, self._location(line)))
         if not line.is_current and record.status is not VerificationStatus.ERROR:
-            self._refuse(broken("only records of errors are superseded", self._location(line)))
+            problem = f"a superseded record must have the status 'error', not {record.status.value!r}"
+            self._refuse(broken(problem, self._location(line)))
 
     def _require_copy(self, line: RecordLine, other: RecordLine) -> None:
         if line.hash != other.hash or line.name == other.name:
@@ -213,8 +214,8 @@ class RecordFiles:
         if is_known:
             self._refuse(damaged(f"task {shown(record.task_id)} has more than one record", self._location(line)))
         if record.trial > self._trials or tasks > self._planned_tasks:
-            no_trial = f"has no trial {shown(str(record.trial))} in this run"
-            self._refuse(damaged(f"task {shown(record.task_id)} {no_trial}", self._location(line)))
+            trial = f"trial {shown(str(record.trial))} of task {shown(record.task_id)}"
+            self._refuse(damaged(f"{trial} was not planned", self._location(line)))
 
     def _require_closing(self) -> None:
         """Refuse the records if they do not match the closing of the run."""

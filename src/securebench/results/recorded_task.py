@@ -26,7 +26,7 @@ MAX_LINE: Final = 48 * MIB
 """Maximum bytes of a record: a row has up to 4 MiB, a candidate up to a million characters of up to 6 bytes in JSON."""
 
 _MAX_VALUES: Final = 500_000
-"""Maximum lists, objects and commas of a record. An empty list has two bytes in a file, but fifty in memory."""
+"""Maximum sum of lists, objects and commas in a record. An empty list has two bytes in a file, but fifty in memory."""
 
 _LONGEST: Final = 10**9
 """The longest accepted duration of a task, in seconds: thirty years."""

@@ -38,10 +38,16 @@ MIN_VALUE: Final = 8
 """Minimum length of a value that is searched for in texts, in characters other than white space."""
 
 MIN_CREDENTIAL: Final = 4
-"""The same for credentials. It is smaller, because no reader needs a text that equals a credential."""
+"""Minimum length of a credential that is searched for, counted as for :data:`MIN_VALUE`.
+
+It is smaller, because no reader needs a text that equals a credential.
+"""
 
 MIN_LINE: Final = 12
-"""The same for a single line of a secret, or a quoted string in a hidden file, in the output of a verifier."""
+"""Minimum length of a line of a secret, or of a quoted string in a hidden file, that a verifier's output may not have.
+
+It is counted as for :data:`MIN_VALUE`.
+"""
 
 CAP: Final = 64 * 1024
 """Default maximum characters of one text in a record."""
@@ -66,7 +72,7 @@ _FIELDS: Final = frozenset(
 _KEPT_FIELDS: Final = frozenset(
     {"harness", "verifier", "version", "phase", "reason", "rule", "isolation", "assurance", "kind"}
 )
-"""Fields with fixed vocabulary of SecureBench. They are kept even if an answer is the same word."""
+"""Fields whose values are fixed words of SecureBench. They are kept even if an answer is the same word."""
 
 
 class Redactor:
@@ -129,10 +135,11 @@ class Redactor:
         return (self._lines if lines else self._whole).redact(text, cap)
 
     def patch(self, text: str, *, cap: int) -> str:
-        """Return a patch that SecureBench rendered, without the secrets in its added lines. The result still applies.
+        """Return a patch that SecureBench rendered, without the secrets in its added lines, so that it still applies.
 
         File names, context and removed lines come from the repository and stay. Files that do not fit into ``cap``
-        characters are omitted, and a last line says so. Credentials are removed everywhere, including file names.
+        characters are omitted, and a last line says so. Credentials are removed everywhere, including file names: a
+        patch with a credential there no longer applies.
         """
         lines = text.split("\n")
         for numbers in added_lines(lines):
@@ -184,7 +191,7 @@ class _Forms:
         self._shorter = _longest_prefixes(self._heads)
 
     def redact(self, text: str, cap: int) -> str:
-        """Replace every form that starts in the first ``cap`` characters."""
+        """Return about the first ``cap`` characters of ``text``, with every form in them replaced by ``<redacted>``."""
         window = text[: cap + 2 * self._longest]
         pieces, position = [], 0
         for start, end in self._spans(window):

@@ -36,9 +36,9 @@ def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[byte
     Raises :class:`ConfigError`: ``file-missing`` or ``file-not-regular``.
     """
     location = SourceLocation(str(directory / folder / name))
-    raw = name.encode("utf-8", "replace")  # no file has a name with half a character
+    raw = name.encode("utf-8", "replace")  # no file name contains a lone surrogate
     if raw in {b"", b".", b".."} or b"/" in raw or b"\0" in raw:
-        raise ConfigError("this is not the name of a file", code="file-not-regular", location=location)
+        raise ConfigError("this is not a valid file name", code="file-not-regular", location=location)
     try:
         with opened_root(directory) as top, opened_below(top, [os.fsencode(folder)]) as below:
             with refusing(raw):

@@ -64,7 +64,7 @@ class RunHeader:
 
     ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. Only the
     ``trials`` and the limit of the ``selection`` may grow, and builds of the agent program may be added. ``images``
-    maps each image reference that was resolved so far to its id. ``information`` affects nothing.
+    maps each image reference that was resolved so far to its id. ``information`` affects no verdict.
     """
 
     decisive: Mapping[str, JsonValue]
@@ -75,7 +75,10 @@ class RunHeader:
     problems: tuple[str, ...] = ()
     """Problems of the run as a whole. They stay when the run is resumed."""
     provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
-    """The usage of each check of key and model: one for each start or resumption that had tasks to run."""
+    """The usage of each check of a key and model (of agents, or of the judge) when the run was started or resumed.
+
+    Without tasks to run, nothing is checked.
+    """
 
     closing: Closing | None = None
     """The counts and hashes of what the run wrote; ``None`` until it ends."""
@@ -317,7 +320,7 @@ def _text(section: Mapping[str, JsonValue], name: str) -> str:
 def _number(section: Mapping[str, JsonValue], name: str) -> int:
     value = section[name]
     if type(value) is not int or value < 0:
-        raise TypeError(f"{name!r} is not a valid number of tasks")
+        raise TypeError(f"{name!r} is not a whole number of at least 0")
     return value
 
 

@@ -27,7 +27,7 @@ class JudgeAgreement:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[bool, bool]]) -> JudgeAgreement:
-        """Count pairs of the known grade and the verdict."""
+        """Return the counts of ``pairs``: the known grade and the verdict of a response, each true for a pass."""
         seen = Counter(pairs)
         return cls(seen[True, True], seen[False, True], seen[False, False], seen[True, False])
 

@@ -26,14 +26,14 @@ INTERVAL: Final = 2.0
 """Seconds between two readings of a run in progress."""
 
 _SHARE: Final = 10
-"""Counting the records may take one tenth of the time, so long runs are read less often."""
+"""The minimum pause between two readings, as a multiple of the time that a reading takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """A run at one moment. ``rate`` is the number of trials per minute since the run was last started or resumed.
 
-    ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial.
+    ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial since then.
     """
 
     run: RecordedRun

@@ -105,7 +105,7 @@ def _limit(decisive: Mapping[str, Any]) -> float:
 
 
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both ``decisive`` parts with only their common builds, and with equal sizes if ``now`` has larger ones."""
+    """Return both ``decisive`` parts with only the common builds, and ``then`` with a larger size that ``now`` has."""
     if _trials(now) > _trials(then):
         then = {**then, "trials": now["trials"]}
     if _limit(now) > _limit(then):
@@ -120,7 +120,7 @@ def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Ma
 
 
 def grown(then: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``then`` with the builds of ``now`` added, and with its sizes."""
+    """Return ``then`` with the builds of ``now`` added, and with the trials and the selection of ``now``."""
     builds = _builds(now)
     grown = {**then, **{name: now[name] for name in _GROWING if name in now}}
     return grown if builds is None else _with_builds(grown, {**(_builds(then) or {}), **builds})

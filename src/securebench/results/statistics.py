@@ -1,7 +1,7 @@
 """Estimates from the verdicts of a run: pass rates with intervals, pass@k, and paired comparisons.
 
 All intervals are 95 % confidence intervals. They treat the tasks as a random sample of the tasks that the benchmark
-could contain. The trials of one task are not independent, so they never count as that many tasks.
+could contain. The trials of one task are not independent: ten trials of a task never count as ten tasks.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def pass_hat_k(results: Iterable[TaskResult], k: int) -> Estimate | None:
 def mcnemar_exact(only_a: int, only_b: int) -> float:
     """Return the two-sided p-value of McNemar's exact test.
 
-    ``only_a`` and ``only_b``: tasks that only one of the two agents solved. Tasks with equal outcomes carry no
-    information about the difference.
+    ``only_a`` and ``only_b`` are the numbers of tasks that only agent a, or only agent b, solved. Tasks with equal
+    outcomes carry no information about the difference.
     """
     number = only_a + only_b
     term, tail = 1, 0
@@ -142,7 +142,7 @@ def paired_bootstrap(differences: Sequence[float], seed: int = 0) -> tuple[Inter
     """Return the interval of the mean of ``differences``, and the two-sided p-value that it is 0.
 
     ``differences``: for each task, the pass rate of one agent minus that of the other. Whole tasks are resampled, so
-    that trials of one task stay together. The interval has the percentiles of the resampled means. The same
+    that trials of one task stay together. The ends of the interval are percentiles of the resampled means. The same
     ``differences`` and ``seed`` give the same result. With fewer than about 20 tasks the interval is too narrow. The
     p-value is never below that of an exact sign-flip test in which all differences have the same sign: with few
     tasks, all resamples may have the same sign, which would make the p-value too small.
@@ -177,5 +177,8 @@ def _mean_over_tasks(
 
 
 def _share(part: int, whole: int, k: int) -> float:
-    """Return the share of the ``k``-element subsets of ``whole`` trials that contain only trials of a ``part``."""
+    """Return the share of the subsets of ``k`` trials in which every trial is of one kind.
+
+    ``part`` is the number of trials of that kind, ``whole`` the number of all trials.
+    """
     return math.comb(part, k) / math.comb(whole, k)

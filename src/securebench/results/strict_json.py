@@ -1,4 +1,4 @@
-"""Parse JSON of a run directory strictly: what two readers could understand differently is refused."""
+"""Parse JSON of a run directory strictly: refuse JSON that two readers could understand differently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from securebench.strict_input.json_text import json_problem
 
 MAX_DEPTH: Final = 64
-"""Maximum levels of lists and objects: twice those of a row, and few enough for recursive code."""
+"""Maximum levels of lists and objects: twice as many as in a row, and few enough for recursive code."""
 
 CONVERTED: Final = "its line endings were converted to CRLF, as by git's core.autocrlf: get the original file"
 

@@ -45,7 +45,7 @@ resource_summary hidden_values failure_reason failure_phase failure_message prov
 FIELDS: Final = frozenset(_FIELDS_TEXT.split())
 """The keys that a record may have."""
 _SINCE: Final = {"trial": 3, "tags": 3, "previous": 4}
-"""The versions that introduced fields."""
+"""The version that introduced each of these fields."""
 
 
 def read_record(line: bytes) -> dict[str, Any]:

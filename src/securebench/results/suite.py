@@ -106,7 +106,7 @@ def _inside(directory: Path, path: str) -> Path:
 
 
 def _has_names_of_files(path: str) -> bool:
-    """Return whether every part of ``path`` is a possible file name."""
+    """Return whether ``path`` could exist: each part is a possible file name, and the whole is not too long."""
     data = path.encode("utf-8", "replace")
     parts = data.split(b"/")
     return data.decode() == path and b"\0" not in data and len(data) < _MAX_PATH and max(map(len, parts)) <= _MAX_NAME
@@ -127,7 +127,7 @@ def _suite(data: bytes) -> RecordedSuite:
         # Other forms of a path, such as a//b, could name the same run twice.
         is_plain = pure.parts and str(pure) == path and not pure.is_absolute() and ".." not in pure.parts
         if not is_plain or not _has_names_of_files(path):
-            raise ValueError(f"{path[:200]!r} is not a path in the suite")
+            raise ValueError(f"{path[:200]!r} is not a plain relative path")
         if not isinstance(description, dict):
             raise TypeError(f"the description of {path[:200]!r} is not an object")
     suite = RecordedSuite(content["id"], runs)

@@ -33,7 +33,7 @@ class SuiteAttestation(Attestation):
         self._suite = suite
 
     def sign(self, signer: StatementSigner) -> Path:
-        """See :class:`Attestation`. Each run must already have the signature of ``signer``."""
+        """See :class:`Attestation`. Each run that was started must already have the signature of ``signer``."""
         for run in started_runs(self.directory, self._suite).values():
             RunAttestation(read_run(run)).require_signed_by(signer)
         return super().sign(signer)

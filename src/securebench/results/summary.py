@@ -136,7 +136,7 @@ class RunEstimates:
 
 
 def estimate(results: Mapping[str, TaskResult], trials: int) -> RunEstimates | None:
-    """Estimate from the verdicts of each task, with ``trials`` planned of each; ``None`` if there is no verdict."""
+    """Return the estimates from the verdicts by task, with ``trials`` planned of each; ``None`` without a verdict."""
     rate = pass_at_1(results.values())
     if rate is None:
         return None
@@ -168,7 +168,7 @@ class TesterRunSummary:
     families: Mapping[str, Counts]
     failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
-    """The reported model usage of the recorded attempts."""
+    """The reported model usage of the recorded attempts and of the checks of the provider."""
     budget_usd: float | None = None
     """The budget of the run in US dollars."""
     part: PartOfPack | None = None

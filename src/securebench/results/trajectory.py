@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 TRAJECTORIES: Final = "trajectories"
 
 MAX_TRAJECTORY: Final = 4 * 1024 * 1024
-"""Maximum bytes of one task's file. Redacting that much takes seconds and slows down other tasks of the run."""
+"""Maximum bytes of one try's file. Redacting that much takes seconds and slows down other tasks of the run."""
 
 MAX_LINES: Final = 20_000
-"""Maximum steps of one task, because many short lines take longer to redact than a few long ones."""
+"""Maximum steps of one try, because many short lines take longer to redact than a few long ones."""
 
 
 def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 1) -> Path:
-    """Return the path of one try's trajectory. ``name`` is the directory name of its task.
+    """Return the path of one try's trajectory. ``name`` is the directory name of its trial.
 
-    Tries are numbered from 1 in each attempt. All but the first have both numbers in the name, so that a resumed run
-    keeps earlier trajectories.
+    ``number`` counts the tries of each ``attempt`` from 1. Except for the first try of the first attempt, both numbers
+    are part of the name, so that a resumed run keeps earlier trajectories.
     """
     return directory / (f"{name}.jsonl" if (attempt, number) == (1, 1) else f"{name}.{attempt}-{number}.jsonl")
 

@@ -26,7 +26,7 @@ class Usage:
     forgiven: int = 0
     bytes: int = 0
     unreported_tokens: int = 0
-    """What answers without an end may have used in addition. It is charged to budgets."""
+    """Tokens that answers which were cut off may have used in addition. They are charged to budgets."""
     unreported_usd: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:

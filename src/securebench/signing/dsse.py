@@ -68,10 +68,10 @@ class Envelope:
         if len(self.signature) != _SIGNATURE_BYTES:
             raise ValueError(f"the signature has {len(self.signature)} bytes instead of {_SIGNATURE_BYTES}")
         if not key.has_signed(signed_bytes(self.payload_type, self.payload), self.signature):
-            other = "" if self.key_id == key.id else f"; it names the key {self.key_id!r}, not {key.id!r}"
-            raise ValueError(f"it was not signed with this key, or was changed afterwards{other}")
+            other = "" if self.key_id == key.id else f"; the file names the key {self.key_id!r}, not {key.id!r}"
+            raise ValueError(f"the content was not signed with this key, or was changed afterwards{other}")
         if self.key_id != key.id:
-            raise ValueError(f"it was signed with the key {key.id!r}, but names the key {self.key_id!r}")
+            raise ValueError(f"the content was signed with key {key.id!r}, but the file names the key {self.key_id!r}")
 
 
 def signed_bytes(payload_type: str, payload: bytes) -> bytes:

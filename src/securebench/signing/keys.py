@@ -156,7 +156,7 @@ def decode_private(data: bytes, passphrase: Passphrase) -> PrivateKey:
     try:
         try:
             loaded: object = load(data, None)
-        except TypeError:  # it is encrypted: nothing else tells for both formats
+        except TypeError:  # the key is encrypted: only this error shows it in both formats
             secret = passphrase()
             loaded = load(data, secret or b"\0")
     except UnsupportedAlgorithm as error:  # an encrypted OpenSSH key needs the library bcrypt

@@ -24,7 +24,7 @@ _PATH_POLICY = frozenset({"path-unsafe", "mount-collision"})
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in a text: 1-based line and column, in characters."""
+    """A position in a text: 1-based line, and 1-based column in characters if it is known."""
 
     line: int
     column: int | None = None
@@ -32,7 +32,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the value at ``path``, or of its key. ``position`` is set if the fault has no path."""
+    """A fault of the value at ``path``, or of its key. If ``position`` is set, it is used instead of the path's."""
 
     code: str
     message: str

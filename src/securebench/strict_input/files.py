@@ -1,4 +1,4 @@
-"""Open files from users: only regular files of bounded size, without blocking and without following symlinks."""
+"""Open files from users: only regular files, without blocking. Symlinks are rejected unless the caller allows them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileSource:
     path: Path
 
     def locate(self, fault: Fault) -> SourceLocation:
-        """Return the file, and the fault's position if it has one."""
+        """Return the file with the fault's position, or with line 1 if the fault has none."""
         position = fault.position or Position(1)
         return SourceLocation(str(self.path), position.line, position.column, pointer(fault.path))
 

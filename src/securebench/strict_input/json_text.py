@@ -1,7 +1,7 @@
 """Strict JSON: rejects texts that Python accepts but other parsers read differently.
 
-:func:`decode_json` uses the C scanner of :mod:`json`, with hooks that detect faults. Only if one is detected does
-:func:`json_faults` parse the text again, slowly, to find every fault and its position.
+:func:`decode_json` uses the C scanner of :mod:`json`, with hooks that detect faults. For a text
+that it rejects, :func:`json_faults` parses the text again, slowly, to find the faults and their positions.
 """
 
 from __future__ import annotations

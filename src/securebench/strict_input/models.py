@@ -190,7 +190,7 @@ def _without_branches(faults: list[Fault]) -> list[Fault]:
 
 
 def _has_deeper_fault(fault: Fault, found: list[Fault]) -> bool:
-    """Return whether another fault is at or below the path of this one."""
+    """Return whether another fault of ``found`` is at or below the path of ``fault``."""
     return any(other is not fault and other.path[: len(fault.path)] == fault.path for other in found)
 
 

@@ -35,7 +35,7 @@ _RELAY_ONLY: Final = ("api_version", "auth", "budget", "prices", "provider_timeo
 def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the settings of a valid ``harness.config`` that conflict with ``credentials: passthrough``.
 
-    Without a relay, the agent connects to the endpoint through the proxy, which allows only names and port 443.
+    Without a relay, the agent connects through the proxy, so the endpoint must be HTTPS on port 443 of a DNS name.
     """
     if config.get("credentials") != "passthrough":
         return
@@ -106,10 +106,10 @@ def _is_near(host: str) -> bool:
 
 
 def _proxy_fault(url: str) -> str:
-    """Return why the proxy would block ``url``, or an empty string."""
+    """Return why an agent cannot use ``url`` through the proxy, or an empty string."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.port not in (None, _PORTS["https"]):
-        return "is not https on port 443: the proxy allows nothing else"
+        return "must be https on port 443 with credentials: passthrough"
     fault = domain_fault(parts.hostname or "")
     return f"{fault}, which the proxy does not allow" if fault else ""
 

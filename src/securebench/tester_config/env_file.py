@@ -1,7 +1,7 @@
 r"""Env files: ``KEY=VALUE`` lines, read and never executed. No message shows a value.
 
-A line is blank, a ``#`` comment, or an assignment, optionally after ``export``. A value is bare (up to white space and
-a ``#``), in single quotes (literal) or in double quotes (with the escapes ``\n``, ``\t``, ``\r``, ``\"``,
+A line is blank, a ``#`` comment, or an assignment, optionally after ``export``. A value is bare (it ends before a ``#``
+after white space), in single quotes (literal) or in double quotes (with the escapes ``\n``, ``\t``, ``\r``, ``\"``,
 ``\\`` and ``\$``). Nothing is expanded, and no value spans lines.
 """
 

@@ -92,7 +92,7 @@ def _tuple(value: Any) -> Any:
 
 
 def _argv(command: Any) -> Any:
-    """Return a command as an argument vector. A command line is run by a fixed shell."""
+    """Return a command as an argument vector. A string becomes an argument of ``/bin/sh -c``."""
     if isinstance(command, str):
         return ("/bin/sh", "-c", source(command))
     if not isinstance(command, (list, tuple)):
@@ -117,7 +117,7 @@ def _variable(name: str) -> str:
 
 
 def domain_fault(name: str) -> str:
-    """Return why ``name``, in lower case, cannot be an allowed domain, or an empty string."""
+    """Return why ``name``, which must be in lower case, cannot be an allowed domain, or an empty string."""
     labels = name.split(".")
     if any(mark in name for mark in ("://", "/", ":", "*", "@")):
         return "has a scheme, port, path, user or wildcard"
@@ -170,7 +170,7 @@ Command: TypeAlias = Annotated[
     Field(min_length=1, max_length=MAX_ARGUMENTS),
     BeforeValidator(_argv, json_schema_input_type=str | list[str]),
 ]
-"""A command: a line for a fixed shell, or an argument vector."""
+"""A command: a string for ``/bin/sh -c``, or a list of arguments."""
 Variable: TypeAlias = Annotated[str, AfterValidator(_variable)]
 """The name of an environment variable."""
 Variables: TypeAlias = Annotated[

@@ -47,7 +47,7 @@ class KeepWorkspaces(StrEnum):
 
     ALL = "all"
     FAILURES = "failures"
-    """Those of trials that did not pass."""
+    """The workspaces of trials that did not pass."""
     NONE = "none"
 
     def keeps(self, *, passed: bool) -> bool:

@@ -37,7 +37,7 @@ class OverriddenSource:
 
 
 def parse_overrides(given: Iterable[str]) -> dict[_Place, JsonValue]:
-    """Return the values by the places of their keys. A value is written as in YAML: ``8`` is a number, ``"8"`` a text.
+    """Return the values by their keys, split at the dots. Values are YAML: ``8`` is a number, ``"8"`` a text.
 
     Raises :class:`ConfigError` (``override-invalid``, and the codes of YAML) with all problems.
     """
@@ -86,5 +86,5 @@ def _invalid(key: str, message: str, hint: str) -> Problem:
 
 
 def override_names(overrides: Mapping[_Place, JsonValue]) -> dict[str, JsonValue]:
-    """Return the overrides by the names of their keys, as they are recorded."""
+    """Return the overrides by their keys, such as ``run.trials``, as they are recorded."""
     return {".".join(place): value for place, value in overrides.items()}

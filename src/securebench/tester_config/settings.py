@@ -206,7 +206,7 @@ class JudgeSettings(ModelProvider):
 
 
 class CommandConfig(HarnessSettings):
-    """An agent run as a command. Its answer is the file ``artifact_path`` in the workspace, or else its stdout."""
+    """An agent run as a command. Its answer is the file ``artifact_path`` or, if that is not set, its stdout."""
 
     command: Command
     artifact_path: Maybe[WorkspacePath] = None

@@ -66,7 +66,7 @@ def prepare_agents(
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """The usage of the provider check and of that of the judge, and their lines for the egress log."""
+    """The usages of the checks of the agents' provider and of the judge, and the checks' lines for the egress log."""
 
     usages: Sequence[Mapping[str, JsonValue]]
     lines: Sequence[Mapping[str, JsonValue]]
@@ -77,7 +77,8 @@ def check_provider(
 ) -> ProviderCheck:
     """Check key and model with the model provider, if the harness uses one, and the judge, if the run has one.
 
-    Otherwise, a rejected key would fail every task. The judge is calibrated unless ``earlier`` says that it was.
+    This finds a rejected key before every task ends in an error. The judge is calibrated unless ``earlier`` says that
+    it was.
     Calibration stops when the run's budget is used up: ``cost`` counts every request of the checks. Raises
     :class:`ConfigError` and :class:`InfrastructureError`.
     """
@@ -96,7 +97,7 @@ def check_provider(
 
 
 def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list[str]:
-    """Return the names of variables that look like secrets, except those whose values the harness keeps (``kept``)."""
+    """Return the names of variables that look like secrets, except variables whose values are in ``kept``."""
     return [name for name, value in environment.items() if _SECRET_NAME.search(name) and value not in kept]
 
 

@@ -96,7 +96,7 @@ def choose_workers(
 
 
 def available_memory(mounts: str | None = None, own: str | None = None) -> int:
-    """Return how many bytes this process and its children may use in all: those of the machine, or a cgroup's limit.
+    """Return how many bytes this process and its children may use in all: the machine's memory or a lower cgroup limit.
 
     The lowest limit of the process's own cgroup and its parents counts. In a container, or in a service with
     ``MemoryMax``, it is less than the memory of the machine. ``mounts`` and ``own`` are the texts of this process's
@@ -107,7 +107,7 @@ def available_memory(mounts: str | None = None, own: str | None = None) -> int:
 
 
 def free_memory(mounts: str | None = None, own: str | None = None) -> int:
-    """Return how many bytes of :func:`available_memory` are free, on this machine and in all cgroups with a limit."""
+    """Return how many bytes are free: on the machine or in one of the cgroups with a limit, whichever has least."""
     found = re.search(r"^MemAvailable: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
     of_machine = int(found[1]) * 1024 if found else available_memory(mounts, own)
     of_groups = (limit - used for limit, used in _memory_groups(mounts, own))
@@ -115,7 +115,7 @@ def free_memory(mounts: str | None = None, own: str | None = None) -> int:
 
 
 def available_cores(mounts: str | None = None, own: str | None = None) -> float:
-    """Return how many cores this process may use: those of its CPU affinity, or the lowest CPU quota of its cgroups."""
+    """Return how many cores this process may use: its CPU affinity or, if lower, the lowest quota of its cgroups."""
     cores = float(len(os.sched_getaffinity(0)))
     for version, group in _groups("cpu", mounts, own):
         if version == 1:  # no quota is -1

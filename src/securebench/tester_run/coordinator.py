@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Coordinator:
     """Executes trials through the executor and writes their records.
 
-    ``trouble`` says why it stopped early, if it did.
+    ``trouble`` says why execution stopped early, and is empty if it did not.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Coordinator:
         """The node of each trial whose record was seen; empty for this machine."""
         self.trouble = ""
         self.is_out_of_budget = False
-        """Whether trials are left because the run reached its budget."""
+        """Whether the run reached its budget before all trials had a record."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -101,7 +101,7 @@ class Coordinator:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise _executor_failed(f"it returned something that is not a record: {error}") from error
         if record.run_id != self._context.run_id or record.id not in self._expected:
-            raise _executor_failed(f"it returned a record that was not asked for, of the trial {record.id}")
+            raise _executor_failed(f"it returned an unexpected record, of the trial {record.id}")
         self._expected.remove(record.id)
         self._watch(record)
         return record

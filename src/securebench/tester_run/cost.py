@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class RunCost:
     """The cost of a run so far: of agents and judge in all attempts at its trials, and of its provider checks.
 
-    If the run has a budget, two more costs count: that of interrupted tasks, from the log, and the most that answers of
-    unknown cost may have cost. Thread safe.
+    If the run has a budget, two more costs count: that of interrupted tasks, from the egress log, and the most that
+    answers of unknown cost may have cost. Thread safe.
     """
 
     def __init__(self, budget_usd: float | None) -> None:

@@ -75,7 +75,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """Stores what workers on other machines return. ``log_egress`` is absent if agents have no egress."""
+    """Stores what workers on other machines return. ``log_egress`` is ``None`` if agents have no egress."""
 
     context: TaskContext
     log_egress: Callable[[Mapping[str, JsonValue]], None] | None

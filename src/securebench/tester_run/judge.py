@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""Maximum repetitions: of failed requests until the next control is answered, and of a whole verification."""
+"""Maximum number of times that failed requests between two answered controls, or a whole verification, are repeated."""
 _JSON_BYTES: Final = 3
 """Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and the letter has two.
 
@@ -182,7 +182,7 @@ class _ModelSession(JudgeSession):
         self._failures = 0
 
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
-        """See :meth:`JudgeSession.ask`. This method repeats a request if the provider fails or refuses the response."""
+        """See :meth:`JudgeSession.ask`. A request that fails at the provider is repeated, unless it is a control."""
         while True:
             reply, error = self._ask_once(prompt)
             if is_control and error is not None:
@@ -249,7 +249,7 @@ class _ModelSession(JudgeSession):
 
 
 def _text(take: Callable[[Any], Any], content: Mapping[str, JsonValue]) -> str:
-    """Return the text of an answer. It is empty, which is not a valid verdict, if the answer has no text."""
+    """Return the text of an answer, or an empty text, which is not a valid verdict, if the answer has none."""
     try:
         return str(take(content).text)
     except INVALID:
@@ -336,9 +336,9 @@ class JudgeCheck:
     def run(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None], *, is_calibrated: bool
     ) -> Mapping[str, JsonValue]:
-        """Return the usage of the check.
+        """Check the judge, and return the usage of the check.
 
-        Unless ``is_calibrated``, calibrate the judge, and return the result, too, if the calibration is complete.
+        Unless ``is_calibrated``, also calibrate the judge, and include a complete calibration in what is returned.
 
         Raises :class:`ConfigError` (``judge-uncalibrated``, and the errors of a provider check), and
         :class:`InfrastructureError`.

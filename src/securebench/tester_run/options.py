@@ -44,7 +44,7 @@ def _ignore(_text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The choices of the user who starts a run. ``None`` means the value of the tester YAML.
+    """The choices of the user who starts a run. ``None`` means the value of the tester YAML, if it has one.
 
     ``task``, ``tag``, ``family``, ``shuffle`` and ``limit`` replace the values in ``run.select``: see
     :class:`TaskSelection`. ``trials`` runs each task this many times. ``driver``, ``executor``, ``budget_usd`` and

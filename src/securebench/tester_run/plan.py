@@ -106,7 +106,7 @@ class Plan:
     price_table: PriceTable | None = None
     """The tester's own price table, if there is one."""
     reverified_run: RunHeader | None = None
-    """The header of the run whose sealed candidates this run judges again, if it does that."""
+    """The header of the run whose sealed candidates this run judges again; ``None`` if this run has an agent."""
 
     @property
     def credentials(self) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class Plan:
     def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
         """Return a commitment to each value of ``harness.env``.
 
-        Only with the run's key can guesses of a value be tested.
+        Guesses of a value can be tested only with the run's commitment key.
         """
         return {
             name: commitment.to(hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest())
@@ -245,7 +245,7 @@ class Plan:
 def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Plan:
     """Return the plan of a run, after checking its configuration and its pack.
 
-    Raises :class:`ConfigError`. Writes nothing.
+    Raises :class:`ConfigError`, and ``ValueError`` for a budget that is not positive. Writes nothing.
     """
     pack = load_benchmark_pack(config.benchmark.manifest, config.benchmark.tasks)
     tasks = compile_benchmark_pack(pack)

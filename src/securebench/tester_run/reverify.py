@@ -189,7 +189,10 @@ def _sandbox(header: RunHeader, limits: Limits, driver: str | None, tester: Test
 
 
 def _section(model: type[_Model], header: RunHeader, name: str) -> dict[str, Any]:
-    """Return a section of ``decisive``. Raises :class:`ConfigError` (``run-header-damaged``) unless it is valid."""
+    """Return a section of ``decisive`` in ``run.json``.
+
+    Raises :class:`ConfigError` (``run-header-damaged``) unless the section is valid.
+    """
     return _valid(model, header.decisive.get(name, {}), name)
 
 

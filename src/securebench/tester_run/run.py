@@ -91,7 +91,7 @@ def run_plan(
         commitment = Commitment.read(plan.directory) if earlier else parts.new_commitment()
         info, header = _prepare(plan, driver, earlier, options, commitment)
         reached(FaultPoint.RUN_PREPARED)
-        # A new run finds a wrong key before anything is written. A resumed run checks the key only if tasks are left.
+        # A new run finds a wrong key before its header is written. A resumed run checks the key only if tasks are left.
         check = None if earlier else check_provider(plan, parts, options, None, RunCost(plan.budget_usd))
         if earlier is None:
             commitment.write(plan.directory)
@@ -126,7 +126,7 @@ def _prepare(
 ) -> tuple[DriverInfo, RunHeader]:
     """Return the driver's description and the run's header, after checking that the run can begin here.
 
-    Writes nothing.
+    Writes nothing into the run directory.
     """
     info = driver.info()
     _require_features(plan, info)
@@ -306,14 +306,14 @@ class _Run:
         return replace(summary, ending=ending, problems=tuple(filter(None, problems)))
 
     def _sign(self) -> str:
-        """Sign the closed run if the user wants that. Return the problem if it failed: the run is complete anyway."""
+        """Sign the closed run if the user wants that. Return the problem if signing failed: the run is saved anyway."""
         signer = self._options.sign
         if signer is None:
             return ""
         try:
             path = RunAttestation(RecordedRun(self._plan.directory, self._header)).sign(signer)
         except SecureBenchError as error:
-            return f"the run is complete, but not signed; --resume signs it: {error}"
+            return f"the run is saved, but not signed; --resume signs it: {error}"
         self._options.notify(f"signed with the {signer.name}: {path}")
         return ""
 

@@ -111,15 +111,15 @@ TASKS: Final[Mapping[str, _SmokeTask]] = {
         {"workdir": REPOSITORY},
     ),
 }
-"""A task of each active family."""
+"""One task for each family that has a verifier."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyCheck:
-    """The result for one family: ``passed`` with the agent's outcome, or why not.
+    """The result for one family: whether its task passed, and the agent's outcome.
 
-    If it did not pass, ``output`` has the last lines that the agent wrote to stderr, or else to stdout, and ``details``
-    is the command that shows the rest.
+    If it did not pass, ``message`` is the reason, ``output`` has the last lines of the agent's stderr (of its stdout if
+    stderr is empty), and ``details`` is the command that shows the rest.
     """
 
     family: str
@@ -182,7 +182,7 @@ def _kept_on_failure() -> Iterator[_Kept]:
 
 
 def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
-    """Return a text book for agents without a shell, such as aider: its answer is the content of the file to write."""
+    """Return a function that answers agents without a shell, such as aider, with the content of the file to write."""
 
     def answer(conversation: ModelConversation) -> Say:
         prompt = "\n".join(conversation.questions)

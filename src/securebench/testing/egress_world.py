@@ -48,7 +48,7 @@ def hello_world(connection: socket.socket) -> None:
 
 
 class LoopbackServer:
-    """A TCP server on 127.0.0.1, or a TLS server with ``context``. It handles each connection on its own thread."""
+    """A TCP server on 127.0.0.1; with ``context``, it uses TLS. It handles each connection on its own thread."""
 
     def __init__(self, handle: Callable[[socket.socket], None], context: ssl.SSLContext | None = None) -> None:
         self._handle = handle
@@ -111,7 +111,7 @@ def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @dataclass
 class EgressWorld:
-    """A gateway, its log, and the servers of every name: with TLS behind port 443, without it behind port 80."""
+    """A gateway, its log, and the two servers of all names: ``tls`` behind port 443, ``plain`` behind port 80."""
 
     gateway: Gateway
     log: list[Mapping[str, JsonValue]]
@@ -120,7 +120,10 @@ class EgressWorld:
     trust: ssl.SSLContext
 
     def decisions(self, lines: int = 1, task_id: str = "task") -> list[tuple[JsonValue, JsonValue]]:
-        """Wait until at least ``lines`` decisions for a task are logged. Return each decision with its reason."""
+        """Wait until at least ``lines`` decisions for a task are logged. Return each decision with its reason.
+
+        Raises ``AssertionError`` if that takes too long.
+        """
         deadline = time.monotonic() + SECONDS
         while True:
             found = [(line["decision"], line["reason"]) for line in tuple(self.log) if line["task_id"] == task_id]
@@ -158,7 +161,7 @@ def world(
 
 
 def port_of(session: EgressSession, index: int = 0) -> int:
-    """Serve a forwarded port of ``session`` on a port of this machine, and return its number."""
+    """Serve a forwarded port of ``session`` on a port of this machine, and return the number of the latter."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]
     session.forwarded_ports[index].serve(listener)
@@ -182,7 +185,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def connected(port: int, target: str = f"{HOST}:443") -> socket.socket:
-    """Request a tunnel from a proxy, and return the connection."""
+    """Return a connection through a tunnel of the proxy. Raises ``AssertionError`` if the proxy refuses it."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
     connection.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     head = b""
@@ -193,5 +196,5 @@ def connected(port: int, target: str = f"{HOST}:443") -> socket.socket:
 
 
 def secured(port: int, trust: ssl.SSLContext, host: str = HOST, name: str | None = None) -> ssl.SSLSocket:
-    """Return a TLS connection through a proxy's tunnel to ``host``, for the server name ``name`` or else ``host``."""
+    """Return a TLS connection through a proxy's tunnel to ``host``. ``name`` is the server name (default: ``host``)."""
     return trust.wrap_socket(connected(port, f"{host}:443"), server_hostname=name or host)

@@ -14,9 +14,8 @@
         result = sandbox.run(Command(argv=("agent",), timeout_seconds=5, workdir="/workspace"))
 
 It isolates nothing: programs run on threads of this process, and have no files but the host directories that the spec
-mounts. It enforces the time limit, the output limit and kill. Everything else in a spec is only recorded in
-``commands``.
-To test a driver, use :mod:`securebench.testing.conformance`.
+mounts. It enforces the time limit, the output limit and kill. Other fields of a spec are checked at most, and
+recorded in ``commands``. To test a driver, use :mod:`securebench.testing.conformance`.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class ProgramOutput:
         self._stream = stream
 
     def write(self, data: bytes | str) -> None:
-        """Write ``data``, text as UTF-8. Raises :class:`ProgramKilled` after the end or at the output limit."""
+        """Write ``data``, text as UTF-8. Raises :class:`ProgramKilled` after the end or above the output limit."""
         self._process.write(self._stream, data.encode() if isinstance(data, str) else data)
 
 
@@ -160,7 +159,7 @@ ScriptedProgram: TypeAlias = Callable[[ProgramContext], int | None]
 
 
 class ScriptedProcess(SandboxProcess):
-    """A program that runs on a thread. If it ignores its context, its process can end, but its thread continues."""
+    """A program on a thread. After the process ends, the thread continues until the program next uses its context."""
 
     def __init__(self, command: Command, output_limit: int, *, on_wait: Callable[[], None]) -> None:
         self.is_over = threading.Event()
@@ -372,7 +371,10 @@ class ScriptedDriver(SandboxDriver):
         return register
 
     def fail_next(self, error: Exception, *, on: str = "open") -> None:
-        """Make the next ``on`` raise ``error``: ``open``, ``create``, ``wait``, ``self_test`` or ``resolve_image``."""
+        """Make the next call of the operation ``on`` raise ``error``.
+
+        ``on`` is ``open``, ``create``, ``wait``, ``self_test`` or ``resolve_image``.
+        """
         self._failures.setdefault(on, []).append(error)
 
     def info(self) -> DriverInfo:
@@ -431,7 +433,7 @@ class ScriptedDriver(SandboxDriver):
             raise EngineError("the run is stopping: no new sandboxes", code="run-stopped")
 
     def raise_failure(self, operation: str) -> None:
-        """Raise the error that :meth:`fail_next` registered for ``operation``."""
+        """Raise the next error that :meth:`fail_next` registered for ``operation``, if any."""
         if waiting := self._failures.get(operation):
             raise waiting.pop(0)
 

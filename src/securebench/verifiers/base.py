@@ -98,11 +98,11 @@ class Verifier(Extension, ABC):
     sandboxes: ClassVar[int] = 1
     """The most sandboxes that it uses at once for a task. ``auto`` needs it to choose the number of workers."""
     settings_model: ClassVar[type[WireModel] | None] = None
-    """The model of its ``config`` in ``verification.verifiers``, or ``None`` if it has no settings."""
+    """The class that parses its ``config`` in ``verification.verifiers``, or ``None`` if it has no settings."""
 
     @classmethod
     def from_settings(cls, settings: WireModel) -> Self:
-        """Return a verifier with these settings, an instance of ``settings_model``."""
+        """Return a verifier with ``settings``, which are an instance of :attr:`settings_model`."""
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
@@ -110,13 +110,17 @@ class Verifier(Extension, ABC):
 
         ``context.scratch`` does not exist yet: a check that needs it creates it.
 
-        Raises :class:`MaterializationError` or :class:`ConfigError` if every candidate would get the same verdict, but
-        only if that is certain. Also raises :class:`InfrastructureError`.
+        Raises :class:`MaterializationError` or :class:`ConfigError` if it is certain that no candidate can be judged,
+        or that every candidate would get the same verdict. Also raises :class:`InfrastructureError`.
         """
 
     @abstractmethod
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Judge ``candidate``. Raises :class:`InfrastructureError`, but never for anything that the candidate did."""
+        """Judge ``candidate``. Never raises because of something that the candidate did.
+
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` or :class:`ConfigError` for a task that
+        this verifier cannot judge.
+        """
 
 
 class CandidateFailedError(Exception):
@@ -130,7 +134,10 @@ class CandidateFailedError(Exception):
 
 
 def require_own_end(result: CommandResult, seconds: float, what: str) -> None:
-    """Raise :class:`CandidateFailedError` if ``what`` was stopped by its timeout of ``seconds`` or another limit."""
+    """Raise :class:`CandidateFailedError` if the command was stopped by its timeout (``seconds``) or another limit.
+
+    ``what`` is a noun phrase for the command, such as ``the check``. The message begins with it.
+    """
     if result.timed_out:
         raise CandidateFailedError(FailureReason.CANDIDATE_TIMEOUT, f"{what} did not finish within {seconds:g} seconds")
     if result.out_of_memory:

@@ -25,14 +25,14 @@ BOUNDED_SUFFIX: Final = ".bounded"
 
 _INNER: Final = "files"
 _FULL: Final = 64 * 1024
-"""Free bytes with which a file system counts as full: less than one write of most programs."""
+"""A file system with fewer free bytes counts as full, because most programs write more at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class WritableDirectory:
     """A directory to which sandboxes write. ``source``: its path for mounts. ``files``: its path in this process.
 
-    ``bounded``: whether the driver limits its size. The two paths differ in this case.
+    ``bounded``: whether the driver limits its size. If so, the two paths differ.
     """
 
     source: Path
@@ -40,7 +40,7 @@ class WritableDirectory:
     bounded: bool = False
 
     def is_full(self) -> bool:
-        """Return whether its bytes or inodes are used up. Call this when nothing writes to it any more."""
+        """Return whether its limit of bytes or inodes is used up, if it has one. Call this after the last write."""
         if not self.bounded:
             return False
         found = os.statvfs(self.files)
@@ -49,7 +49,7 @@ class WritableDirectory:
 
 @contextmanager
 def writable_directory(driver: SandboxDriver, path: Path, size: int) -> Iterator[WritableDirectory]:
-    """Yield a new directory of at most ``size`` bytes that belongs to :func:`workspace_owner`.
+    """Yield a new directory that belongs to :func:`workspace_owner`. It holds at most ``size`` bytes, if possible.
 
     If ``driver`` cannot limit sizes, the directory is ``path`` and stays. Otherwise it is elsewhere, and is removed
     with all its files at the end of the block. Raises :class:`InfrastructureError`.
@@ -79,10 +79,10 @@ def workspace_owner() -> tuple[int, int] | None:
 
 
 def copy_safe_files(source: Path, target: Path) -> None:
-    """Copy everything in the untrusted tree ``source`` that could be sealed to the empty directory ``target``.
+    """Copy to the empty directory ``target`` what could be sealed of the untrusted tree ``source``.
 
-    Devices, FIFOs, sockets and files that their owner may not read are left out. The copy ends where the tree exceeds
-    the limits of sealing. Links are data. Raises ``OSError``.
+    Devices, FIFOs, sockets and files that their owner may not read are left out. The copy ends early if there are too
+    many of these, or if the tree exceeds the limits of sealing. Links are data. Raises ``OSError``.
     """
     with suppress(TreeRefusedError), TreeWriter(target, workspace_owner()) as writer:
         for entry in walk(source, None, WORKSPACE):

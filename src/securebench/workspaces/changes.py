@@ -3,8 +3,8 @@
 The agent could write everything in that directory, including its version control data, so none of it is trusted. The
 current content is compared, name by name and byte by byte, with the same directory of the unmodified image.
 Drivers deliver one of two forms: only the changes, as an overlayfs upper directory, or the whole directory as an
-archive. Both give the same result. The top-level ``.git`` and caches, which every test run rewrites, are counted but
-not compared.
+archive. Both give the same result. Two things are counted but not compared: the top-level ``.git``, and caches, which
+every test run rewrites.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = 
     """Compare a directory collected from a sandbox with ``pristine``, the same directory of its image.
 
     Links are data and never followed. Raises :class:`TreeRefusedError`: ``UNSAFE`` for devices, FIFOs, set-id files and
-    files that their owner cannot read, ``TOO_LARGE`` above ``limits``. Raises :class:`InfrastructureError` for an
-    invalid archive, and ``OSError`` for errors of this machine.
+    files that their owner cannot read, ``TOO_LARGE`` for changes above ``limits`` or too much content to compare.
+    Raises :class:`InfrastructureError` for an invalid archive, and ``OSError`` for errors of this machine.
     """
     comparison = StateComparison(pristine, limits)
     if isinstance(collected, CollectedLayer):

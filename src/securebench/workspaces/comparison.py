@@ -64,7 +64,7 @@ class StateComparison:
             raise TreeRefusedError(refused.refusal, *self.offenders)
 
     def gone(self, top: bytes) -> None:
-        """Record that everything at and below ``top`` in the image was deleted."""
+        """Record that everything at and below ``top`` in the image was deleted, except ignored files."""
         for path in self.pristine.files(top):
             names = path.split(b"/")
             if names[0] != VERSION_CONTROL and not any(map(_cache, names)):
@@ -75,7 +75,7 @@ class StateComparison:
         self.version(path, FileVersion(target, link=True))
 
     def copy(self, path: bytes, source: bytes) -> None:
-        """Record a hard link to ``source``, which was compared before."""
+        """Record a hard link as a file with the content of ``source``, which was compared before."""
         version = self.delta.get(source) or self.pristine.get(source)
         if version is not None:
             self.version(path, version)

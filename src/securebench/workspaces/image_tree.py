@@ -1,4 +1,4 @@
-"""A directory of an unpacked image, with which a workspace or repository is compared.
+"""A directory of an unpacked image, which is copied to a workspace or compared with a changed repository.
 
 Its content comes from untrusted layers, so it is accessed through descriptors, without following links.
 """
@@ -37,7 +37,7 @@ class HostTree:
     def of_image(cls, root: Path, directory: str) -> Self:
         """Return the tree at ``directory`` (absolute) of the image unpacked at ``root``.
 
-        Raises :class:`MaterializationError` (``image-workdir-missing``) if it does not exist.
+        Raises :class:`MaterializationError` (``image-workdir-missing``) if it does not exist or its path has a link.
         """
         with opened(root, OPEN_DIRECTORY) as image:
             descriptor = _open_below(image, os.fsencode(directory))
@@ -87,7 +87,7 @@ class HostTree:
             return None
 
     def open_file(self, path: bytes) -> int:
-        """Return a descriptor of the regular file at ``path``. Call :meth:`status` with ``path`` first."""
+        """Return a descriptor of the regular file at ``path``. First call :meth:`status`, which opens its parent."""
         return os.open(_name(path), OPEN_FILE, dir_fd=self._descriptor)
 
     def files(self, top: bytes = b"") -> Iterator[bytes]:

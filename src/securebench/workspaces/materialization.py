@@ -4,11 +4,11 @@
 value               ``securebench/public|evaluation_inputs|evaluator/<name>.json``, by lane
 public asset        at its ``mount``, by default at its ``path``
 eval file           at its ``mount``, by default ``securebench/evaluation_inputs|evaluator/<path>``, by lane
-payload             ``task.json``, for the agent
+payload             ``task.json`` by default, for the agent
 ==================  =========================================================================================
 
 An asset is copied from an open descriptor below its asset root, without following links. Read-only assets are listed in
-the result, so that their component gets them as read-only mounts: the directory above them may be writable.
+the result, so that their component gets them as read-only mounts, because the directory above them may be writable.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ASSET_LIMITS = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES, 
 
 @dataclass(frozen=True, slots=True)
 class PlannedValue:
-    """A file with a JSON value, which is encoded when it is written: a run plans all tasks of a pack before that."""
+    """A file with a JSON value. A run plans all tasks first, so the value is encoded only when the file is written."""
 
     target: str
     value: Any
@@ -77,7 +77,7 @@ class MaterializationPlan:
 
 @dataclass(frozen=True, slots=True)
 class MaterializedAsset:
-    """A copied asset. :func:`asset_digest` returns ``digest`` until the copy is changed."""
+    """A copied asset. ``digest`` is what :func:`asset_digest` returns for the unchanged copy."""
 
     target: str
     read_only: bool
@@ -101,8 +101,8 @@ class VisibilityAwareMaterializer:
     ) -> MaterializationPlan:
         """Plan the target of each file without reading any. ``task_file`` is the target of the payload, if any.
 
-        Raises :class:`PathPolicyError` for an unsafe path, and :class:`MaterializationError` for a resource that this
-        component may not see or whose asset root is unknown.
+        Raises :class:`PathPolicyError` for unsafe or colliding paths, and :class:`MaterializationError` for a resource
+        that this component may not see or whose asset root is unknown.
         """
         values, assets = [], []
         for resource in resources:
@@ -126,7 +126,8 @@ class VisibilityAwareMaterializer:
     ) -> tuple[MaterializedAsset, ...]:
         """Lay out ``plan`` below the directory ``root``. ``owner`` (uid, gid) owns all but the read-only assets.
 
-        With ``everybody``, all users may write those files. Use it only for a root that no other user can reach.
+        With ``everybody``, all users may write the files of ``owner``. Use it only for a root that no other user can
+        reach.
 
         Raises :class:`MaterializationError`: ``asset-missing``, ``asset-unsafe`` (a link, a FIFO, ...),
         ``assets-too-large``, ``asset-changed``, ``target-exists``; and :class:`StorageError`.
@@ -206,7 +207,7 @@ def _through(chunks: Iterator[bytes], take: Callable[[bytes], None]) -> Iterator
 
 
 class _AssetDigest:
-    """A digest of names, kinds and contents."""
+    """A digest of names, types, executable bits and contents."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()

@@ -25,7 +25,7 @@ def require_visible(resource: Resource, component: Component) -> None:
     """Raise :class:`MaterializationError` if ``component`` may not see ``resource``."""
     if resource.visibility not in VISIBLE_TO[component]:
         raise MaterializationError(
-            f"resource {resource.name!r} is {resource.visibility}: the {component} may not see it",
+            f"resource {resource.name!r} is {resource.visibility}: it must not be given to the {component}",
             code="resource-not-visible",
         )
 

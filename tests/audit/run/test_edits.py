@@ -113,7 +113,7 @@ EDITS: dict[str, tuple[Change, int, str]] = {
     "7 another harness": (_into("harness", digest=OTHER), 11, "'previous' is not the hash of the record"),
     "7 another image": (_into("image", id=f"sha256:{OTHER}"), 11, "'previous' is not the hash of the record"),
     "7 another row": (_into("row", public_digest=OTHER), 11, "'previous' is not the hash of the record"),
-    "8 an unknown task": (_add_unknown, 10, "has no trial '1' in this run"),
+    "8 an unknown task": (_add_unknown, 10, "trial '1' of task 'pack/unknown' was not planned"),
     "9 another family": (_as(task_type="tool_call"), 11, "'previous' is not the hash of the record"),
     "10 failed to pending": (_to_pending, 11, "'previous' is not the hash of the record"),
     "11 failed to error": (_to_error, 11, "'previous' is not the hash of the record"),
@@ -147,14 +147,14 @@ FORGED: dict[str, tuple[Change, int, str]] = {
     "7 another benchmark": (_as(benchmark_id="other"), 14, "expected benchmark_id 'pack', got 'other'"),
     "7 another pack": (_into("pack", public_digest=OTHER), 14, "'provenance.pack' does not match the run"),
     "7 another harness": (_into("harness", digest=OTHER), 14, "'provenance.harness' does not match the run"),
-    "7 another image": (_into("image", id=f"sha256:{OTHER}"), 14, "its image is not one of the run's images"),
+    "7 another image": (_into("image", id=f"sha256:{OTHER}"), 14, "the record's image is not one of the run's images"),
     "7 other settings": (lambda records: records[0]["provenance"].update(run=OTHER), 14, "'provenance.run'"),
     "7 another framework": (_into("framework", digest=OTHER), 14, "'provenance.framework' does not match the run"),
     "7 another driver": (_into("driver", runtime="runsc"), 14, "'provenance.driver.runtime' does not match the run"),
     "7 another verifier": (_into("verifier", version="0"), 14, "'provenance.verifier' does not match the run"),
     "8 an unknown task": (_add_unknown, 10, "'closing.counts.not_run' is not a number"),
     "9 another family": (_as(task_type="tool_call"), 14, "the run has no verifier for 'tool_call'"),
-    "10 failed to pending": (_to_pending, 14, "its status is 'pending', although the run has a verifier"),
+    "10 failed to pending": (_to_pending, 14, "the status is 'pending', although the run has a verifier"),
     "11 a line deleted": (
         lambda records: records.remove(_failure(records)),
         14,
@@ -164,7 +164,7 @@ FORGED: dict[str, tuple[Change, int, str]] = {
     "13 candidate digest": (_as(candidate_digest=OTHER), 13, "'candidate_text' is not the sealed candidate"),
     "13 no candidate": (_as(candidate_text=None), 13, "the candidate is text, but the record does not contain it"),
     "another assurance": (_as(assurance="exit_code"), 14, "the verifier's metadata contradicts it"),
-    "another trial": (_as(trial=2), 10, "has no trial '2' in this run"),
+    "another trial": (_as(trial=2), 10, "trial '2' of task"),
     "a second attempt": (lambda records: records[0]["provenance"].update(attempt=2), 11, "this is attempt 1"),
 }
 
@@ -188,17 +188,17 @@ def test_a_forger_who_changes_everything_consistently_needs_the_pack_or_a_signat
     signature = next(check for check in report.checks if check.name == "signature")
     assert signature.state.value == "not checked"
     rebuild(run, lambda records: records[0].update(tags=["easy"]))
-    assert "has different tags" in failed(verify(run, with_pack=True))["pack"][0]
+    assert "differ from those in the pack" in failed(verify(run, with_pack=True))["pack"][0]
 
 
 OF_PACK: dict[str, tuple[Change, str]] = {
     "another task": (lambda records: _rename(records[0]), "the pack has no task 'pack/new'"),
-    "another family": (lambda records: records[0].update(task_type="browser_task"), "is of the family short_answer"),
+    "another family": (lambda records: records[0].update(task_type="browser_task"), "has the family short_answer"),
     "another row": (lambda records: records[0]["provenance"]["row"].update(public_digest=OTHER), "other public"),
     "another answer": (lambda records: records[0]["provenance"]["row"].update(commitment=OTHER), "other hidden"),
-    "other tags": (lambda records: records[0].update(tags=["easy"]), "has different tags"),
-    "another question": (lambda records: _ask(records[0]["resource_summary"]), "different 'resource_summary'"),
-    "no resources": (lambda records: records[0].update(resource_summary=[]), "different 'resource_summary'"),
+    "other tags": (lambda records: records[0].update(tags=["easy"]), "differ from those in the pack"),
+    "another question": (lambda records: _ask(records[0]["resource_summary"]), "another 'resource_summary'"),
+    "no resources": (lambda records: records[0].update(resource_summary=[]), "another 'resource_summary'"),
 }
 
 

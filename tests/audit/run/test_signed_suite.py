@@ -382,7 +382,7 @@ def test_what_is_not_a_suite_is_an_error(edit: Callable[[Path], None], suite: Pa
     ("edit", "message"),
     [
         (_no_signature, "suite.dsse.json: the suite lacks this signature file"),
-        (_signed_with_another_key, "it was not signed with this key"),
+        (_signed_with_another_key, "the content was not signed with this key"),
         (_removed, "pack/two/run.json' was signed, but is missing"),
         (_left_out_of_the_list, "suite.json is not the file that was signed"),
         (_swapped, "pack/one/run.json is not the file that was signed"),

@@ -23,8 +23,8 @@ def test_every_bound_is_described_as_it_is() -> None:
     """The numbers on the page are those of the code."""
     page, caps = PAGE.read_text(), Caps()
     assert f"| bytes in both directions together | {caps.session_bytes >> 30} GiB |" in page
-    assert f"| connections at once | {caps.connections} |" in page
-    assert f"| lines in the log; more are only counted | {caps.log_lines:,} |" in page
+    assert f"| connections at once, to proxy and relay together | {caps.connections} |" in page
+    assert f"| lines in the log; further decisions are only counted | {caps.log_lines:,} |" in page
     assert f"| bytes | {caps.connection_bytes >> 30} GiB |" in page
     assert "| total time | one hour |" in page
     assert "| time without a byte | ten minutes |" in page

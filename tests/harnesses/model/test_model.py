@@ -197,7 +197,7 @@ def test_a_base_image_without_python(bench: Bench, scripted: ScriptedDriver) -> 
     scripted.add_image("plain:1")
     with pytest.raises(ConfigError, match="which the agent needs") as caught:
         Place(bench, scripted).prepare("plain:1")
-    assert (caught.value.code, caught.value.hint) == ("agent-unfit", "securebench images build")
+    assert (caught.value.code, caught.value.hint) == ("agent-unfit", "run 'securebench images build'")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Probes with candidates that try to pass without solving their task. Judging them needs sandboxes.
 
-Each kind first judges a known solution. If it does not pass, the failure of a cheat proves nothing: no result.
+Each kind of probe first judges a known solution. If that fails, its probes have no result, because the failure of a
+cheat would prove nothing.
 """
 
 from __future__ import annotations

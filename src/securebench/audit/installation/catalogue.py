@@ -101,9 +101,10 @@ def entries_of(sections: Iterable[CatalogueSection]) -> Iterator[CatalogueEntry]
 
 
 def select_entries(sections: Iterable[CatalogueSection], patterns: Iterable[str]) -> tuple[CatalogueSection, ...]:
-    """Return the sections, with only the entries whose id matches one of the glob ``patterns``. No patterns match all.
+    """Return the sections, reduced to the entries whose id matches one of the glob ``patterns``, ignoring case.
 
-    Raises :class:`ConfigError` (``audit-entry-unknown``) for a pattern that matches nothing.
+    Sections without such an entry are left out. An empty ``patterns`` selects everything. Raises :class:`ConfigError`
+    (``audit-entry-unknown``) for a pattern that matches nothing.
     """
     sections = tuple(sections)
     wanted = [pattern.upper() for pattern in patterns]
@@ -112,7 +113,7 @@ def select_entries(sections: Iterable[CatalogueSection], patterns: Iterable[str]
     ids = [entry.id for entry in entries_of(sections)]
     for pattern in wanted:
         if not any(fnmatchcase(name, pattern) for name in ids):
-            hint = "ids are like 'A01'; 'A*' means all entries of a section"
+            hint = "give an id such as 'A01', or 'A*' for all entries of section A"
             raise ConfigError(f"no entry of the catalogue matches {pattern!r}", code="audit-entry-unknown", hint=hint)
     chosen = (
         section.model_copy(

@@ -55,7 +55,7 @@ def _timed(attempt: Callable[[], ProbeFinding]) -> ProbeFinding:
 
 
 def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Seal a workspace with each trap, one at a time because each attempt changes the working directory."""
+    """Seal a workspace with each trap, one after the other, because each attempt changes the working directory."""
     before = os.getcwd()  # noqa: PTH109 - a string is enough to return
     places = context.scratch / "trees"
     make_private_directory(places)
@@ -77,7 +77,7 @@ def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeF
 
 
 def _sealed(store: Path, root: Path, expected: str) -> tuple[str, str]:
-    """Seal a tree. Return a problem, empty if the outcome is ``expected``, and what was done with the tree."""
+    """Seal a tree. Return what is wrong with the outcome (empty if nothing), and what was done with the tree."""
     try:
         CandidateStore(store).seal_tree(CandidateKind.WORKSPACE, root)
         outcome, how = trees.SEALED, "sealed as data"
@@ -89,7 +89,7 @@ def _sealed(store: Path, root: Path, expected: str) -> tuple[str, str]:
 
 
 def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Unpack each archive into a directory, and check that nothing else has changed."""
+    """Check that unpacking each archive writes nothing outside its directory, and does not fill the disk."""
     replace_content(_directory(context, "honest"), [archives.HONEST])
 
     def attempt(name: str, attack: archives.ArchiveAttack) -> ProbeFinding:

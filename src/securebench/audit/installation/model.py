@@ -22,8 +22,8 @@ class AuditOutcome(StrEnum):
     """The outcome of a probe or an entry.
 
     ``not contained``: an attack worked, or there was no result. ``not applicable``: this installation has nothing that
-    could be attacked. ``not checked here``: only the project's own tests check it. Entries can
-    have this outcome, but not probes.
+    could be attacked. ``not checked here``: only the project's own tests cover the entry. Probes never have this
+    outcome.
     """
 
     CONTAINED = "contained"
@@ -78,7 +78,10 @@ class EntryResult:
 
 @dataclass(frozen=True, slots=True)
 class AuditedDriver:
-    """A driver of this machine: its ``name`` and version, or ``missing``, the reason why nothing was tried on it."""
+    """A driver that the audit tried. ``weaker`` has the names of the restrictions that it does not enforce.
+
+    ``missing`` is the reason why the driver is not available; empty if it is.
+    """
 
     name: str
     version: str = ""
@@ -88,7 +91,10 @@ class AuditedDriver:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """An audit of this installation. ``started_at`` is in UTC, ISO 8601, ``seconds`` its duration."""
+    """An audit of this installation. ``started_at`` is its start in UTC (ISO 8601), ``seconds`` its duration.
+
+    ``framework`` is the digest of SecureBench's source files.
+    """
 
     version: str
     framework: str

@@ -81,9 +81,10 @@ class ProbeKind:
 def findings(
     items: Mapping[str, _T], names: Collection[str], attempt: Callable[[str, _T], ProbeFinding], *, workers: int = 0
 ) -> Iterator[ProbeFinding]:
-    """Yield ``attempt``'s finding for each of ``items`` in ``names``, several at a time.
+    """Yield ``attempt``'s finding for each of ``items`` in ``names``.
 
-    If ``attempt`` raises, the finding is "not contained", with the error as its reason.
+    Up to ``workers`` attempts run at the same time; 0 means one for each CPU, but at most 4. If ``attempt`` raises,
+    the finding is "not contained", with the error as its reason.
     """
 
     def made(name: str) -> ProbeFinding:

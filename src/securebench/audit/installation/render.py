@@ -20,7 +20,7 @@ BREAKOUT_MARK: Final = "breakout"
 
 
 def text_lines(report: AuditReport) -> Iterator[str]:
-    """Yield the report as lines whose parts are separated by tabs: outcome, id, title, reason."""
+    """Yield a line for each driver and each entry (outcome, id, title, reason; separated by tabs), and a summary."""
     for driver in report.drivers:
         yield "\t".join(("driver", driver.name, printable_line(driver.missing or driver.version)))
     for result in report.entries.values():
@@ -30,7 +30,7 @@ def text_lines(report: AuditReport) -> Iterator[str]:
 
 
 def summary(report: AuditReport) -> str:
-    """Return the number of entries with each outcome, in a sentence."""
+    """Return, in one line, the number of entries with each outcome, the drivers that were tried, and the duration."""
     tried = [driver.name for driver in report.drivers if not driver.missing]
     return f"{_counts(report)}; drivers: {', '.join(tried) or 'none'}; {report.seconds:.0f} s"
 
@@ -50,7 +50,7 @@ def markdown(report: AuditReport) -> dict[str, str]:
 
 
 def _catalogue(report: AuditReport) -> str:
-    """Return a table for each section, and what was audited."""
+    """Return a line that says what was audited, and a table for each section."""
     tried = [f"{one.name} ({one.version})" for one in report.drivers if not one.missing]
     version = f"SecureBench {report.version} on {report.platform}"
     parts = [f"{report.started_at[:10]}, {version}. Drivers: {', '.join(tried) or 'none'}. {_counts(report)}."]

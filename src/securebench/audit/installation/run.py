@@ -53,7 +53,7 @@ _NO_DRIVER: Final = "no driver can make sandboxes on this machine"
 class AuditRequest:
     """What to audit: sections of the catalogue, and names of drivers. Without names, all available drivers are audited.
 
-    ``report`` receives a line of text when something begins or ends.
+    ``report`` is called with each line of the progress.
     """
 
     sections: Sequence[CatalogueSection]
@@ -169,7 +169,7 @@ def _open(name: str) -> SandboxDriver:
 
 
 def _ignore(_message: str) -> None:
-    """Ignore the messages of a driver. The report contains them."""
+    """Ignore a message about what a driver does not enforce. The report lists that."""
 
 
 def _run_kind(

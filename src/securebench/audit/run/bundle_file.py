@@ -34,9 +34,8 @@ _MAX_PARTS: Final = 8
 def unpacked_bundle(path: Path) -> Iterator[Path]:
     """Yield the directory of the run or suite in the bundle ``path``. It is removed at the end of the block.
 
-    Only plain files and directories are unpacked, up to the limits of :class:`ArchiveLimits`.
-
-    Raises :class:`ConfigError` (``bundle-damaged``, ``file-not-regular``).
+    Raises :class:`ConfigError`: ``file-not-regular``, or ``bundle-damaged`` if the archive contains anything but plain
+    files and directories, or exceeds the limits of :class:`ArchiveLimits`.
     """
     with TemporaryDirectory(prefix="securebench-bundle-") as name:
         root = Path(name).resolve()
@@ -60,7 +59,7 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
 
 
 def require_exact(path: Path, directory: Path) -> None:
-    """Raise :class:`ConfigError` unless ``path`` is exactly the bundle that SecureBench writes of ``directory``.
+    """Raise :class:`ConfigError` unless the archive in ``path`` is the one that SecureBench writes of ``directory``.
 
     Programs read unusual archives in different ways, so another program could unpack different files than those that
     are checked here.

@@ -1,6 +1,6 @@
 """Check that the sealed candidates of a run are complete and unchanged, and match its records.
 
-Each file is read once, whatever the number of records that name it, and memory does not grow with its size.
+Each file is read once, however many records name it. Its size is limited, and only text is kept in memory.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _CandidateRecords:
     patches: set[str] = field(default_factory=set)
     """For each recorded patch, a digest of the paths that it changes."""
     without_text: bool = False
-    """Whether a record names this candidate without containing it. It must then not be text."""
+    """Whether a record has only the digest of this candidate. The candidate must then not be UTF-8 text."""
 
 
 class CandidateChecks:
@@ -161,16 +161,16 @@ def _contradictions(record: RecordedTask) -> Iterator[str]:
     digest, kind, raw = record.candidate_digest, record.candidate_kind, record.raw
     if digest is None:
         if kind is not None or raw.get("candidate_redacted") is not None:
-            yield "it has a candidate without 'candidate_digest'"
+            yield "the record has a candidate without 'candidate_digest'"
         if record.status in {VerificationStatus.PASSED, VerificationStatus.PENDING}:
-            yield f"it has the status {record.status.value!r} without a candidate"
+            yield f"the record has the status {record.status.value!r} without a candidate"
         return
     if not isinstance(raw.get("candidate_redacted"), bool):
         yield "'candidate_redacted' is neither true nor false"
     expected = _kind_of(record.family)
     if expected and kind is not expected and not (kind is None and expected is CandidateKind.TEXT):
         found = kind.value if kind else "nothing"
-        yield f"a candidate of {record.family} is a {expected.value}, but the record has {found}"
+        yield f"the candidate of a {record.family} task must be a {expected.value}, but the record has {found}"
     if kind is CandidateKind.WORKSPACE and raw["candidate_workspace"] != f"sha256:{digest}":
         yield "'candidate_workspace' is not the digest of the candidate"
     if kind is CandidateKind.TEXT and not record.candidate_redacted:
@@ -188,9 +188,10 @@ def _kind_of(family: str) -> CandidateKind | None:
 
 
 def _recorded_changes(record: RecordedTask) -> set[str]:
-    """Return a set with the digest of the paths that a recorded patch changes. It is empty if paths may be redacted.
+    """Return a set with the digest of the paths that a recorded patch changes.
 
-    Raises :class:`PatchError` if it is not a patch.
+    The set is empty if the record is redacted, and the patch was clipped or cannot be parsed. Raises
+    :class:`PatchError` if a patch that is not redacted cannot be parsed.
     """
     text = record.candidate_text or ""
     if record.candidate_redacted and text.endswith("more characters]"):  # files that did not fit were left out

@@ -98,7 +98,7 @@ def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
         "",
         header.images.get(reference),
     ):
-        yield "its image is not one of the run's images"
+        yield "the record's image is not one of the run's images"
     if record.assurance is Assurance.MODEL_GRADED and record.verifier is not None:
         evidence = object_of(record.verifier.metadata.get("evidence"))
         if evidence.get("judge") != header.decisive.get("judge"):
@@ -112,15 +112,15 @@ def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> It
     found, family = record.provenance.get("verifier"), shown(record.family)
     if own is None:
         if found is not None:
-            yield f"the run has no verifier for {family}"
+            yield f"'provenance.verifier' names a verifier, but the run has no verifier for {family}"
         if record.verifier is not None:
-            yield "it has a verdict, although the run has no verifier for its family"
+            yield "the record has a verdict, but the run has no verifier for its family"
         return
     wanted = {"family": record.family, "version": own.get("version"), "extension": own.get("extension")}
     if any(object_of(found).get(key) != value for key, value in wanted.items()):
         yield "'provenance.verifier' does not match the run"
     if record.status is VerificationStatus.PENDING:
-        yield f"its status is 'pending', although the run has a verifier for {family}"
+        yield f"the status is 'pending', although the run has a verifier for {family}"
 
 
 def _against_itself(record: RecordedTask) -> Iterator[str]:

@@ -112,10 +112,11 @@ class PackChecks:
             found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
         )
         if not is_same:
-            return f"task {name} has different tags"
-        # The record has them as JSON, in which tuples are lists.
+            return f"the tags of task {name} differ from those in the pack"
+        # The record has the summary as JSON, in which tuples are lists.
         resources = json.loads(json.dumps(task.resources.summary()))
-        return "" if record.raw["resource_summary"] == resources else f"task {name} has a different 'resource_summary'"
+        is_same = record.raw["resource_summary"] == resources
+        return "" if is_same else f"task {name} has another 'resource_summary' in the pack"
 
 
 def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
@@ -130,13 +131,13 @@ def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
     wanted = GradingTask.of(values)
     if evidence.get("planned_votes") != wanted.votes:
         return f"task {name} was graded with a different number of votes than the pack asks for"
-    has_template = wanted.template != DEFAULT_TEMPLATE  # the general one may be another in other versions
+    has_template = wanted.template != DEFAULT_TEMPLATE  # the default template may differ in other versions
     is_same = not has_template or evidence.get("template") == wanted.template_digest
     return "" if is_same else f"task {name} was graded with a different template than the pack's"
 
 
 def _selection(criteria: Mapping[str, Any]) -> TaskSelection:
-    """Return the selection in ``run.json``, which is untrusted. Raises ``TypeError``."""
+    """Return the selection in ``run.json``, which is untrusted. Raises ``TypeError`` if a key or value is invalid."""
     given: dict[str, Any] = {}
     for name, value in criteria.items():
         is_number = name in {"shuffle", "limit"}

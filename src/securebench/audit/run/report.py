@@ -1,4 +1,4 @@
-"""What was checked in a run directory, and the exit code that says which kind of check failed first."""
+"""What was checked in a run directory, and the exit code that says which kind of check failed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_signatures(check: RunCheck, attestation: Attestation, evidence: Evidence) -> str:
-    """Check that the expected key or identity signed these results. Without one, check only what was signed.
+    """Check that the key or identity in ``evidence`` signed these results.
+
+    Without a key, only the statement in the file of a key's signature is compared with the results. Without an
+    identity, a Sigstore bundle is not checked.
 
     Return the signer, or an empty string if the signature was not verified. Raises :class:`ConfigError` if this machine
     cannot check it: ``extra-missing``, ``sigstore-failed``.

@@ -1,6 +1,7 @@
 """Check that a run directory from a stranger is complete and unchanged.
 
-If a check fails, the other checks still run where possible. Only files of the run are read, and no link is followed.
+If a check fails, the other checks still run where possible. Only files in the run directory are read, and links in it
+are not followed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Evidence:
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
     other_packs: bool = False
-    """Whether the run may be of a different pack, as in a suite. Then it is not compared with ``pack``."""
+    """Whether a run of another benchmark is left uncompared with ``pack``, as in a suite, instead of failing."""
     public_key: PublicKey | None = None
     """The key that must have signed the run."""
     identity: SigstoreIdentity | None = None
@@ -104,7 +105,8 @@ def _new_checks() -> _Checks:
 def verify_run(directory: Path, evidence: Evidence) -> RunReport:
     """Check the run in ``directory``.
 
-    Raises :class:`ConfigError`: ``run-missing`` if it is not a run directory, or for an invalid pack.
+    Raises :class:`ConfigError`: ``run-missing`` if it is not a run directory, those of :func:`check_signatures`, or for
+    an invalid pack.
     """
     return _Verification(directory.resolve(), evidence).report()
 
@@ -172,7 +174,7 @@ class _Verification:
             message = f"the run was written in format {header.version}, which has no chain: it cannot be verified"
             self.checks.format.add(message, HEADER)
             for check in (self.checks.chain, self.checks.root, self.checks.counts, self.checks.files, closed):
-                check.skipped = f"it is not part of format {header.version}"
+                check.skipped = f"format {header.version} has no chain and no closing"
             return
         self.checks.format.text = f"the run was written in format {header.version}, the current one"
         if closing is None:
@@ -217,7 +219,7 @@ class _Verification:
             pack.finish()
 
     def _note(self, error: ConfigError) -> None:
-        """Add a problem that was found while reading the records to the check that its code belongs to."""
+        """Add ``error``, which occurred while reading the records, as a problem to the check for its code."""
         check = self._kinds.get(error.code, self.checks.records)
         place = error.problems[0].location
         file = Path(place.file).name if place else ""
@@ -234,7 +236,7 @@ class _Verification:
             self.checks.records.add(f"invalid record: {error}", line.name, line.number)
             return
         if written != line.data.replace(b"\r\n", b"\n"):  # the reader has reported line endings
-            message = "it is not formatted as SecureBench writes it"
+            message = "the line is not formatted as SecureBench writes it"
             self.checks.records.add(message, line.name, line.number)
 
     def _pack_checks(self, header: RunHeader) -> PackChecks | None:

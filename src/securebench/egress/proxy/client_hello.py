@@ -11,7 +11,7 @@ from typing import Final
 from securebench.egress.proxy.decisions import Reason
 
 MAX_HELLO: Final = 32 * 1024
-"""Maximum bytes of the message with its record headers. The largest in use, with post-quantum keys, have two KiB."""
+"""Maximum bytes of the message without its record headers. The largest in use, with post-quantum keys, have 2 KiB."""
 
 _CHANGE_CIPHER_SPEC: Final = 20
 _HANDSHAKE: Final = 22

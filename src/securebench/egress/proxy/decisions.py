@@ -83,7 +83,7 @@ class ProxyAttempt:
 
     @classmethod
     def of(cls, kind: str, requested: str) -> Self:
-        """Return an attempt with an unreadable host. ``requested`` is untrusted text: it is shortened and escaped."""
+        """Return an attempt with an unreadable host. ``requested`` is untrusted: only printable ASCII of it is kept."""
         return cls(kind, "".join(char if char.isascii() and char.isprintable() else "?" for char in requested[:_SHOWN]))
 
 

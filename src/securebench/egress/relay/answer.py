@@ -260,7 +260,7 @@ class RequestForwarder:
             self._judge(meter)
 
     def _still_chargeable(self, meter: AnswerMeter) -> Reservation | None:
-        """Return the most that the provider may charge for an incomplete answer; ``None`` if its use is known.
+        """Return the most that the provider may charge for an incomplete answer; ``None`` if its tokens are known.
 
         If the beginning of the answer reported the input tokens, that number is used.
         """
@@ -328,7 +328,7 @@ class RequestForwarder:
 
 
 def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
-    """Return the seconds in a ``Retry-After`` header, or ``None`` if there is no valid one."""
+    """Return the seconds in ``Retry-After-Ms`` or ``Retry-After``, or ``None`` if neither header is valid."""
     given = {bytes(name): bytes(value).decode("latin-1").strip() for name, value in headers}
     seconds, date = given.get(b"retry-after-ms", ""), given.get(b"retry-after", "")
     try:

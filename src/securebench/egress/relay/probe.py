@@ -1,8 +1,8 @@
 """The gateway's own test request to a provider. It distinguishes an outage from errors that an agent provoked.
 
 An agent chooses its own requests, so an error response proves nothing about the provider: an agent can exceed the rate
-limit, send forbidden requests, or leave an answer unread. The gateway therefore sends one small request of its own
-after the agent has exited, and once before a run's first task to check key and model.
+limit, send forbidden requests, or leave an answer unread. The gateway therefore sends small requests of its own:
+if needed after an agent met such an error, and before a run's first task, to check key and model.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ class RelayRefusal(StrEnum):
     MODEL = "model"
     """The model is not the configured one."""
     TOOL = "tool"
-    """The provider would run the tool."""
+    """The provider would run the tool, or the tool is unknown."""
     CONTENT = "content"
-    """The provider would fetch the content, or the content type is unknown."""
+    """The provider would fetch the content, or its type is not allowed."""
     BUDGET = "budget"
     """The task's budget is used up."""
 

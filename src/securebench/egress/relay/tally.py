@@ -61,7 +61,7 @@ class RequestEntry:
     """The monotonic time at which the provider may be asked again, according to its ``Retry-After``."""
 
     def note_retry_after(self, seconds: float | None) -> None:
-        """Record the seconds of a ``Retry-After`` header."""
+        """Record when the provider may be asked again: in ``seconds``, or ``None`` if it did not say."""
         self.retry_at = None if seconds is None else monotonic() + seconds
 
     def line(self) -> dict[str, JsonValue]:

@@ -30,7 +30,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class NoAnswerError(Exception):
-    """The answer is missing or incomplete. ``status`` is for an agent that has no part of it."""
+    """The answer is missing or incomplete. ``status`` is sent to an agent that has got no part of it."""
 
     def __init__(self, trouble: Trouble, message: str, status: int = 502) -> None:
         super().__init__(message)
@@ -40,10 +40,11 @@ class NoAnswerError(Exception):
 
 
 class Upstream:
-    """Connects to the host of ``base_url``, and to no other. TLS certificates are verified with the system's CAs.
+    """Connects to the host of ``base_url``, directly or through ``proxy``, and to no other.
 
-    ``ca_bundle`` is PEM text of additional CA certificates. ``proxy`` is the URL of an HTTP proxy, used only for TLS
-    connections. Raises :class:`EgressError` if the base URL or a certificate is invalid.
+    TLS certificates are verified with the system's CAs, and those in ``ca_bundle`` (PEM text). ``proxy`` is the URL of
+    an HTTP proxy, used only for TLS connections. Raises :class:`EgressError` if the base URL or a certificate is
+    invalid.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class AddedEvents:
         return bytes(passed)
 
     def finish(self) -> bytes:
-        """Return the line that was read so far, or nothing if it is such an event. Call it at the end of a line."""
+        """Return the line that was read so far, or nothing if it is an added event. Call this at the end of a line."""
         line = bytes(self._held)
         self._held.clear()
         if self._has_removed and not line.strip():

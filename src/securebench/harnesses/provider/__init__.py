@@ -1,1 +1,1 @@
-"""Harnesses of agent programs that call a model provider: Codex and Claude Code."""
+"""Harnesses of agents that use a model provider: declared agents such as Codex and Claude Code."""

@@ -71,7 +71,7 @@ class AgentSettings:
         }
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return the settings for the run's identity: digests of files, and names of MCP servers' variables."""
+        """Return the settings for the run's identity, with digests of files and names of MCP servers' variables."""
         given: dict[str, JsonValue] = {
             kind: list(value) if isinstance(value, tuple) else value
             for kind, value in self._values.items()
@@ -100,7 +100,7 @@ class AgentSettings:
 
 
 def _toml(value: str | list[str] | Mapping[str, object]) -> str:
-    """Return ``value`` as TOML on one line. A JSON string is one of TOML, except for DEL."""
+    """Return ``value`` as TOML on one line. JSON strings are valid in TOML, except that DEL must be escaped."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):

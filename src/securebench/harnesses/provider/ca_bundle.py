@@ -1,4 +1,4 @@
-"""An additional CA bundle for the provider's certificate, for a server that the tester operates."""
+"""Additional CA certificates to verify a provider with, such as those for a server that the tester operates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_FILE: Final = 4 * 1024 * 1024
 """Maximum bytes of the file. It is often the system's whole bundle, about a quarter of a megabyte."""
 
 MAX_BYTES: Final = 64 * 1024
-"""Maximum bytes of additional certificates, usually a few. The system's own are not counted."""
+"""Maximum bytes of the additional certificates. Usually there are a few."""
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-----END CERTIFICATE-----")
 

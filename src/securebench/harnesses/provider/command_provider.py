@@ -1,4 +1,4 @@
-"""The provider of a model that a tester configures: its API and endpoint, and the variables of a command for it."""
+"""The provider that a tester configures for a command, a plain model or the judge model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def dialect_facts(dialect: str, key_names: tuple[str, ...] = ()) -> ProviderFact
 
 
 def model_endpoint(provider: ModelProvider, place: str, allowed_domains: tuple[str, ...]) -> ProviderEndpoint:
-    """Return the endpoint of a provider configured at ``place``. With ``api_key_env``, the key must be set."""
+    """Return the endpoint of a provider configured at ``place``.
+
+    The key is required, unless a ``base_url`` is configured without ``api_key_env`` and ``auth``.
+    """
     named = provider.api_key_env
     facts = dialect_facts(provider.dialect).with_auth(provider.auth)
     facts = facts if named is None else replace(facts, key_names=(named,))

@@ -1,6 +1,6 @@
 """The connection of a run's agents to their model provider: the key, the first check, and a session for each task.
 
-The built-in agents and commands with a provider share it.
+Declared agents, commands with a provider, plain models and the judge model use it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Secrets:
 
 
 class ProviderConnection:
-    """The connection to one provider endpoint. Call :meth:`prepare` before everything else."""
+    """The connection to one provider endpoint. Call :meth:`prepare` before any method that needs the key."""
 
     def __init__(self, endpoint: ProviderEndpoint) -> None:
         self.endpoint = endpoint
@@ -116,7 +116,7 @@ class ProviderConnection:
                 hint=f"check {endpoint.place}.model",
             )
         if report.is_foreign:
-            message = f"the server at {endpoint.host} did not answer as this API does: {report.message}"
+            message = f"the server at {endpoint.host} did not answer as the configured API does: {report.message}"
             raise ConfigError(message, code="provider-rejected", hint=endpoint.url_hint)
         # With passthrough, agents connect through the proxy, which may reach what the probe does not.
         if not report.is_connected and endpoint.is_relayed:

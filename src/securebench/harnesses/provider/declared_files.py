@@ -19,7 +19,7 @@ FILES_TARGET: Final = "/opt/securebench/files"
 
 
 class DeclaredFiles:
-    """The files of a run. A shell of the image copies them into each new home, where the program may change them.
+    """The files of a run. The image's shell copies them into each new home, where the program may change them.
 
     The host's copies are removed with this object.
     """

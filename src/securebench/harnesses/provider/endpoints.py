@@ -100,7 +100,7 @@ class ProviderEndpoint:
     auth: str | None = None
     api_version: str | None = None
     cloud: str = ""
-    """The variable that makes the agent use a cloud; empty unless it has ``passthrough`` and no key."""
+    """The variable that makes the agent use a cloud; empty with a relay or a key."""
     place: str
     model: str
     provider_tools: bool
@@ -111,7 +111,7 @@ class ProviderEndpoint:
     price_date: str = ""
     """The date of the price table that was used; empty if the tester YAML has the prices, or there is no table."""
     price_fault: str = ""
-    """Why there are no prices. It has a meaning only if there are none."""
+    """Why the prices are unknown. Ignore it if they are known."""
     timeouts: ProviderTimeouts
     allowed_domains: tuple[str, ...]
 
@@ -184,7 +184,7 @@ class ProviderEndpoint:
         """Return the egress plan of one try of a task. ``spent`` is what earlier tries used of the task's budget.
 
         With a relay, the provider's host is not added to the allowed domains: an agent with a key of its own could use
-        it to exfiltrate what it read.
+        that host to exfiltrate what it read.
         """
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys(filter(None, (*self.allowed_domains, self.host)))))
@@ -310,7 +310,7 @@ class ProviderEndpoint:
 
 
 def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> ProviderEndpoint:
-    """Return the endpoint of a built-in agent's configuration."""
+    """Return the endpoint of a declared agent's configuration."""
     return ProviderEndpoint(
         facts=facts.with_auth(config.auth),
         base_url=(config.base_url or facts.base_url).rstrip("/"),

@@ -80,7 +80,7 @@ class AgentType:
 
     @property
     def settings_defaults(self) -> dict[str, str]:
-        """The settings that a tester YAML may leave out. Raises :class:`ConfigError` for a bad declaration."""
+        """The default ``model``, if the declaration has one. Raises :class:`ConfigError` for a bad declaration."""
         declared = find(self.name).declared
         model = declared.default_model if isinstance(declared, AgentDeclaration) else None
         return {} if model is None else {"model": model}
@@ -229,7 +229,7 @@ class ProviderHarness(ConnectedHarness):
         return self._connection.open_session(view, context, agent)
 
     def _model_warning(self, installation: Installation) -> str:
-        """Return a warning about a model that the program does not know. Other endpoints have models of their own."""
+        """Return a warning about a model that the program does not list; empty for a custom ``base_url``."""
         if not self._connection.endpoint.is_own or self.known.knows_model(installation.version, self.config.model):
             return ""
         return (

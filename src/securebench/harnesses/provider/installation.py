@@ -56,10 +56,11 @@ class Installation:
 
 
 def install(store: AgentStore, name: str, version: str | None, run: RunContext, target: str) -> Installation:
-    """Install a program for all images of a run, and start it once per platform, mounted at ``target``.
+    """Install a program for all images of a run.
 
-    ``latest`` is resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the
-    image store) and :class:`InfrastructureError`.
+    If its declaration has a ``version_line``, start it once per platform, mounted at ``target``. ``latest`` is
+    resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the image store) and
+    :class:`InfrastructureError`.
     """
     wanted, kind = _version(name, version, run.agent), find(name).runtime
     runtime = None if kind is None else prepare_runtime(kind, store, run)

@@ -3,22 +3,23 @@
 There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
-* Until the model's first answer to a built-in program, no untrusted code has acted, so any failure before it is an
-  infrastructure error. An answer counts from its first byte: a program runs commands while the answer streams, and a
-  command can kill the program.
+* Until the model's first answer to a built-in program, no untrusted code has acted, so a failure before it is an
+  infrastructure error, except a policy refusal and a used-up budget. An answer counts from its first byte: a program
+  runs commands while the answer streams, and a command can kill the program.
 * After the first answer, an agent that exits with a failure has failed, unless the provider's last response was an
   error *and* the provider still fails when the gateway probes it after the agent is dead. An error on the agent's
-  last request proves nothing alone: an agent can flood a provider, request what its account may not use, or leave a
+  last request proves nothing alone: an agent can flood a provider, request what the account may not use, or leave a
   slow answer unread.
-* A policy refusal by the model or the provider is a failure of the agent at any time.
-* A request that the provider rejects as invalid is a failure of the agent, and so is an exhausted budget.
-* A command of the tester is itself the agent under test. It acts from the start, so it is judged as after a first
-  answer: only trouble that the gateway meets, too, is an infrastructure error. A command reports nothing. The gateway
-  therefore also probes if the provider's last response was an error but the command left a candidate, and if the time
-  ran out while a request had no response. If no model has answered the command, a rejection counts as trouble, too.
+* A policy refusal by the model or the provider is a failure of the agent at any time, and so is a used-up budget.
+* After the first answer, a request that the provider rejects as invalid is a failure of the agent.
+* A command or a program that the tester declared is itself under test. It acts from the start, so it is judged as after
+  a first answer: only trouble that the gateway meets, too, is an infrastructure error. Nothing that it reports is
+  trusted. The gateway therefore also probes if the provider's last response was an error but the agent left a
+  candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
+  rejection counts as trouble, too.
 * A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
-  gateway still probes the provider.
+  gateway still probes the provider, unless it is a cloud, to which it has no key.
 
 So no agent output can turn a failure into an infrastructure error if the relay saw success, and no claim can turn a
 success into a failure.
@@ -75,9 +76,9 @@ class AgentOutcome(StrEnum):
 class OutcomeEvidence:
     """All evidence about an agent's work. ``failure`` is what the sandbox saw; ``relay`` is ``None`` without a relay.
 
-    ``is_trusted``: the agent's program is a built-in one. ``is_streamed``: its answers begin long before they are
-    complete. ``has_candidate``: the agent left a candidate that can be judged. ``ask_provider`` makes the gateway probe
-    the provider; it is called only if the result matters.
+    ``is_trusted``: before the model's first answer, only a program that comes with SecureBench runs. ``is_streamed``:
+    answers begin long before they are complete. ``has_candidate``: the agent left a candidate that can be judged.
+    ``ask_provider`` makes the gateway probe the provider; it is called only if the result matters.
     """
 
     self_report: SelfReport
@@ -175,14 +176,14 @@ def _end(evidence: OutcomeEvidence) -> AgentOutcome:
 
 
 def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
-    """Return the last provider error, and whether a model answer ever began."""
+    """Return the last provider error, and whether a model answer ever began: true for untrusted agents with a relay."""
     relay, self_report = evidence.relay, evidence.self_report
     if relay is None:
         return self_report.trouble, self_report.answered
     if not evidence.is_trusted:
         return relay.trouble or _hanging(evidence.failure, relay), True
     if not evidence.is_streamed and (hanging := _hanging(evidence.failure, relay)):
-        return hanging, True  # a slow model is as silent as a broken provider, and only a probe can tell
+        return hanging, True  # a slow model is as silent as a broken provider, and only a probe can tell them apart
     return relay.trouble, _has_answer(relay)
 
 
@@ -248,7 +249,7 @@ def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
     end = "it exited with status 0" if failure is None else failure.message
     if relay.requests and failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT:
         return provider_error(Trouble.UNREACHABLE, f"it did not answer; {end}")
-    refused = f"; the relay refused {', '.join(sorted(relay.refused))}" if relay.refused else ""
+    refused = f"; the relay refused requests (reasons: {', '.join(sorted(relay.refused))})" if relay.refused else ""
     return InfrastructureError(
         f"the agent exited before any model response ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
         code=_NOT_STARTED,

@@ -92,5 +92,5 @@ def _real(root: Path, *paths: str) -> str:
     raise ConfigError(
         f"the image {DEFAULT_IMAGE} has no {paths[0]}, which the agent needs",
         code="agent-unfit",
-        hint="securebench images build",
+        hint="run 'securebench images build'",
     )

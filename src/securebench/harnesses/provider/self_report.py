@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_TEXT: Final = 16 * 1024
-"""Characters of one text in a trajectory: a message, a command, its output."""
+"""Maximum characters of one text in a trajectory: a message, a command, its output."""
 
 MAX_MESSAGE: Final = 64 * 1024
-"""Characters of a program's last message."""
+"""Maximum characters of a program's last message."""
 
 MAX_WARNING: Final = 512
-"""Characters of one warning."""
+"""Maximum characters of one warning."""
 
 MAX_WARNINGS: Final = 5
-"""Warnings of one program."""
+"""Maximum warnings of one program."""
 
 MAX_TRAJECTORY: Final = 4 * MIB
-"""Bytes of one trajectory."""
+"""Maximum bytes of one trajectory, without the line that says that it was clipped."""
 
 _REFUSED: Final = frozenset({401, 402, 403})
 _RATE_LIMITED: Final = 429
@@ -44,8 +44,9 @@ class SelfReport:
 
     ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
     the model refused the task. ``gave_up``: it ended without solving it. ``stopped`` is why it ended early
-    (``truncated``, ``out_of_turns``). ``trouble`` is the last provider error, reset by the next answer. ``tokens`` are
-    counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few, without repetition.
+    (``truncated``, ``out_of_turns``). ``trouble`` is the last provider error, reset by the next answer. ``denials``
+    counts denied tools. ``tokens`` are counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the
+    first few, without repetition.
     """
 
     answered: bool = False
@@ -77,7 +78,7 @@ class SelfReport:
 class Trajectory:
     """An agent's steps, one JSON object per line, in ASCII.
 
-    It holds at most ``limit`` bytes. Later steps are dropped, and one more line says how many.
+    It holds at most ``limit`` bytes. Later steps are dropped, and one more line says that it was clipped.
     """
 
     def __init__(self, limit: int = MAX_TRAJECTORY) -> None:

@@ -74,7 +74,7 @@ class ProviderSetup:
 
 
 class ProviderSession(EgressAgentSession):
-    """Parses the events of one agent, and judges how it ended by the relay's report."""
+    """Parses the events of one agent, and judges how it ended: see :func:`judge`."""
 
     def __init__(self, session: EgressSession, setup: ProviderSetup) -> None:
         super().__init__(session)
@@ -166,7 +166,7 @@ class ProviderSession(EgressAgentSession):
         return report
 
     def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
-        """Return all counts. Tokens and cost come from the relay if there is one: agents cannot forge those."""
+        """Return all counts. Those of the relay replace the agent's own, except the cost if the prices are unknown."""
         relayed: dict[str, JsonValue] = _relayed(report.relay) if report.relay else {}
         probes = probes_of(self._probes, self._setup.prices)
         if report.relay and report.relay.micro_usd is not None:

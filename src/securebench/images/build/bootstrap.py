@@ -34,7 +34,7 @@ class Bootstrap:
 
 
 AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
-"""In a user namespace or under fakechroot. SIGTERM lets it remove its files, which this user may not remove."""
+"""Runs in a user namespace or under fakechroot. SIGTERM lets it remove its files, which this user may not remove."""
 
 
 def find_bootstrap(
@@ -54,7 +54,7 @@ def find_bootstrap(
         return as_root(root)
     if shutil.which("fakechroot") or (shutil.which("newuidmap") and _has_subordinate_ids(subuid)):
         return AS_USER
-    raise _tool_missing("an ordinary user needs user namespaces to build from Debian's packages", ("uidmap",))
+    raise _tool_missing("an ordinary user needs user namespaces", ("uidmap",))
 
 
 def as_root(sudo: tuple[str, ...] = ()) -> Bootstrap:
@@ -93,7 +93,7 @@ def _has_subordinate_ids(subuid: Path) -> bool:
 
 def _tool_missing(message: str, packages: Sequence[str]) -> ImageError:
     return ImageError(
-        f"no registry is reachable, and {message}",
+        f"cannot build from Debian's packages: {message}",
         code="image-tool-missing",
         hint=f"run 'sudo apt-get install {' '.join(packages)}', build as root, or import the image",
     )

@@ -1,10 +1,11 @@
 """Build an image from its recipe, and check it.
 
-A system image is built by an engine if one is running and its registry has the recipe's base. Otherwise it is built
-from Debian's packages, in the store. A derived image is built in the store and needs no engine. A Dockerfile needs one.
+A system image is built by an engine if one is running and reaches a registry with the recipe's base. Otherwise, it is
+built from Debian's packages, in the store. A derived image is built in the store and needs no engine. A Dockerfile
+needs one.
 
-A new image has no name until it has passed the recipe's checks inside a sandbox. Only then does the reference point to
-it, in one step. A failed build removes its files at once. The next build removes those of a killed build.
+A new image has no name until it has passed the recipe's checks inside a sandbox. The checks are skipped if this machine
+cannot create sandboxes. A failed build removes its files at once. The next build removes those of a killed build.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _ROOM = 512 * 1024 * 1024
 class ImageState:
     """A recipe and its image. ``id`` is empty if there is no image. ``place`` is ``store`` or ``engine``.
 
-    ``stale`` says why a new build would give a different image. It is empty if the image is up to date.
+    ``stale`` says why a new build would give a different image. It is empty if no such reason is known.
     """
 
     recipe: Recipe
@@ -87,8 +88,8 @@ class Builder:
     def build(self, recipe: Recipe) -> ImageState:
         """Build the recipe's image, check it and name it. The previous image loses the name.
 
-        Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``, ``image-tool-missing``,
-        ``build-directory-unsafe``), and the errors of the store and of :meth:`Engine.doing`.
+        Raises :class:`ImageError` (``image-check-failed``, ``build-directory-unsafe``), and the errors of the store, of
+        :meth:`Engine.doing` and of the build of this kind of recipe.
         """
         with open_build_directory(self._clear) as build_directory:
             match recipe:

@@ -82,7 +82,7 @@ def mmdebstrap_command(recipe: SystemRecipe, mode: str) -> tuple[str, ...]:
 
 
 def machine_mirrors(suite: str) -> tuple[str, ...]:
-    """Return apt lines for Debian's ``suite``, from the mirrors of this machine's apt.
+    """Return source lines of apt for Debian's ``suite``, from the mirrors of this machine's apt.
 
     If this machine runs another Debian release, its mirrors have ``suite``, too. If apt has no Debian mirror (as on
     Ubuntu, or without apt), the result is empty and mmdebstrap uses its default.
@@ -101,7 +101,7 @@ def machine_mirrors(suite: str) -> tuple[str, ...]:
 
 
 def _is_debian(origin: str) -> bool:
-    """Return whether packages of this origin are Debian's, or may be: before its first update, apt does not know it."""
+    """Return whether ``origin`` is, or may be, Debian: apt does not know the origin before its first update."""
     return origin in {"Debian", "$(ORIGIN)"}
 
 

@@ -62,7 +62,7 @@ def check_failed(recipe: Recipe, command: Sequence[str], status: int, output: st
     return ImageError(
         f"the new image of {recipe.name} does not work: {shlex.join(command)} exited with {status}: {output}",
         code="image-check-failed",
-        hint=f"fix the recipe in {recipe.directory}; {recipe.reference} still names the previous image",
+        hint=f"fix the recipe in {recipe.directory}; {recipe.reference} still names the previous image, if any",
     )
 
 

@@ -21,7 +21,7 @@ DIGEST_LABEL: Final = "securebench.recipe-digest"
 BASES_LABEL: Final = "securebench.bases"
 
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
-"""Fields that are not digested: names, which do not affect the image, and paths, whose content is digested."""
+"""Fields that are not digested: names and the summary do not affect the image; of a path, the content is digested."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 
@@ -35,7 +35,7 @@ def build_labels(recipe: Recipe, find: Callable[[str], str]) -> dict[str, str]:
 
 
 def why_stale(recipe: Recipe, labels: Mapping[str, str], find: Callable[[str], str]) -> str:
-    """Return why a new build of ``recipe`` would differ from the image with ``labels``; empty if it would not.
+    """Return why a new build of ``recipe`` would differ from the image with ``labels``; empty without a known reason.
 
     The result is empty for an image without these labels: it was imported, pulled or built elsewhere. A base that is no
     longer local is not compared.
@@ -52,7 +52,7 @@ def why_stale(recipe: Recipe, labels: Mapping[str, str], find: Callable[[str], s
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """Return the SHA-256 (hex) of everything that determines the content of a recipe's image, including its files."""
+    """Return the SHA-256 (hex) of the fields and files of a recipe that affect its image."""
     content = {field.name: getattr(recipe, field.name) for field in fields(recipe) if field.name not in _NOT_CONTENT}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=dict).encode())
     for piece in _files(recipe):
@@ -61,7 +61,7 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def base_references(recipe: Recipe) -> tuple[str, ...]:
-    """Return the references of a recipe's base images, which are fetched or built first."""
+    """Return the references of the images that must exist first. For a system recipe, the engine pulls the base."""
     match recipe:
         case DerivedRecipe():
             return (recipe.base,)

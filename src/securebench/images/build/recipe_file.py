@@ -92,7 +92,7 @@ class _Common(WireModel):
     checks: list[Step]
 
     def common(self, directory: Path) -> dict[str, Any]:
-        """Return the fields of every kind of recipe."""
+        """Return the fields that all kinds of recipe share."""
         return {
             "name": directory.name,
             "directory": directory,
@@ -175,7 +175,7 @@ class _DerivedFile(_Common):
     @classmethod
     def _has_workdir(cls, source: _Source, info: ValidationInfo) -> _Source:
         if info.data.get("workdir", "") in (None, "/"):
-            raise refusal("recipe-invalid", "needs a 'workdir' other than '/', where it is unpacked")
+            raise refusal("recipe-invalid", "needs a 'workdir' to be unpacked in, other than '/'")
         return source
 
     def recipe(self, directory: Path) -> Recipe:

@@ -40,8 +40,8 @@ class Recipe:
 class SystemRecipe(Recipe):
     """A complete system, which can be built in two ways.
 
-    With a registry, it is built from ``base`` and the Dockerfile. Without one, it is built from Debian's ``suite`` and
-    ``packages``, and gets ``environment`` and ``command``.
+    With an engine that reaches a registry, it is built from ``base`` and the Dockerfile. Otherwise, it is built from
+    Debian's ``suite`` and ``packages``, and gets ``environment`` and ``command``.
     """
 
     base: str
@@ -58,7 +58,7 @@ class SystemRecipe(Recipe):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PypiSource:
-    """A source distribution on PyPI. ``sha256`` is empty if the recipe does not pin it."""
+    """A source distribution on a package index. ``sha256`` is empty if the recipe does not pin it."""
 
     name: str
     version: str
@@ -67,7 +67,7 @@ class PypiSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitSource:
-    """A commit, by its full id, of a local clone (``path``) or of a remote one (``url``). Exactly one is set."""
+    """A commit, by its full id, in a local clone (``path``) or a remote repository (``url``). Exactly one is set."""
 
     commit: str
     url: str = ""
@@ -99,9 +99,9 @@ class DerivedRecipe(Recipe):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerfileRecipe(Recipe):
-    """A Dockerfile that an engine builds, in the directory ``context``.
+    """A Dockerfile that an engine builds with the directory ``context`` as its build context.
 
-    ``base_images`` maps images of ``FROM`` to replacements. ``network`` is the network of its RUN steps.
+    ``base_images`` maps images of ``FROM`` and ``COPY --from`` to replacements. ``network`` is that of RUN steps.
     """
 
     dockerfile: Path

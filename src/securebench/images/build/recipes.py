@@ -31,7 +31,7 @@ def load_recipe(directory: Path) -> Recipe:
 
 
 def all_recipes(root: Path | None = None) -> tuple[Recipe, ...]:
-    """Return the recipes below ``root`` (by default, SecureBench's), by name. Raises :class:`ConfigError`."""
+    """Return the recipes in ``root`` (by default, SecureBench's), sorted by name. Raises :class:`ConfigError`."""
     directory = root or next(place for place in _PLACES if place.is_dir())
     return tuple(load_recipe(path.parent) for path in sorted(directory.glob(f"*/{RECIPE_FILE}")))
 

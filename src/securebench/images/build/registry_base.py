@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import SystemRecipe
 
 PROBE_SECONDS = 15
-"""How long to wait for a registry. Firewalls often drop packets instead of refusing them."""
+"""How long to wait for a registry, in seconds. Firewalls often drop packets instead of refusing them."""
 
 PROGRESS_SECONDS = 2.0
-"""The least time between two reports of a download. The engine sends many reports a second."""
+"""The least time between two reports of a download, in seconds. The engine sends many reports a second."""
 
 
 def offers(engine: Engine, reference: str) -> bool:

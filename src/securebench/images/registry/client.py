@@ -90,9 +90,9 @@ def registry_address(registry: str) -> Address:
 class RegistryClient(HttpClient):
     """Downloads from one repository, until ``deadline``. Shared by threads.
 
-    It authenticates at the registry, with a password or tokens, and at no other host. :meth:`document` and
-    :meth:`blob` raise :class:`ImageError`: ``image-unavailable``, ``image-blob-mismatch``, ``registry-unreachable``,
-    ``registry-denied``, ``registry-answer-invalid``.
+    It sends the password only to the registry or its token server, and tokens only to the registry. :meth:`document`
+    and :meth:`blob` raise :class:`ImageError`: ``image-unavailable``, ``image-blob-mismatch``,
+    ``registry-unreachable``, ``registry-denied``, ``registry-answer-invalid``.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ def _answers() -> Iterator[None]:
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
-    """Return the JSON object ``data``, small and shallow. Raises :class:`ImageError` (``registry-answer-invalid``)."""
+    """Parse ``data`` as a JSON object of limited size. Raises :class:`ImageError` (``registry-answer-invalid``)."""
     with _answers():
         return document(data, what)
 

@@ -46,11 +46,12 @@ def fetch_image(
 ) -> Fetched:
     """Download the image that ``reference`` currently names, for ``platform`` or this machine.
 
-    Layers that ``sink`` lacks are written to it; everything is checked against its digest. ``on_progress`` receives
-    lines from several threads, one at a time. Raises :class:`ConfigError` (``image-reference-invalid``),
-    :class:`ImageError` (``image-unavailable``, ``image-platform-missing``, ``image-format-unsupported``,
-    ``image-blob-mismatch``, ``registry-unreachable``, ``registry-denied``, ``registry-answer-invalid``), and what
-    ``sink`` raises.
+    Layers that ``sink`` lacks are written to it. Everything with a known digest is checked against that digest.
+    ``on_progress`` receives lines from several threads, one at a time.
+
+    Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable``,
+    ``image-platform-missing``, ``image-format-unsupported``, ``image-blob-mismatch``, ``registry-unreachable``,
+    ``registry-denied``, ``registry-answer-invalid``), and what ``sink`` raises.
     """
     where = parse_reference(reference)
     progress = _Progress(on_progress)

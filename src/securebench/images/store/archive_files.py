@@ -44,7 +44,7 @@ class Files(Protocol):
     """The name of the archive in errors."""
 
     def take(self, name: str) -> Descriptor:
-        """Import a file as a blob of the incoming image. Its media type is left empty."""
+        """Import a file as a blob of the incoming image. Return its descriptor, without a media type."""
 
     def has(self, name: str) -> bool:
         """Return whether this file exists."""
@@ -68,7 +68,7 @@ def is_image_archive(pieces: Iterable[bytes], what: str, limits: ArchiveLimits) 
 
 
 class TarFiles:
-    """The files of a tar archive. It is read once and completely, and each file is stored as a blob."""
+    """The files of a tar archive. It is read once and completely, and files with known names are stored as blobs."""
 
     def __init__(self, pieces: Iterable[bytes], what: str, incoming: Incoming, limits: ArchiveLimits) -> None:
         self.what = what
@@ -86,7 +86,7 @@ class TarFiles:
                 self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), _name(member.link)))
 
     def take(self, name: str) -> Descriptor:
-        """Return the blob of a file."""
+        """Return the descriptor of a file, which was stored as a blob."""
         wanted = posixpath.normpath(name)
         for _ in range(_MAX_LINKS):
             wanted = self._links.get(wanted, wanted)
@@ -100,7 +100,7 @@ class TarFiles:
 
 
 class DirectoryFiles:
-    """The files of a directory. Symbolic links are not followed."""
+    """The files of a directory. :meth:`take` refuses symbolic links in it."""
 
     def __init__(self, directory: Path, incoming: Incoming) -> None:
         self.what = str(directory)
@@ -108,7 +108,7 @@ class DirectoryFiles:
         self._incoming = incoming
 
     def take(self, name: str) -> Descriptor:
-        """Import the file as a blob."""
+        """Import the file as a blob, and return its descriptor."""
         if not _KNOWN.fullmatch(name):
             raise _missing(self.what, name)
         try:
@@ -124,7 +124,7 @@ class DirectoryFiles:
 
 @contextmanager
 def opened_file(directory: Path, name: str) -> Iterator[int]:
-    """Open a regular file below ``directory`` without following links. Raises ``OSError``."""
+    """Open a regular file below ``directory``. Only ``directory`` itself may be a link. Raises ``OSError``."""
     with ExitStack() as stack:
         here = stack.enter_context(opened(directory, OPEN_DIRECTORY & ~os.O_NOFOLLOW))
         *parents, last = name.split("/")

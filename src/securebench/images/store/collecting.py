@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEntry:
-    """An image of the store. ``reference`` is empty if the image lost its name. Sizes are in bytes.
+    """An image of the store. ``reference`` is empty if the image has no name. Sizes are in bytes.
 
     ``used_at`` is when it was last leased, or else imported; ``added_at`` when it was imported; in seconds since 1970.
     """

@@ -13,7 +13,7 @@ of the host has it.
 """
 
 COUNT: Final = 65536
-"""The number of ids in a sandbox."""
+"""The number of ids in a sandbox when the runner is root."""
 
 
 def tree_shift() -> int:

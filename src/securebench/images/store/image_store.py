@@ -175,7 +175,7 @@ class ImageStore:
 
     @contextmanager
     def incoming(self, origin: Origin, size: int = 0) -> Iterator[Incoming]:
-        """Yield an import of about ``size`` bytes. At the end of the block, images without a name are removed.
+        """Yield an import of about ``size`` bytes. Afterwards, images that were neither named nor kept are removed.
 
         Raises :class:`DiskFullError` if there is not enough room for it, before anything is written.
         """
@@ -185,7 +185,7 @@ class ImageStore:
         if free < size * _COPIES + _MIN_FREE:
             raise disk_full(
                 self._places.top,
-                f"{free} bytes are free, but the image needs twice its size of {size} bytes",
+                f"{free} bytes are free, but {size * _COPIES + _MIN_FREE} bytes are needed",
             )
         with temporary_directory(self._places) as work:
             incoming = Incoming(self._places, work, origin)
@@ -196,7 +196,7 @@ class ImageStore:
                     self._collector.collect()
 
     def saved(self, reference: str) -> Iterator[bytes]:
-        """Return the tar archive for ``docker load`` of the image with this reference or id. It contains the reference.
+        """Return a tar archive for ``docker load`` of the image with this reference or id, named by the reference.
 
         Raises :class:`ImageError` (``image-unavailable``).
         """

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class Incoming:
-    """One image that is being imported. It is a blob sink: several threads may call ``has`` and ``write``.
+    """An import of one or more images. It is a blob sink: several threads may call ``has`` and ``write``.
 
-    Created by :meth:`ImageStore.incoming`. ``origin`` says where the image comes from. Methods raise
+    Created by :meth:`ImageStore.incoming`. ``origin`` says where the images come from. Methods raise
     :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``, ``image-store-unusable``) and
     :class:`DiskFullError`.
     """
@@ -107,7 +107,7 @@ class Incoming:
         self._name(image_id, "")
 
     def discard(self) -> bool:
-        """Remove all images that were neither named nor kept from the index. Return whether there were any."""
+        """Remove from the index all images that were neither named nor kept. Return whether there were any."""
         with locked(self._places.store_lock), explaining(self._places.top):
             images = self._catalogue.read()
             kept = [image for image in images if image.pending != self._work.name]

@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An image of the index. ``reference`` is empty if it lost its name. ``pending`` names the unfinished import."""
+    """An image of the index. ``reference`` is empty if it has no name. ``pending`` names the unfinished import."""
 
     manifest: Descriptor
     reference: str

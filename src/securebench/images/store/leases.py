@@ -92,7 +92,7 @@ class Layer:
 
 
 def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits | None = None) -> Unpacked:
-    """Unpack into ``root``, an empty private directory, and return statistics.
+    """Unpack ``layers`` into ``root``, an empty private directory, and return statistics.
 
     ``shift`` is added to each owner; if it is 0, this user owns everything. Raises :class:`ImageError`
     (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
@@ -192,7 +192,7 @@ class Trees:
     def is_intact(self, image_id: str, *, thorough: bool = False) -> bool:
         """Return whether an image's tree is unchanged.
 
-        This compares its metadata or, if ``thorough``, its content with that of another unpacked copy.
+        This compares its metadata with the notes in its lock file or, if ``thorough``, its content with a new copy.
         """
         tree = self._places.tree(image_id)
         if not thorough:

@@ -25,7 +25,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
-"""The directory's group is that of a sandbox's root, which may enter it. No other user of the host may."""
+"""The mode of ``trees``. Its group is that of a sandbox's root, which may enter it. No other user may."""
 
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:
@@ -84,7 +84,7 @@ class StorePaths:
 
     @property
     def locks(self) -> Path:
-        """Lock files. That of an unpacked image also records its last use and its size."""
+        """Lock files. That of an unpacked image also records its last use, size and fingerprint."""
         return self.top / "locks"
 
     @property

@@ -93,7 +93,7 @@ class Trash:
 def _new_directory(places: StorePaths) -> tuple[Path, int]:
     """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
 
-    Abandoned directories are searched only with that lock, so this one is not found before it is locked.
+    Abandoned directories are searched for only with the store's lock, so this one is not found before it is locked.
     """
     directory = places.work / secrets.token_hex(8)
     directory.mkdir(mode=0o700)

@@ -102,7 +102,7 @@ class Unpacked:
     xattrs: int = 0
     """The number of extended attributes, which are mainly file capabilities."""
     owners: int = 0
-    """The number of files with an owner outside the ids of a sandbox. They belong to nobody."""
+    """The number of files with an owner outside the ids of a sandbox. Their owner becomes the user ``nobody``."""
 
 
 @dataclass(frozen=True, slots=True)

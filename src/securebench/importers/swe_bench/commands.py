@@ -16,7 +16,7 @@ _PYTEST: Final = ("-m", "pytest", "-rA")
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A repository's test command: Python's arguments, then an argument for each file of the test patch.
+    """A repository's test command: Python's arguments, then an argument for each test file.
 
     ``label`` turns the path of a file into its argument. ``note`` describes a difference from the authors' harness.
     """

@@ -69,7 +69,8 @@ def built_image(instance: Instance, repositories: Path | None, pins: Pins) -> Im
     release = pins.releases.get((instance.repository, instance.version))
     if release is None:
         hint = "pass a directory of clones with --repos, or use --images registry"
-        raise bad_record(instance.location, f"{instance.id}: no release can replace a clone of {_what(instance)}", hint)
+        message = f"{instance.id}: the pins for {_what(instance)} name no release, and no clone was found"
+        raise bad_record(instance.location, message, hint)
     return _from_release(instance, setup, release)
 
 
@@ -87,7 +88,7 @@ def _from_release(instance: Instance, setup: Setup, release: SourceRelease) -> I
     recipe = _recipe(instance, setup, name, source, release.version)
     tests = [test for test in (*instance.fail_to_pass, *instance.pass_to_pass) if test in release.absent]
     differs = [
-        f"source: {release.name} {release.version}, the release nearest to commit {instance.base_commit[:12]}",
+        f"source: {release.name} {release.version} from the package index, not commit {instance.base_commit[:12]}",
         *(f"test left out because {release.name} {release.version} lacks or fails it: {test}" for test in tests),
     ]
     return Image(name, _BUILT_PYTHON, release.commit, recipe, frozenset(release.absent), differs)

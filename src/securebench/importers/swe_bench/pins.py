@@ -78,7 +78,7 @@ class Setup(WireModel):
     """How versions of a repository are installed on the image ``base``, with pins for everything that their tests need.
 
     ``version_from_git`` is set if a build reads its version from git's history, which the image lacks. ``install`` are
-    the commands (argument vectors) that install the repository. They run in it. By default, pip installs it.
+    the commands (argument vectors) that install the repository, run in its directory. By default, pip installs it.
     """
 
     repository: _Repository
@@ -109,7 +109,7 @@ class Pins:
     releases: Mapping[tuple[str, str], SourceRelease] = field(default_factory=dict)
 
     def over(self, other: Pins) -> Pins:
-        """Merge both. For a version in both, the other object's setup and release are ignored."""
+        """Return these pins and ``other`` merged. For a version in both, ``other``'s setup and release are ignored."""
         releases = {key: release for key, release in other.releases.items() if key not in self.setups}
         return Pins({**other.setups, **self.setups}, {**releases, **self.releases})
 
@@ -124,7 +124,7 @@ class Pins:
 
 @cache
 def shipped_pins() -> Pins:
-    """Return SecureBench's own pins. Each setup was built from its release and passed its tests in a sandbox."""
+    """Return SecureBench's own pins. Each version was built from its release, and some of its tests passed."""
     pins = Pins()
     for path in sorted(_SHIPPED.glob("*.yaml")):
         pins = read_pins(path).over(pins)

@@ -64,7 +64,7 @@ class Instance:
 def json_lines(
     data: bytes, name: str, refuse: Callable[[str, Iterable[Problem]], None]
 ) -> Iterable[tuple[SourceLocation, Any]]:
-    """Yield the location and value of each line. Call ``refuse`` with the location and problems of invalid JSON."""
+    """Yield location and value of each non-blank line. Call ``refuse`` with location and problems of invalid JSON."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         place = SourceLocation(name, number, 1)
         try:

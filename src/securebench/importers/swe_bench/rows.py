@@ -57,7 +57,7 @@ class ImportedInstance:
     report: TaskReport
 
     def at(self, commit: str) -> ImportedInstance:
-        """Return a copy with the base commit ``commit``, that of its built image."""
+        """Return a copy whose base commit is ``commit``: that of the repository in the built image."""
         task = {**self.row.task, "input": {**self.row.task["input"], "base_commit": commit}}
         return replace(self, row=replace(self.row, task=task))
 
@@ -129,7 +129,7 @@ def _files(instance: Instance) -> tuple[str, ...]:
     if not files:
         raise bad_record(instance.location, "neither the test patch nor a test id names a test module")
     if wrong := next((path for path in files if path.startswith("-") or relative_path_fault(path)), ""):
-        raise bad_record(instance.location, f"the test patch contains the unsafe path {wrong!r}")
+        raise bad_record(instance.location, f"the test patch or a test id contains the unsafe path {wrong!r}")
     return files
 
 
@@ -176,5 +176,5 @@ def _report(instance: Instance, runner: Runner, image: Image, choices: SweBenchC
         report.lost.append("hints_text, which may reveal the solution; --hints includes it")
     if instance.repository == "sympy/sympy":
         report.changed.append(
-            "SecureBench's runner replaces bin/test, which candidates can change; its rules and tests are the same"
+            "SecureBench's runner replaces bin/test, which candidates can change; the rules and the tests stay the same"
         )

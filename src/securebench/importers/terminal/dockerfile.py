@@ -1,4 +1,4 @@
-"""Read facts from a task's Dockerfile and its ``.dockerignore`` without building them."""
+"""Read facts from a task's Dockerfile and its ``.dockerignore`` without a build."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IGNORE_FILE: Final = ".dockerignore"
 _UNSURE: Final = frozenset("[]\\")
 
 BASE_IMAGE_PREFIX: Final = "securebench/python:"
-"""SecureBench's base image. It has ``python3``, but not the programs below."""
+"""The start of the name of SecureBench's base image. Built from Debian packages, it lacks the programs below."""
 
 _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
@@ -71,7 +71,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str]) -> list[str]:
-    """Return a report line for each program that the task uses and that the replacement of its base image lacks."""
+    """Return a report line for each program that the task uses and the replacement of its base image may lack."""
     stand_in = next((base_images[base] for base in facts.bases[-1:] if base in base_images), "")
     if not stand_in.startswith(BASE_IMAGE_PREFIX):
         return []
@@ -132,7 +132,7 @@ def read_dockerfile(text: str) -> Dockerfile:
 
 
 def _copied(text: str) -> Iterator[str]:
-    """Yield the sources in the context that any builder may copy: builders differ, see :func:`instructions`."""
+    """Yield the sources in the context that at least one builder copies: see :func:`instructions`."""
     if re.search(r"^#\s*escape\s*=\s*`", text, re.IGNORECASE | re.MULTILINE):
         yield _WHOLE  # builders disagree about where this directive counts
     for found in instructions(text, here_documents=False):

@@ -53,9 +53,8 @@ def read_tree(directory: Path) -> dict[str, TaskFile]:
             if len(found) > MAX_FILES:
                 raise refused(directory, f"the task contains more than {MAX_FILES} files")
     except TreeRefusedError as error:
-        raise refused(
-            directory, f"cannot import its files: {error}", "replace links with copies of their targets"
-        ) from None
+        hint = "if they include links, replace these with copies of their targets"
+        raise refused(directory, f"cannot import its files: {error}", hint) from None
     except OSError as error:
         raise refused(directory, f"cannot read the directory: {error.strerror}") from None
     return found

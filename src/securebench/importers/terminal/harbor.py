@@ -97,4 +97,4 @@ def _report_unread(settings: dict[str, Any], report: TaskReport) -> None:
     if settings.get("environment", {}).get("build_timeout_sec"):
         report.lost.append("environment.build_timeout_sec: SecureBench has its own build time limit")
     if settings.get("environment", {}).get("allow_internet", False):
-        report.lost.append("environment.allow_internet: the tester's harness configures network access")
+        report.lost.append("environment.allow_internet: the tester YAML decides about network access")

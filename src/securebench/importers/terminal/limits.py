@@ -18,7 +18,10 @@ _MOST: Final = 10_000.0
 
 
 def number(value: Any, place: Path) -> float | None:
-    """Return ``value``, a positive number or its text, or ``None``. Raises :class:`ConfigError` for anything else."""
+    """Return ``value``, a positive number or its text, as a number; ``None`` for ``None``.
+
+    Raises :class:`ConfigError` for anything else.
+    """
     if value is None:
         return None
     try:

@@ -31,7 +31,7 @@ _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS]
 _GUEST: Final = Path(__file__).parent / "guest" / "run_tests.py"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MIN_DISTINCTIVE_BYTES: Final = 64
-"""Two equal files of at least so many bytes are not a coincidence."""
+"""The minimum size in bytes for two equal files to count as copies, and not as a coincidence."""
 
 MANIFEST_DEFAULTS: Final[dict[str, Any]] = {"family": "terminal_task"}
 
@@ -50,7 +50,7 @@ class TerminalChoices:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTask:
-    """A row, and its file trees in the pack, by directory.
+    """A row, and its files in the pack: by directory, then by path (``trees``).
 
     ``packages`` are the Python packages that its tests need besides pytest: name to version, empty if the script pins
     none. ``plan`` is the content of the runner's ``plan.json``.
@@ -88,7 +88,7 @@ def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
 
 
 def finished(one: ImportedTask, site: str, site_digest: str) -> tuple[ImportedRow, dict[str, dict[str, TaskFile]]]:
-    """Return the row and its trees. ``site`` is the path of the test packages in the pack."""
+    """Return the row and its files by directory. ``site`` is the path of the test packages in the pack."""
     runner = {
         "run_tests.py": TaskFile(_GUEST.read_bytes()),
         "empty.ini": TaskFile(b"[pytest]\n"),
@@ -135,7 +135,10 @@ def _row(task: TerminalTask, image: str, workdir: str, checker_image: str) -> Im
 
 
 def _command(task: TerminalTask, workdir: str) -> list[str]:
-    """Return the checker's command. Python ignores the workspace, and the image's packages if the script did so."""
+    """Return the checker's command.
+
+    Its Python ignores modules in the workspace. If the script used uv, it also ignores the image's packages.
+    """
     isolation = ["-I", "-S"] if read_script(task.script).own_environment else ["-I"]
     return ["python3", *isolation, f"{workdir}/{_INPUTS}/run_tests.py"]
 
@@ -182,9 +185,10 @@ def _workdir(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) ->
 
 
 def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
-    """Return the task with a build context that contains no file of its tests or solution.
+    """Return the task without copies of its tests and solution in its build context.
 
-    Rejects a task whose Dockerfile copies such a file into the image. A file that is not copied is left out.
+    Only copies of ``.py``, ``.sh`` and ``.yaml`` files of at least 64 bytes are recognised. Raises
+    :class:`ConfigError` if the Dockerfile copies one into the image.
     """
     private = {
         file.data: path
@@ -199,7 +203,7 @@ def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
             raise refused(task.directory, message)
     if hidden:
         task.report.changed.append(
-            f"hidden files removed from the build context (the Dockerfile does not copy them): {', '.join(hidden)}"
+            f"hidden files removed from the build context (they are not copied into the image): {', '.join(hidden)}"
         )
     return replace(task, context={path: file for path, file in task.context.items() if path not in hidden})
 
@@ -271,9 +275,7 @@ def _report(task: TerminalTask, script: VerifierScript, workdir: str, changed: l
     report.lost += [f"{name} {value:g}: the tester's limits apply instead" for name, value in task.limits.items()]
     outside = absolute_paths(task.tests, (workdir, "/tests", "/tmp", "/usr", "/bin", "/dev"))  # noqa: S108 - a container
     if outside:
-        report.lost.append(
-            f"files that an agent writes outside {workdir}, which the tests may read: {', '.join(outside)}"
-        )
+        report.lost.append(f"files that an agent writes outside {workdir}; the tests name these: {', '.join(outside)}")
 
 
 def _directory(task: TerminalTask) -> str:

@@ -2,7 +2,8 @@
 
 Such scripts download a test runner, run pytest with it, and write a verdict to a reward file. None of that is run
 here: SecureBench's runner replaces the script if every command of it is recognised. A single unknown command rejects
-the task. Only a small, unambiguous part of the shell language is understood: plain commands, with line continuations.
+the task. Only a small, unambiguous part of the shell language is understood: plain commands, line continuations and
+``if``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _OPTIONS_WITH_VALUE: Final = frozenset({"--ctrf", "--junitxml", "--junit-xml", "
 
 
 class UnreadableScriptError(ValueError):
-    """A script uses unsupported syntax, at ``line``."""
+    """A script contains unsupported syntax or an unknown command, at ``line``."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -118,7 +119,7 @@ class VerifierScript:
 
 
 def read_script(text: str) -> VerifierScript:
-    """Parse a script. Raises :class:`UnreadableScriptError` for an unknown command."""
+    """Parse a script. Raises :class:`UnreadableScriptError` if any part of it is unsupported or unknown."""
     found = VerifierScript()
     depth = 0
     for command in commands(text):
@@ -130,12 +131,12 @@ def read_script(text: str) -> VerifierScript:
             _read(command.line, words, found, inside=depth > 0)
             found.replaced += 1
     if depth or not found.tests:
-        raise UnreadableScriptError(1, "no pytest command found")
+        raise UnreadableScriptError(1, "no pytest command found, or 'if' without 'fi'")
     return found
 
 
 def _read(line: int, words: Sequence[str], found: VerifierScript, *, inside: bool) -> None:
-    """Recognise one command. Inside an ``if``, only messages and exits are allowed."""
+    """Recognise one command. An ``if`` may contain only harmless commands and those for the reward file."""
     if _is_harmless(words) or _is_verdict(words, found):
         return
     words = _without_environment(words)
@@ -151,7 +152,7 @@ def _unknown(line: int, words: Sequence[str]) -> UnreadableScriptError:
 
 
 def _is_harmless(words: Sequence[str]) -> bool:
-    """Whether a command only prints, sets a shell option, or tests a status."""
+    """Whether a command cannot affect the tests, such as one that prints, exits, or sets a shell option."""
     if {">", ">>", "|", "<", "||", "&"} & set(words):
         return False
     text = " ".join(words)
@@ -172,7 +173,7 @@ def _is_harmless(words: Sequence[str]) -> bool:
 
 
 def _is_verdict(words: Sequence[str], found: VerifierScript) -> bool:
-    """Whether a command writes the reward file or prepares for it. The file is not read here."""
+    """Whether a command writes the reward file or prepares for it. SecureBench does not read that file."""
     if words[0] == "mkdir" and all(_REWARD.fullmatch(f"{word}/") or word == "-p" for word in words[1:]):
         return True
     if words[0] == "echo" and words[2:3] in ([">"], [">>"], (">",), (">>",)) and _REWARD.fullmatch(" ".join(words[3:])):
@@ -318,7 +319,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Sequence[str], VerifierScript], bool]]] 
 
 
 def needed_system_packages(script: VerifierScript, tests: str) -> list[str]:
-    """Return the system packages that the script installs. A download tool counts only if the tests mention it."""
+    """Return the system packages that the script installs. Download tools are included only if the tests name them."""
     return [
         name
         for name in script.system_packages

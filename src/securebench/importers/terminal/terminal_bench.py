@@ -75,9 +75,12 @@ def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
     for source in read_dockerfile(dockerfile).copied:
         first = source.split("/")[0]
         if first in _PRIVATE:
-            raise refused(directory / "Dockerfile", f"the Dockerfile copies {source} into the agent's image")
+            message = f"the Dockerfile copies {source} into the agent's image, where the agent could read it"
+            raise refused(directory / "Dockerfile", message)
         if first == "." or any(fnmatch.fnmatchcase(name, first) for name in _PRIVATE):
-            report.changed.append("the Dockerfile copies its whole directory: tests and solution were removed from it")
+            report.changed.append(
+                "the Dockerfile copies its whole directory, from which tests and solution were removed"
+            )
 
 
 def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> dict[str, Any]:

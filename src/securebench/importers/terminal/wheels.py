@@ -32,17 +32,17 @@ RUNNER: Final = (
     ("tomli==2.2.1", "cb55c73c5f4408779d0cf3eef9f762b9c9f147a77de7b258bef0a5628adc85cc"),
     ("exceptiongroup==1.2.2", "3111b9d131c238bec2f8f516e123e14ba243563fb135d3fe885990585aa7795b"),
 )
-"""Pure-Python wheels by sha256 (hex): pytest and its requirements for Python 3.8 and later."""
+"""Requirement and sha256 (hex) of pure-Python wheels: pytest and what it needs on Python 3.8 and later."""
 
 _DOWNLOAD_SECONDS: Final = 300
-"""The time limit for the packages of one task, so that gigabytes of them do not delay the other imports."""
+"""The time limit of one pip command in seconds, so that gigabytes of packages do not delay the other imports."""
 
 
 @dataclass(frozen=True, slots=True)
 class WheelSource:
     """The source of wheels: a ``directory``, else pip's configured index.
 
-    ``python`` is the target version for packages that are not pure Python.
+    ``python`` is the Python version that wheels must support.
     """
 
     directory: Path | None = None
@@ -50,7 +50,7 @@ class WheelSource:
 
 
 def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[str, TaskFile], list[str]]:
-    """Return the unpacked files and the wheels' names. ``packages`` maps names to versions, empty for any version.
+    """Return the files of pytest and ``packages``, and the names of their wheels. An empty version means any.
 
     Raises :class:`ConfigError` (``import-package-failed``, ``import-archive-invalid``, ``import-too-large``).
     """
@@ -81,7 +81,7 @@ def _download(directory: Path, lines: Sequence[str], source: WheelSource, *optio
     wanted = directory / "requirements.txt"
     wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     places = ["--no-index", "--find-links", str(source.directory)] if source.directory else []
-    pip = [sys.executable, "-I", "-m", "pip"]  # -I: not a module of that name in the working directory
+    pip = [sys.executable, "-I", "-m", "pip"]  # -I ignores a module named pip in the working directory
     command = [*pip, "download", "--quiet", "--disable-pip-version-check", *places, *options]
     command += ["--only-binary=:all:", "--python-version", source.python, "--dest", str(directory)]
     try:
@@ -153,7 +153,8 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
 
 
 def _broken(wheel: Path, message: str) -> ConfigError:
-    return ConfigError(f"{wheel.name}: {message}", code="import-archive-invalid", hint="download it again")
+    hint = "download it again, or use another version of it"
+    return ConfigError(f"{wheel.name}: {message}", code="import-archive-invalid", hint=hint)
 
 
 def _too_large(message: str) -> ConfigError:

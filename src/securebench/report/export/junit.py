@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from securebench.results.recorded_task import RecordedTask
 
 _TAIL: Final = 4000
-"""Maximum characters of the agent's output that are written for a trial that did not pass."""
+"""Maximum characters of the agent's stdout, and of its stderr, that are written for a trial that did not pass."""
 
 _STATUS: Final = VerificationStatus
 

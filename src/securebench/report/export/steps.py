@@ -1,4 +1,4 @@
-"""An agent's recorded steps in a form that other formats are made from."""
+"""An agent's recorded steps, in a form from which the export formats are made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ToolCallStep:
 
 @dataclass(slots=True)
 class NoteStep:
-    """What the program reported in addition to the conversation: an error, or that steps were left out."""
+    """What the agent program reported besides the conversation, such as an error, or how many steps were left out."""
 
     text: str
 
@@ -42,7 +42,7 @@ Step: TypeAlias = MessageStep | ToolCallStep | NoteStep
 
 
 def steps_of(trajectory: Iterable[JsonValue]) -> list[Step]:
-    """Convert a recorded trajectory. A result is assigned to the earliest call that has none."""
+    """Convert a recorded trajectory, without usage reports. A result is assigned to the earliest call that has none."""
     steps: list[Step] = []
     waiting: list[ToolCallStep] = []
     for value in trajectory:

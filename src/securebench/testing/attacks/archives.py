@@ -58,7 +58,7 @@ def _sparse_header(size: int) -> bytes:
 
 
 HONEST: Final = archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/a")])
-"""An archive that is unpacked."""
+"""A harmless archive, which must be unpacked."""
 
 ATTACKS: Final = (
     ArchiveAttack("H13", "a parent", lambda: archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/../../escaped")])),

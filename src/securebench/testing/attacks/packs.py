@@ -1,4 +1,4 @@
-"""Packs that attack the program that reads them. Each must be refused, with one of the named errors."""
+"""Packs that attack the program that reads them. Each must be refused with its error code."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ FILES: Final = {
 """The repository that the patches are applied to."""
 
 HONEST: Final = b"--- a/src/ok.py\n+++ b/src/ok.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
-"""A patch that is applied and violates nothing."""
+"""A harmless patch, which must be accepted."""
 
 
 @dataclass(frozen=True, slots=True)

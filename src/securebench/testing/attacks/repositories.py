@@ -249,7 +249,7 @@ CONFIGURATION_CHEATS: dict[str, dict[str, str]] = {
         "evil.py": _HOOK,
     },
 }
-"""Cheats in files that are denied by default."""
+"""Cheats in files that a candidate may not change by default."""
 
 _JUNIT = """\
 import atexit
@@ -279,7 +279,7 @@ _ENTRIES: Final = {
     "sitecustomize": "C09",
     "entry point": "C02",
 }
-"""The catalogue entries of cheats that do not have the entry of their table."""
+"""The catalogue entries of those cheats whose entry is not the default of their table."""
 
 REPOSITORY_CHEATS: Final = (
     *(RepositoryCheat(_ENTRIES.get(name, "C05"), name, changes) for name, changes in UNITTEST_CHEATS.items()),
@@ -287,4 +287,4 @@ REPOSITORY_CHEATS: Final = (
     RepositoryCheat("A11", "forged report files", {"project/numbers.py": _JUNIT + BROKEN}),
     RepositoryCheat("C19", "nothing", {"README.md": "Better numbers.\n"}),
 )
-"""All cheats that can be judged by the tests of unittest, in the repository of :mod:`securebench.testing.judging`."""
+"""All cheats that can be judged with unittest, in the repository of :mod:`securebench.testing.judging`."""

@@ -108,7 +108,7 @@ def hard_links(root: Path) -> None:
 
 @_trap("H05", UNSAFE)
 def fifo(root: Path) -> None:
-    """Block a reader forever."""
+    """Make a FIFO, which blocks a reader forever."""
     os.mkfifo(root / "pipe")
 
 
@@ -197,7 +197,7 @@ ODD_NAMES = (
 
 @_trap("H11", UNSAFE)
 def locked_directory(root: Path) -> None:
-    """Make a directory that nobody may enter, with a file in it."""
+    """Make a directory that not even its owner may enter, with a file in it."""
     (root / "locked/inner").mkdir(parents=True)
     (root / "locked/inner/file").write_text("content")
     (root / "locked/inner").chmod(0)
@@ -206,14 +206,14 @@ def locked_directory(root: Path) -> None:
 
 @_trap("H11", UNSAFE)
 def locked_file(root: Path) -> None:
-    """Make a file that nobody may read."""
+    """Make a file that not even its owner may read."""
     (root / "locked").write_text("content")
     (root / "locked").chmod(0)
 
 
 @_trap("H11", UNSAFE, SEALED)
 def locked_workspace(root: Path) -> None:
-    """Make the workspace itself a directory that nobody may enter."""
+    """Make the workspace itself a directory that not even its owner may enter."""
     (root / "file").write_text("content")
     root.chmod(0)
 
@@ -313,7 +313,7 @@ def git_included_config(root: Path) -> None:
 
 @_trap("G06", SEALED)
 def git_elsewhere(root: Path) -> None:
-    """Put the version control data somewhere else."""
+    """Put git's data in another directory, named by a file ``.git``."""
     real = _git(root, f'[core]\n\tfsmonitor = "{_PROGRAM}"\n\tworktree = /etc\n')
     shutil.copytree(real, root / "real")
     shutil.rmtree(real)

@@ -95,7 +95,7 @@ _MODULES = ("sitecustomize", "usercustomize", "json", "random", "subprocess", "c
 
 @dataclass(frozen=True)
 class WorkspaceCheat:
-    """A cheat: the catalogue's entry, what was left, and the reasons for which it may fail."""
+    """A cheat: the catalogue's entry, the workspace that it left, and the reasons for which it may fail."""
 
     entry: str
     name: str
@@ -168,4 +168,4 @@ CHEATS: Final = (
     ),
     WorkspaceCheat("A01", "nothing", {}),
 )
-"""Each of them prints or writes something that a less careful grader accepts as success."""
+"""Workspaces that print or write something that a less careful grader accepts as success."""

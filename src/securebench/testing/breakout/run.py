@@ -86,7 +86,7 @@ def break_out(
     """Try to break out of sandboxes of ``driver``, and return the result of each attempt and of each check of the host.
 
     ``names`` are keys of :data:`ATTEMPTS`; ``None`` means all. ``small`` are the limits of sandboxes whose resources
-    are exhausted. ``weaker`` are fields of :class:`SandboxSpec` that differ from the strictest. The image needs
+    are exhausted. ``weaker`` are fields of :class:`SandboxSpec` that differ from the default. The image needs
     ``python3`` 3.8 or later, with ``ctypes``. Raises the driver's errors.
     """
     chosen = [ATTEMPTS[name] for name in (ATTEMPTS if names is None else names)]

@@ -48,7 +48,7 @@ EVIDENCE: Final = (
 
 
 class Target:
-    """A canary file, a process of the same user, and servers. As a context manager, it removes them at the end.
+    """A canary file, a victim process, and servers. As a context manager, it removes them at the end.
 
     ``shared`` is a directory that sandboxes may write.
     """
@@ -116,7 +116,7 @@ class Target:
         return victim
 
     def _remaining_processes(self) -> str:
-        """Wait until no process of a sandbox remains. All of them have the secret among their arguments."""
+        """Wait for processes with the secret in their arguments to end. Return how many are left, if any, as text."""
         deadline = time.monotonic() + _LEAVING_SECONDS
         while (left := list(self._processes())) and time.monotonic() < deadline:
             time.sleep(0.1)

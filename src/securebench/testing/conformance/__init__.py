@@ -31,7 +31,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
-    """Run every check on ``driver`` with ``image``. Nothing is raised: look at each outcome.
+    """Run every check on ``driver`` with ``image``, and return the outcomes. A failed check does not raise.
 
     Checks of a feature that the driver declares to lack are skipped (``CheckOutcome.skipped``).
     """

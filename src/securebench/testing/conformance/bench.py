@@ -33,7 +33,7 @@ class ConformanceError(AssertionError):
 
 
 def require(truth: object, what: str) -> None:
-    """Raise :class:`ConformanceError` with the message ``what`` unless ``truth``. ``-O`` would remove an ``assert``."""
+    """Raise :class:`ConformanceError` with the message ``what`` unless ``truth``, even under ``python -O``."""
     if not truth:
         raise ConformanceError(what)
 
@@ -44,7 +44,7 @@ def require_equal(actual: object, expected: object, what: str) -> None:
 
 
 def require_raises(call: Callable[[], object], kind: type[Exception]) -> Exception:
-    """Return the exception that ``call`` raises. Raises :class:`ConformanceError` unless it is of ``kind``."""
+    """Return the exception of ``kind`` that ``call`` raises. Raises :class:`ConformanceError` if it raises nothing."""
     try:
         call()
     except kind as error:
@@ -59,7 +59,7 @@ def probe_command(action: str, *arguments: str, timeout: float = TIMEOUT_SECONDS
 
 @dataclass(slots=True)
 class Bench:
-    """A driver under test, an image with ``python3``, and ``directory``, an empty host directory open to all users."""
+    """A driver under test, an image with ``python3``, and an empty host ``directory`` that anyone may read."""
 
     driver: SandboxDriver
     image: ResolvedImage
@@ -167,7 +167,7 @@ class CheckOutcome:
 
 
 def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
-    """Run ``checks`` in order, each with its own directory, and return the results. Nothing is raised."""
+    """Run ``checks`` in order, each with its own directory, and return the results. A failed check does not raise."""
     outcomes = []
     info = driver.info()
     for check in checks:
@@ -187,7 +187,11 @@ def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedIm
 
 
 def read_until(process: SandboxProcess, text: bytes, timeout: float = TIMEOUT_SECONDS) -> bytes:
-    """Read output until it contains ``text``, and return it. Raises :class:`ConformanceError` if it ends earlier."""
+    """Read output until it contains ``text``, and return it.
+
+    Raises :class:`ConformanceError` if the output ends earlier, and ``TimeoutError`` after ``timeout`` seconds without
+    output.
+    """
     seen = b""
     while text not in seen:
         chunk = process.receive(timeout)
@@ -202,5 +206,5 @@ def limits(**changes: Any) -> Limits:
 
 
 def workspace_path(*names: str) -> str:
-    """Return a path in the directory that checks mount."""
+    """Return the path of ``names`` below ``/workspace``, where checks mount a directory."""
     return posixpath.join("/workspace", *names)

@@ -112,7 +112,7 @@ def special_files_are_reported(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def no_mark_can_be_forged(bench: Bench) -> None:
-    """The whiteouts and opaque marks of a layer cannot be created from inside (H17)."""
+    """Inside a sandbox, no whiteout can be created, and a forged opaque mark has no effect (H17)."""
     before, after = _collected(bench, refused=("removal",), either=("opaque",))
     _require_collected(after, before)
 
@@ -190,7 +190,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def uncollectable_directories_are_rejected(bench: Bench) -> None:
-    """A directory can be collected only if the image has it, nothing is mounted on it, and the root is writable."""
+    """Only a directory of the image on a writable root, without mounts, in an ephemeral sandbox can be collected."""
     path = _library(bench)
     refused = partial(_require_no_sandbox, bench)
     for other in ("/tmp", "relative", f"{path}/", f"{path}/../email", "/no/such", f"{path}/message.py", "/proc"):  # noqa: S108 - refused
@@ -225,7 +225,7 @@ def _sandbox_with(bench: Bench, *changes: str, **options: Any) -> tuple[Sandbox,
 def _collected(
     bench: Bench, *changes: str, refused: tuple[str, ...] = (), either: tuple[str, ...] = (), **options: Any
 ) -> tuple[TreeEntries, TreeEntries]:
-    """Return a directory before and after the changes. Those in ``refused`` must fail, and those in ``either`` may."""
+    """Return a directory before and after changes. Those in ``refused`` must fail; those in ``either`` may fail."""
     sandbox, outcomes = _sandbox_with(bench, *changes, *refused, *either, **options)
     for name in changes:
         require_equal(outcomes.get(name), "ok", f"the change {name!r}")

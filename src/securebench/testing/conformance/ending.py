@@ -57,7 +57,7 @@ def a_time_limit_ends_it(bench: Bench) -> None:
     result = bench.sandbox().run(probe_command("sleep", "60", timeout=_SHORT))
     require_equal((result.exit_code, result.timed_out), (TIMEOUT_EXIT_CODE, True), "exit code and time-out")
     require(not (result.out_of_memory or result.output_limit_exceeded), "a memory or output limit is also reported")
-    require(_SHORT <= result.duration_seconds < _SHORT + 10, f"it took {result.duration_seconds:.1f} s")
+    require(_SHORT <= result.duration_seconds < _SHORT + 10, f"the command took {result.duration_seconds:.1f} s")
 
 
 @CHECKS
@@ -68,7 +68,7 @@ def a_waiting_command_has_its_whole_time(bench: Bench) -> None:
         process = waiting.open(probe_command("converse", timeout=_SHORT, waits=True))
         process.send(b"one\n")
         read_until(process, b"heard one\n")
-        require(process.wait().timed_out, "its time limit did not end it")
+        require(process.wait().timed_out, "the time limit did not end the command")
         waiting.close()
         time.sleep(_SHORT * 1.5)  # a process started in advance is now older than its time limit
 
@@ -172,8 +172,8 @@ def a_flood_of_output_ends_it(bench: Bench) -> None:
     """A process that writes more than its output limit is ended, and the result gives the reason (I12)."""
     result = bench.run("flood", str(512 * 1024 * 1024), limits=limits(output=1024 * 1024))
     require(result.output_limit_exceeded, "the output limit is not reported as the reason")
-    require(not result.timed_out, "it is reported as timed out")
-    require(result.exit_code != 0, "its exit code is 0")
+    require(not result.timed_out, "the process is reported as timed out")
+    require(result.exit_code != 0, "the exit code of the process is 0")
     require(len(result.stdout) + len(result.stderr) <= 1024 * 1024, "more output than the limit was returned")
 
 

@@ -131,7 +131,7 @@ def _slept(assignment: bytes, is_stopped: Callable[[], bool]) -> bytes:
 
 
 class _Execution:
-    """One execution of assignments."""
+    """One call of ``Executor.run``: its results, the assignments that it took, and whether it abandoned any."""
 
     def __init__(self, executor: Executor, assignments: list[dict[str, object]]) -> None:
         self.worker = SleepingWorker()

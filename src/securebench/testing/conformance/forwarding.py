@@ -41,7 +41,7 @@ _UNREACHABLE = {"ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL", "ECONNREFUSED"}
 
 
 class Server:
-    """A server for forwarded ports: it sends data back, after ``name``. It closes the listeners that it was given.
+    """A server for forwarded ports: it sends data back, prefixed with ``name``. ``close`` closes its listeners.
 
     ``ended`` is set when a connection has ended.
     """

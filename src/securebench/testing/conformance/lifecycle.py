@@ -49,7 +49,7 @@ def commands_run_concurrently(bench: Bench) -> None:
     read_until(first, b"heard one\n")
     require_equal(sandbox.run(probe_command("emit", "beside", "", "0")).stdout, b"beside", "the second command")
     first.close_stdin()
-    require_equal(first.wait().exit_code, 0, "exit code of the first")
+    require_equal(first.wait().exit_code, 0, "exit code of the first command")
 
 
 @CHECKS
@@ -64,8 +64,8 @@ def a_waiting_command_belongs_to_its_caller(bench: Bench) -> None:
             output = b""
             while (chunk := process.receive()) is not None:
                 output += chunk[1]
-            require_equal(output, f"heard {word}\n".encode(), "its complete output")
-            require_equal(process.wait().exit_code, 0, "its exit code")
+            require_equal(output, f"heard {word}\n".encode(), "the command's complete output")
+            require_equal(process.wait().exit_code, 0, "the command's exit code")
         for sandbox in processes:
             sandbox.close()
 
@@ -105,7 +105,7 @@ def a_closed_sandbox_runs_nothing(bench: Bench) -> None:
 def an_ended_sandbox_runs_nothing(bench: Bench) -> None:
     """After a time limit ended a persistent sandbox, running a command raises ``InfrastructureError``."""
     sandbox = bench.sandbox(persistent=True)
-    require(sandbox.run(probe_command("sleep", "60", timeout=1)).timed_out, "its time limit did not end it")
+    require(sandbox.run(probe_command("sleep", "60", timeout=1)).timed_out, "the time limit did not end the command")
     require_raises(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
 
 

@@ -22,7 +22,7 @@ def memory_is_limited(bench: Bench) -> None:
     """A process that exceeds its memory limit is ended, and the result gives the reason (I09)."""
     result = bench.run("allocate", str(256 * MIB), limits=limits(memory=64 * MIB))
     require_equal((result.exit_code, result.out_of_memory), (137, True), "exit code and out of memory")
-    require(not result.timed_out, "it is reported as timed out")
+    require(not result.timed_out, "the process is reported as timed out")
 
 
 @CHECKS.needing("memory")

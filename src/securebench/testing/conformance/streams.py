@@ -80,7 +80,7 @@ def half_closing_leaves_output_open(bench: Bench) -> None:
     process = bench.sandbox().open(probe_command("digest"))
     process.send(b"four")
     process.close_stdin()
-    require(read_until(process, b"\n").startswith(b"4 "), "it did not receive the four bytes that were sent")
+    require(read_until(process, b"\n").startswith(b"4 "), "the process did not receive the four bytes that were sent")
     require_equal(process.wait().exit_code, 0, "exit code")
 
 
@@ -152,7 +152,7 @@ def sending_without_a_reader_ends_with_the_time_limit(bench: Bench) -> None:
         pass
     else:
         raise ConformanceError("64 MiB were sent to a process that does not read")
-    require(process.wait().timed_out, "its time limit did not end it")
+    require(process.wait().timed_out, "the time limit did not end the process")
 
 
 @CHECKS
@@ -218,4 +218,4 @@ def output_at_once_is_never_lost(bench: Bench) -> None:
 def persistent_commands_have_stdin(bench: Bench) -> None:
     """A command in a persistent sandbox receives its stdin, and then the end of it."""
     result = bench.sandbox(persistent=True).run(probe_command("digest", stdin=b"four"))
-    require(result.stdout.startswith(b"4 "), f"it did not read the four bytes of its stdin: {result.stdout!r}")
+    require(result.stdout.startswith(b"4 "), f"the command did not read the four bytes of its stdin: {result.stdout!r}")

@@ -13,7 +13,7 @@ _BY: Final = "SecureBench <securebench@example.org> 0 +0000"
 
 
 class CommitObjects:
-    """The loose objects of a commit of ``files``. ``stored`` maps their paths below ``.git`` to their content."""
+    """The loose objects of a commit of ``files``. ``stored`` maps paths such as ``.git/objects/…`` to content."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.stored: dict[str, bytes] = {}

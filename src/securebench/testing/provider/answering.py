@@ -51,7 +51,7 @@ BESIDE: Final = frozenset(
         "vector_stores",
     }
 )
-"""Other endpoints of providers. They are answered with success, so that a test sees any client that reaches them."""
+"""Other endpoints of providers. All but Chat Completions' report success, so that a test notices if one is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Answering:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
     def _gateway_request(self, conversation: ModelConversation) -> ModelRequest:
-        """Describe a request of the gateway. It has the number, and so the fault, of an agent's latest request."""
+        """Describe a request of the gateway. Its number is that of the latest request of an agent."""
         with self._lock:
             return ModelRequest(self._numbers, 1, conversation)
 

@@ -1,4 +1,4 @@
-"""Attacks, each as one shell command: a program that makes attempts, and writes one line of JSON for each.
+"""Attacks as a shell command: a program that makes attempts, and writes one line of JSON for each attempt.
 
 The lines are ``{"attempt": …, "outcome": …, "how": …}``. The expected outcome is ``denied``; ``allowed`` is an escape,
 unless the attempt's name begins with ``control``: that checks that the attack itself works. ``done`` leaves open

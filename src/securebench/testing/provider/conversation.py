@@ -65,7 +65,7 @@ class ModelConversation:
 
 
 def shell_function(tools: list[Tool]) -> Tool | None:
-    """Return the first of ``tools`` with the name of a shell tool."""
+    """Return the tool whose name comes first in :data:`SHELL_TOOLS`, or ``None``."""
     return next((tool for name in SHELL_TOOLS for tool in tools if tool.name == name), None)
 
 

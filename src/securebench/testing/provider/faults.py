@@ -20,9 +20,9 @@ _GARBLED: Final = b'{"type": "message", "content": ['
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request for a model's answer, not in the background.
+    """A request for a model's answer that is not a background request.
 
-    ``number`` counts the server's requests from 1. ``attempt`` counts from 1 how often this answer was requested.
+    ``number`` counts these requests from 1. ``attempt`` counts from 1 how often this answer was requested.
     """
 
     number: int
@@ -35,24 +35,27 @@ FaultPlan = Callable[[ModelRequest], Fault | None]
 
 
 def always(fault: Fault) -> FaultPlan:
-    """Apply the fault to every answer."""
+    """Return a plan that applies ``fault`` to every answer."""
     return lambda _request: fault
 
 
 def numbered(numbers: Iterable[int], fault: Fault) -> FaultPlan:
-    """Apply the fault to the answers of the requests with these numbers."""
+    """Return a plan that applies ``fault`` to the answers to the requests with these numbers."""
     chosen = frozenset(numbers)
     return lambda request: fault if request.number in chosen else None
 
 
 def at_first(attempts: int, fault: Fault) -> FaultPlan:
-    """Apply the fault to each answer this many times before it succeeds."""
+    """Return a plan that applies ``fault`` to the first ``attempts`` requests for each answer."""
     return lambda request: fault if request.attempt <= attempts else None
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How a reply is sent: after ``wait`` seconds, with ``pause`` before each piece, cut after ``cut`` bytes."""
+    """How a reply is sent.
+
+    It begins after ``wait`` seconds, pauses for ``pause`` seconds before each piece, and is cut after ``cut`` bytes.
+    """
 
     reply: Reply
     wait: float = 0.0
@@ -61,7 +64,7 @@ class Delivery:
 
 
 def with_fault(delivery: Delivery, fault: Fault, wire: ApiWire, key: str) -> Delivery:
-    """Apply a fault to a delivery. ``key`` is the client's."""
+    """Return ``delivery`` with ``fault`` applied. ``key`` is the client's API key."""
     match fault:
         case Hang(seconds):
             return replace(delivery, wait=delivery.wait + seconds)
@@ -88,7 +91,7 @@ def _failed(reply: Reply, fail: Fail, wire: ApiWire, key: str) -> Reply:
 
 
 def _garbled(reply: Reply) -> Reply:
-    """Break every piece except the first, or the only piece of a reply that is not a stream."""
+    """Return ``reply`` with invalid JSON in each piece of a stream but the first, or in its only piece."""
     if not reply.streams:
         return replace(reply, pieces=(_GARBLED,))
     return replace(reply, pieces=(reply.pieces[0], *(b"data: " + _GARBLED + b"\n\n" for _ in reply.pieces[1:])))

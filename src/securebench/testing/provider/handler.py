@@ -77,7 +77,7 @@ def _chunks(source: BufferedIOBase) -> bytes:
 
 
 def _decompressed(raw: bytes, encoding: str) -> bytes:
-    """Return a body, decompressed up to its limit. Raises :class:`BodyError` if it is larger."""
+    """Return a body, decompressed. Raises :class:`BodyError` if it is too large or cannot be decompressed."""
     opened = {"identity": _identity, "gzip": _gunzipped, "zstd": _unzstd}.get(encoding, _unknown)
     body = opened(raw)
     if len(body) > MAX_BODY_BYTES:

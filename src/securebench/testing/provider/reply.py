@@ -16,7 +16,7 @@ _TEXT_PIECE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response. With several ``pieces``, it is sent in chunks."""
+    """A response. An event stream is sent in chunks: each of ``pieces`` is one."""
 
     status: int
     pieces: tuple[bytes, ...]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.testing.provider.conversation import ModelConversation
 
 READ_TASK: Final = Shell('cat "$SECUREBENCH_TASK_FILE"')
-"""Returns the task as a result, so that a script book can choose by its text."""
+"""Prints the task, so that a script book can find the task's marker in the results."""
 
 _END: Final = "END_OF_ANSWER"
 
@@ -46,7 +46,7 @@ def solve(family: str, answer: str) -> Script:
 def _written(content: str, path: str, program: str = "cat >") -> str:
     """Return the command that writes ``content``, with a final line feed, to a file or to a program's stdin."""
     if f"\n{_END}\n" in f"\n{content}\n":
-        raise ValueError(f"an answer must not have the line {_END}")
+        raise ValueError(f"an answer must not contain the line {_END}")
     body = content if content.endswith("\n") else content + "\n"
     return f"{program} {shlex.quote(path)} <<'{_END}'\n{body}{_END}"
 

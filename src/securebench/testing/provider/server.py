@@ -37,8 +37,8 @@ class ScriptedProvider:
 
     It serves at ``url``, which has no version and no final slash, until it is closed. ``fault`` applies to all
     answers, unless it is a plan, which chooses a fault for each. ``texts`` chooses the answer to a client without a
-    shell. If it is ``None``, requests of such clients count as background requests, which get a harmless answer without
-    faults. Raises ``OSError`` if the port is unavailable.
+    shell. If it is ``None``, requests of such clients count as background requests, which get a harmless answer. Of
+    these, only the gateway's own requests get faults. Raises ``OSError`` if the port is unavailable.
     """
 
     def __init__(

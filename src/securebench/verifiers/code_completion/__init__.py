@@ -7,13 +7,14 @@
      values, verdict   <--REPLY---   |    <--REPLY---    arguments of calls
                        --VERDICT-->  |
 
-The host relays frames. It reads only the verdict, which it accepts only from the tests' side (``relay.py``). The
-programs in the sandboxes are in ``guest/``. They are sent over stdin: nothing is mounted, and argv and the environment
-reveal nothing.
+The host relays frames. It parses only verdicts and failure reports, and accepts a verdict only from the tests' side
+(``relay.py``). The programs in the sandboxes are in ``guest/``. They are sent over stdin: nothing is mounted, and argv
+and the environment reveal nothing.
 
 * Both sides have ``text`` (JSON), ``wire`` (frames), ``plain``, ``values`` and ``codec`` (plain data), ``errors``
-  (exceptions) and ``peer`` (requests and replies). Each side has its own main program.
-* The candidate's side also has ``shapes`` (describes its classes and objects) and ``lent`` (objects of the tests).
+  (exceptions), ``operators``, ``shapes`` (descriptions of classes and objects) and ``peer`` (requests and replies).
+  Each side has its own main program.
+* The candidate's side also has ``lent`` (stand-ins for objects of the tests).
 * The tests' side also has ``names`` (who defines a name), and ``run``, ``notes`` and ``hints`` (how the tests ended,
   and why). ``remote``, ``flows``, ``twins``, ``fields``, ``subclasses``, ``enums`` and ``described`` make stand-ins for
   objects and classes. ``arguments``, ``nan`` and ``results`` find tests that would pass with a wrong candidate.

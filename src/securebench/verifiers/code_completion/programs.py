@@ -1,4 +1,4 @@
-"""The guests' programs as they are sent: one command line for all of them, and their code over stdin."""
+"""The programs in the sandboxes (guests) as they are sent: one command line for all, and their code over stdin."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LATER: Final = {
     ),
     "shared": ("errors", "operators", "values", "shapes", "lent", "results"),
 }
-"""Modules that each program loads on first use. Few tasks need them, and they are compiled in the sandbox."""
+"""Modules that each program loads on first use. Most tasks need few of them. They are compiled in the sandbox."""
 
 _BOOTSTRAP: Final = """\
 import marshal, os, sys, zlib

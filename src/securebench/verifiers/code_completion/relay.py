@@ -1,7 +1,7 @@
 """The relay: forwards the frames of each side to the other, in turns, until the tests' side sends its verdict.
 
-The relay reads only the verdict, and accepts it only from the tests' side: the candidate's side may not send that
-frame. Every other end of the conversation is a failure, never a pass.
+The relay parses only verdicts and the failure reports of the candidate's side. It accepts a verdict only from the
+tests' side. A conversation that ends without a verdict is never a pass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _REASONS: Final[Mapping[str, str]] = {
         "a call changed its argument, and the same comparison computes the expected value from it: compute the "
         "expected value first"
     ),
-    notes.BROAD_EXCEPTION: "an exception class of the candidate is a base of AssertionError, or that class itself",
+    notes.BROAD_EXCEPTION: (
+        "an exception class of the candidate is AssertionError or a base of AssertionError: a test that catches the "
+        "class would hide failed asserts"
+    ),
     notes.UNITTEST: "a unittest or doctest run failed, and the tests did not use its result",
     notes.BUILTIN: (
         "they use a builtin whose name the candidate also defines: define that name in starter_code to use the "
@@ -118,7 +121,7 @@ class JudgingEndedError(CandidateFailedError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of the tests' side: ``outcome`` is ``passed``, ``failed``, ``invalid`` or a kind of error.
+    """The verdict of the tests' side: ``outcome`` is ``passed``, ``failed`` or the name of an error.
 
     ``answered`` is the number of the candidate's answers, ``error`` the name of a builtin exception, ``line`` a line
     number in the tests, and ``note`` one of :data:`NOTES`.

@@ -62,7 +62,7 @@ def read_request(view: VerifierView, candidate: CandidateArtifact) -> CodeReques
 
 
 def _program(text: str | None) -> str:
-    """Return the program in the candidate's text. Its sandbox checks whether it is valid Python."""
+    """Return the program in the candidate's text. Does not check its syntax. Raises :class:`JudgingEndedError`."""
     if text is None:
         raise JudgingEndedError(FailureReason.CANDIDATE_NOT_TEXT, "the candidate is not text", _PHASE)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:

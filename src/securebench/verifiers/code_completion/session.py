@@ -1,4 +1,4 @@
-"""Run a judgement: start its sandboxes in parallel, send the programs, and always close everything."""
+"""Run a judgement: start its sandboxes in parallel, send the programs, and always close or keep the sandboxes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Side(ABC):
 
     @abstractmethod
     def start(self) -> FrameChannel:
-        """Start its program and send it the code. Raises :class:`InfrastructureError`."""
+        """Start its program, send it the code, and return the channel to it. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -49,7 +49,10 @@ class Side(ABC):
 
 
 class CandidateSide(Side):
-    """The side of the candidate: a new sandbox in which ``program`` runs it. May raise :class:`InfrastructureError`."""
+    """The side of the candidate: a new sandbox, in which ``program`` runs the candidate's code.
+
+    The constructor raises :class:`InfrastructureError`.
+    """
 
     def __init__(self, driver: SandboxDriver, spec: SandboxSpec, program: Program, request: CodeRequest) -> None:
         self._sandbox = driver.create(spec)
@@ -75,7 +78,7 @@ class CandidateSide(Side):
 
 
 class JudgingSide(Side):
-    """The side of the tests. Its sandbox may be one of ``kept``, and is kept there afterwards if ``is_intact``.
+    """The side of the tests. Its sandbox may be one of ``kept``, and may be kept there again if ``is_intact``.
 
     The constructor takes the kept sandbox, and may have to wait for it. So :meth:`close` must always be called.
     """
@@ -109,7 +112,7 @@ class JudgingSide(Side):
             self._kept.put(self._spec, guest if is_kept else None)
 
     def _begin_again(self) -> JudgingGuest | None:
-        """Begin this task in the kept sandbox. Return its guest; ``None`` if there is none that may take the task."""
+        """Begin this task in the kept sandbox and return its guest; ``None`` without a sandbox that may be used."""
         guest = self._guest
         if guest is None:
             return None
@@ -135,7 +138,7 @@ class JudgingSide(Side):
 class JudgingGuest(FrameChannel):
     """A sandbox with the program of the tests' side, and the channel to it.
 
-    If the program cannot start, closes ``sandbox`` and raises :class:`InfrastructureError`.
+    If the program cannot start, the constructor closes ``sandbox`` and raises :class:`InfrastructureError`.
     """
 
     def __init__(self, sandbox: Sandbox, lifetime: float) -> None:
@@ -153,7 +156,7 @@ class JudgingGuest(FrameChannel):
         self.send(program_bytes(Program.TESTS))
 
     def begin(self, seconds: float, output_limit: int, start_seconds: float) -> None:
-        """Begin a task that may take ``seconds`` and send ``output_limit`` bytes. With 0 seconds, it never forks.
+        """Begin a task that may take ``seconds`` and send ``output_limit`` bytes. For 0 seconds, the guest never forks.
 
         Raises :class:`ChannelEndedError`, for example if the next frame is not the answer to this call: an earlier
         task may have written it.
@@ -219,7 +222,7 @@ def _open(sandbox: Sandbox, seconds: float) -> SandboxProcess:
 
 
 def _not_started(ended: ChannelEndedError, image: str) -> InfrastructureError:
-    """Return the error for a guest that has not started. No code of the candidate runs before that."""
+    """Return the error for a guest that did not start. The candidate is not the cause: its code has not run yet."""
     if ended.end is not End.EXITED:
         return InfrastructureError(f"Python did not start: its process in the sandbox {ended.end.text}")
     return ImageError(

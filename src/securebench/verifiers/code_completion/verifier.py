@@ -30,11 +30,11 @@ _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
     "unusable": (FailureReason.NO_VERDICT, "the tests import a module that the image does not have"),
     "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent an invalid answer"),
-    "too_large": (FailureReason.NO_VERDICT, "the tests passed arguments that are too large"),
+    "too_large": (FailureReason.NO_VERDICT, "a call or reply of the tests is too large to be sent to the candidate"),
 }
 
 _UNUSABLE: Final[Mapping[str, str]] = {
-    "invalid": "run the tests with the python3 of the task's image",
+    "invalid": "fix the tests: the python3 of the task's image must be able to compile them",
     "unusable": "use an image with the modules that the tests import",
 }
 """Outcomes that say nothing about a candidate, with the hint for each."""
@@ -66,7 +66,7 @@ def _unusable(problem: str) -> MaterializationError:
 
 
 class CodeCompletionVerifier(Verifier):
-    """Runs the candidate in one sandbox and the tests in another. The tests' side reports the verdict.
+    """Runs candidate and tests in two sandboxes, or in one with ``isolation: shared``. The tests give the verdict.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
     ``reason``, ``isolation``, ``image_id``, ``answered`` (how often the candidate answered), for a failure ``error``

@@ -2,8 +2,8 @@
 
 A reply counts if it is exactly the JSON object that the prompt asks for. Otherwise the judge is asked again. A response
 may provoke a judge into replies of any kind. So if the judge gives no valid reply, it is asked to grade a control: a
-response that no judge can misunderstand. If it grades the control but, once more, not the response, then the response
-is the cause and fails. If it does not even grade the control, the judge is unusable, and there is no verdict.
+response that no judge can misunderstand. If it grades the control, but again not the response, then the response is the
+cause and fails. If it does not even grade the control, the judge is unusable, and there is no verdict.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VERDICTS: Final = {"pass": True, "fail": False}
 
 _MESSAGES: Final = {
     FailureReason.WRONG_ANSWER: "the judge found that the response does not meet the criteria",
-    FailureReason.JUDGE_NO_VERDICT: "the judge gave no valid verdict on the response, although it grades others",
+    FailureReason.JUDGE_NO_VERDICT: "the judge gave no valid verdict on the response, but it graded a control response",
     FailureReason.CANDIDATE_TOO_LARGE: "the response is too long for the judge",
 }
 
@@ -151,14 +151,14 @@ def regraded(evidence: Mapping[str, Any]) -> Grading:
     """Grade a response again by the recorded replies. Raises ``ValueError`` if they do not give a verdict."""
     replies, votes = read_replies(evidence), evidence.get("planned_votes")
     if type(votes) is not int:
-        raise ValueError("'evidence.planned_votes' is not a number")
+        raise ValueError("'evidence.planned_votes' is not an integer")
     remaining = iter(replies)
     try:
         grading = grade(lambda _is_control: next(remaining), votes)
     except (StopIteration, ProviderError):
         raise ValueError("the recorded replies of the judge do not give a verdict") from None
     if any(True for _ in remaining):
-        raise ValueError("there are more replies of the judge than its votes need")
+        raise ValueError("the judge gave more replies than the votes need")
     return grading
 
 

@@ -91,7 +91,7 @@ class JudgePrompt:
 
 @dataclass(frozen=True, slots=True)
 class GradingTask:
-    """What a judge learns about a task, how many votes each response gets, and how long it may be as a quotation."""
+    """What a judge learns about a task, how many votes each response gets, and the most bytes of a quoted response."""
 
     task: str
     criteria: str
@@ -135,12 +135,12 @@ class GradingTask:
 
 
 def quoted_bytes(response: str) -> int:
-    """Return the size of the quotation of a response in UTF-8."""
+    """Return the size of a quoted response, in bytes of UTF-8."""
     return len(quoted_lines(response).encode())
 
 
 def quoted_lines(response: str) -> str:
-    """Return a response as the lines of a quotation."""
+    """Return a response as it is quoted: with a prefix before each line, and with escapes."""
     return "\n".join(_PREFIX + _SPECIAL.sub(r"\g<0>\\", "".join(map(_visible, line))) for line in response.splitlines())
 
 

@@ -40,8 +40,8 @@ class JudgeSession(ABC):
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
         """Ask the judge, and return its reply. Raises :class:`EgressError` and :class:`ProviderError`.
 
-        If the provider fails on a response, the reply has a ``trouble``, because the response may have provoked it.
-        A failure on the control is raised.
+        If the provider refuses a response or keeps failing on it, the reply has a ``trouble``, because the response may
+        be the cause. A failure on the control is raised.
         """
 
     def close(self) -> Mapping[str, JsonValue]:

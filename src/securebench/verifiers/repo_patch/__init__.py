@@ -11,10 +11,10 @@ SecureBench applies the tree's differences to the repository before any code of 
 Then the task's command runs (``checks.py``).
 
 The candidate's code runs in the same process as the tests, so evidence from this process can be forged. With a known
-test runner, tampering is detected (``evidence/``): outcomes use a channel separate from stdout, every expected
-test must pass, every control (a copy of a test with one assertion inverted) must fail, the code that the tests depend
-on must not change, and the exit code must match the outcomes. Any other command is judged by its exit code, and the
-record says ``assurance: exit_code``.
+test runner, several checks detect tampering (``evidence/``): outcomes use a channel separate from the tests' output,
+every expected test must pass, every control (a test that must fail) must fail, the code that the tests depend on must
+not change, and the exit code must match the outcomes. Any other command is judged by its exit code, and the record
+says ``assurance: exit_code``.
 
 The output of tests is not recorded because it may contain evaluation inputs.
 """

@@ -98,7 +98,7 @@ class CommandRun:
         self._details["evidence"] = {"kind": "test_by_test"}
         result, reported, conversation = self._report(layout, adapter, self._order(adapter, controls))
         if not reported.started:
-            message = f"{adapter.runner} did not start, but starts without the change: exit code {result.exit_code}"
+            message = f"with the candidate's change, {adapter.runner} did not start: exit code {result.exit_code}"
             raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         judge = Judge(adapter, controls, self._request, self._details, needed, unchanged)
         judge.judge(reported, result, conversation)
@@ -106,7 +106,7 @@ class CommandRun:
     def _report(
         self, layout: PatchLayout, adapter: Adapter, order: dict[str, Any]
     ) -> tuple[CommandResult, ReportedTests, ReportedRun]:
-        """Run the command with the reporter. Return its result, the reporter's messages, and the host's side."""
+        """Run the command with the reporter. Return its result, the reporter's messages, and the channel."""
         conversation = ReportedRun(order)
         command = Command(
             argv=adapter.argv,
@@ -167,7 +167,7 @@ class CommandRun:
 
 
 def _require_end(result: CommandResult, request: RepoPatchRequest) -> None:
-    """Raise :class:`CandidateFailedError` if the command was killed from outside or did not start."""
+    """Raise :class:`CandidateFailedError` if a limit stopped the command or its program did not start."""
     require_own_end(result, request.timeout_seconds, "the test run")
     if result.exit_code in _NOT_RUN:
         raise CandidateFailedError(

@@ -23,10 +23,10 @@ HARMLESS: Final = (
     "RUSTUP_TOOLCHAIN",
     "DOTNET_ROOT",
 )
-"""The variables of an image that a test command gets. No program loads or runs other code because of them.
+"""The variables that a test command gets from the image, unless their value is a path that a candidate may write to.
 
-All others are left out. ``LD_*``, ``PYTHON*``, ``PYTEST_*``, ``BASH_ENV``, ``NODE_OPTIONS``, ``GIT_*`` and similar
-variables can change a verdict, and no list of them is complete.
+All others but ``PATH`` are left out. ``LD_*``, ``PYTHON*``, ``PYTEST_*``, ``BASH_ENV``, ``NODE_OPTIONS``, ``GIT_*`` and
+similar variables can change a verdict, and no list of them is complete.
 """
 
 _WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/workspace")  # noqa: S108 - in the sandbox

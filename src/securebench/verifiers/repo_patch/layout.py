@@ -1,9 +1,9 @@
 """Apply the final tree to the repository in a sandbox, before any code of the candidate runs there.
 
 The changes and a script are written to a directory of the host, which is mounted read-only in the sandbox. The script
-uses the image's own ``sh``, ``rm``, ``rmdir`` and ``cp`` and puts each path in single quotes. Afterwards it verifies
+uses the image's own ``sh``, ``rm``, ``rmdir`` and ``cp`` and puts each path in single quotes. At its end, it verifies
 every path and the tests' working directory, because not every driver rejects a file as a working directory. The
-source directory is removed before tests run.
+directory of the host is emptied before tests run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PatchLayout:
         return ("/bin/sh", f"{TARGET}/{_SCRIPT}")
 
     def remove(self) -> None:
-        """Remove the source directory, so that the candidate's code cannot read it."""
+        """Remove the changes and the script from the host's directory: the candidate's code must not read them."""
         with opened(self._directory, OPEN_DIRECTORY) as directory:
             for name in (_FILES, _SCRIPT):
                 remove_entry(directory, name)
@@ -92,7 +92,7 @@ def _open_up(directory: Path) -> None:
 def _script(delta: Delta, repository: bytes) -> Iterator[bytes]:
     """Yield the script's lines. The script stops with an error at the first failed check.
 
-    It starts few programs, however many files there are: ``[`` is a shell builtin.
+    It starts few programs even for many files, because ``[`` is a shell builtin.
     """
     yield b"set -eu"
     yield b"umask 022"

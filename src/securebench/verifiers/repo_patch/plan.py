@@ -59,16 +59,15 @@ def require_allowed(
 
 
 def task_patch(data: bytes, base: FileTree, what: str) -> Delta:
-    """Parse a patch of the task. Raises :class:`MaterializationError`, because a bad patch is an error in the task."""
+    """Return the changes that a patch of the task makes to ``base``. Raises :class:`MaterializationError`."""
     if not data:
         return {}
     try:
         return apply_patch(data, base)
     except PatchError as error:
         message = f"the task's {what} cannot be applied"  # without details: the patch is an evaluation input
-        raise MaterializationError(
-            message, code=error.code, hint="create the patch from the files of the image"
-        ) from None
+        hint = "create the patch from the image's files, and a test_patch from those files with setup_patch applied"
+        raise MaterializationError(message, code=error.code, hint=hint) from None
 
 
 def carried_over(candidate: Delta, pristine: FileTree, setup: Delta) -> Delta:
@@ -96,9 +95,9 @@ def require_tree(delta: Delta, pristine: PristineTree) -> None:
             continue
         for directory in parents(path):
             if final.get(directory) is not None:
-                raise _unfit(f"{shown(directory)} is a file or link, not a directory")
+                raise _unfit(f"{shown(directory)} is a file or link, but must be a directory")
         if any(final.get(below) is not None for below in pristine.files(path) if below != path):
-            raise _unfit(f"{shown(path)} is a directory, not a file")
+            raise _unfit(f"{shown(path)} is a directory, but must be a file")
 
 
 def _unfit(message: str) -> CandidateFailedError:

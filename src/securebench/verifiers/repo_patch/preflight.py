@@ -26,8 +26,8 @@ _ROOT = (0, 0)
 def require_judgeable(request: RepoPatchRequest, context: VerifyContext) -> None:
     """Raise :class:`MaterializationError` for a task that no candidate could pass.
 
-    Its repository is missing or at another commit, its patches do not apply, a pytest option prevents tests from
-    running, or the image lacks a program or module that its command needs.
+    In such a task, the repository is missing or at another commit, a patch does not apply, a pytest option prevents
+    tests from running, or the image lacks a program or module that the test command needs.
     """
     image = context.driver.resolve_image(request.image)
     with (
@@ -87,5 +87,5 @@ def _unusable(problem: str) -> MaterializationError:
     return MaterializationError(
         f"the task's tests cannot start: {problem}",
         code="checker-missing",
-        hint="use a program of the image, or install the missing one in the image",
+        hint="install it in the image, or use another test command",
     )

@@ -17,9 +17,10 @@ _MAX_STEPS: Final = 5
 
 
 def require_commit(pristine: FileTree, commit: str) -> None:
-    """Raise :class:`MaterializationError` (``base-commit-mismatch``) unless HEAD is at ``commit``, an abbreviated hash.
+    """Raise :class:`MaterializationError` (``base-commit-mismatch``) unless HEAD is at ``commit``.
 
-    The image belongs to the task, so a mismatch is an error in the task and says nothing about a candidate.
+    ``commit`` may be abbreviated. The image belongs to the task, so a mismatch is an error in the task and says nothing
+    about a candidate.
     """
     found = head_commit(pristine)
     if found is None or not found.startswith(commit.lower()):

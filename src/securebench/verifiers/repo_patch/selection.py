@@ -29,10 +29,10 @@ _IMPORTABLE: Final = (b".py", b".pyc", b".so")
 
 
 class Selection:
-    """The tests that a command runs. ``tests`` are paths of files in the repository.
+    """The test files of a command. ``tests`` are the paths, in the repository, of files that it or the task names.
 
-    ``control_files`` are the files that may contain controls, most informative first: test files that the candidate had
-    to fix, files that the task changed, other files of expected tests and of the command, and files in its directories.
+    ``control_files`` are the files that may get controls, most informative first: files of ``fail_to_pass`` tests,
+    files that the task changed, other files of expected tests and of the command, and files in its directories.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
@@ -64,9 +64,9 @@ class Selection:
     def restored(self, candidate: Iterable[bytes], trusted: FileTree) -> list[bytes]:
         """Return which paths of ``candidate`` to restore, even where the policy allows changes.
 
-        These are always the configuration and the tests named by the task. Unless the task allows the exact path, they
-        also include files of the runner, files that would be imported instead of a test's package, and files of the
-        ``trusted`` tree that look like tests.
+        These are always the configuration and the files in ``tests``. Unless the task allows the exact path, they also
+        include files of the runner, new files that would be imported instead of a test file or its package, and files
+        of the ``trusted`` tree that look like tests.
         """
         return sorted(
             path

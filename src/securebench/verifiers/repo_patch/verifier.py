@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 class RepoPatchVerifier(Verifier):
-    """Run the task's command on the repository with the candidate's changes, in a fresh sandbox of its image.
+    """Runs the task's command on the repository with the candidate's changes, in a fresh sandbox of the task's image.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``base_commit``, ``candidate_policy``, ``setup_patch``,
     ``candidate_patch``, ``test_patch``, ``checks``, ``verdict``), ``reason``, ``image_id``, ``changed_files``,
-    ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (paths that were restored),
-    ``evidence``, whose ``kind`` is ``test_by_test`` or ``exit_code``, ``exit_code`` and ``duration_seconds``.
+    ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (the first twenty),
+    ``evidence`` (its ``kind`` is ``test_by_test`` or ``exit_code``), ``exit_code`` and ``duration_seconds``.
     """
 
     family = "repo_patch"
@@ -54,7 +54,7 @@ class RepoPatchVerifier(Verifier):
         require_judgeable(read_request(view), context)
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Judge ``candidate``.
+        """Judge ``candidate`` and return the verdict.
 
         Raises :class:`InfrastructureError`, and :class:`MaterializationError` for an invalid task, but no error for
         anything that a candidate did.

@@ -1,4 +1,4 @@
-"""The environment of a checker, in which no interpreter loads code from the candidate's workspace."""
+"""The environment of a checker. It keeps Python 3.11+, Perl and R from loading code from the candidate's workspace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAFE_INTERPRETERS: Final[Mapping[str, str]] = MappingProxyType(
         "R_ENVIRON_USER": "/dev/null",
     }
 )
-"""Variables that keep interpreters from loading code from the working directory."""
+"""Variables that keep interpreters from loading code from the working directory or ``HOME``."""
 
 
 def checker_environment(target: str) -> dict[str, str]:

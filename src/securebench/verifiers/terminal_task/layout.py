@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.bounded import WritableDirectory
 
 FRAMEWORK_ROOT: Final = "securebench"
-"""The directory of a workspace that belongs to SecureBench. The checker sees SecureBench's own version, read-only."""
+"""The directory of a workspace that belongs to SecureBench. The checker sees SecureBench's own copy, read-only."""
 
 _INPUT_ROOTS: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
 _PUBLIC: Final = 0o755
@@ -125,7 +125,7 @@ def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, byt
     """Write the sealed workspace and return its links.
 
     Raises :class:`CandidateFailedError` (``tampered``) for an entry that interferes with the checker. Archives of
-    earlier versions, which have only modes 644 and 755, are read in the same way.
+    earlier releases, which have only modes 644 and 755, are read in the same way.
     """
     links: dict[bytes, bytes] = {}
     descriptor = os.open(candidate.path, OPEN_FILE)

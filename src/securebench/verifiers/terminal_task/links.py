@@ -18,8 +18,8 @@ _MAX_FOLLOWED: Final = 40
 """The number of links that Linux follows in one path."""
 _MAX_PATH: Final = 8192
 _MAX_STEPS: Final = 1_000_000
-"""The most path components that are processed for all links of a workspace. This takes seconds. Honest trees need
-far fewer."""
+"""The most path components that are processed for all links of a workspace. This takes seconds. Honest
+workspaces need far fewer."""
 UNKNOWN: Final = b"?"
 """What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
 _DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})

@@ -48,9 +48,9 @@ _MAX_SOURCE: Final = 1024 * 1024
 def require_startable(request: CheckRequest, view: VerifierView, context: VerifyContext) -> None:
     """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start with any candidate.
 
-    Only problems that are beyond doubt count: a program, a script's interpreter or a module that the image lacks, or a
-    file that would have to be an evaluation input but does not exist. Files that a candidate may provide are not
-    checked.
+    Only problems that are beyond doubt count: a program, a script's interpreter or a module that the image lacks, a
+    script that the image's Python cannot compile, or an evaluation input that does not exist. Files that a candidate
+    may provide are not checked.
     """
     words = necessary_command(request.argv)
     if not words or context.policy.denied(request.needed_commands):
@@ -128,7 +128,10 @@ class _Start:
             raise _unusable(f"its image has no Python module {missing[0]}")
 
     def _source(self, path: str) -> bytes | None:
-        """Return the content of an evaluation input; ``None`` for other files, directories, binary and long files."""
+        """Return the content of an evaluation input; ``None`` for other files, directories, binary and long files.
+
+        Raises :class:`MaterializationError` if it is missing.
+        """
         below = self._input(path)
         if below is None:
             return None
@@ -180,5 +183,5 @@ def _unusable(problem: str) -> MaterializationError:
     return MaterializationError(
         f"the task's checker cannot start: {problem}",
         code="checker-missing",
-        hint="use a program of the image, or set checker.image to an image with the programs that the checker needs",
+        hint="list the checker's own files in eval.test_files, and use an image with the programs that it needs",
     )

@@ -41,7 +41,7 @@ class CheckRequest:
 
 
 def read_request(view: VerifierView) -> CheckRequest:
-    """Return the request. Raises :class:`CandidateFailedError` if the task has no usable checker: a failure."""
+    """Return the request. Raises :class:`CandidateFailedError` if the task has no usable checker."""
     checker = _value(view, "checker")
     command = checker.get("command") if isinstance(checker, dict) else None
     if not isinstance(checker, dict) or not command:

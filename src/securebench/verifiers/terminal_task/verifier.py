@@ -29,7 +29,9 @@ _ROOT: Final = (0, 0)
 
 
 class TerminalTaskVerifier(Verifier):
-    """Runs the checker on a copy of the sealed workspace. Its exit code is the verdict.
+    """Runs the checker on a copy of the sealed workspace. Its exit code decides the verdict.
+
+    With an ``expected_state``, the state that the checker prints must match it, too.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``request``, ``policy``, ``workspace``, ``check``, ``state``,
     ``verdict``), ``reason``, ``image_id``, ``timeout_seconds``, ``exit_code`` of the checker, its ``capabilities`` if
@@ -68,7 +70,7 @@ class TerminalTaskVerifier(Verifier):
 
 
 def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, details: dict[str, Any]) -> None:
-    """Return if the candidate passes. Raises :class:`CandidateFailedError` if it does not."""
+    """Return if the candidate passes. Raises :class:`CandidateFailedError` if it fails. Adds to ``details``."""
     request = read_request(view)
     capabilities = _capabilities(request, context, details)
     details["phase"] = "workspace"

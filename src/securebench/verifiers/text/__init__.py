@@ -1,1 +1,1 @@
-"""Verifiers of text answers: they compare the final answer in a text with hidden values, without a sandbox."""
+"""Verifiers of text answers: they judge a text by hidden values, without a sandbox."""

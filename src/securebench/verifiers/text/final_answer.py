@@ -4,8 +4,9 @@
    different answers with the same marker contradict each other.
 2. Otherwise, the final answer follows the last cue (``Answer:``, ``The answer is``) on the last line or at the start
    of an earlier line.
-3. Otherwise, it is the last line, or the first line if the last line is not an answer. Blank lines, code fences and
-   the delimiter lines of LaTeX displays are skipped.
+3. Otherwise, it is the first line if the second one begins an explanation. If not, it is the last line, or the first
+   line if the last line is not an answer. Blank lines, code fences and the delimiter lines of LaTeX displays are
+   skipped.
 4. If none of these is an answer, the *whole* text may still be an answer of several lines.
 
 The text after the answer is its **remark**: verifiers check that it is an explanation and not a second answer. Every
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_ANSWER_CHARACTERS: Final = 10_000
-"""A longer text is not accepted as a final answer."""
+"""The most characters in a final answer. A longer one does not count."""
 
 MAX_PARTS: Final = 6
 """How many ways to split a line into an answer and a remark are tried."""
@@ -93,7 +94,7 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _FENCES: Final = ("```", "~~~")
 _DISPLAY: Final = frozenset({"\\[", "\\]", "$$", "\\(", "\\)"})
 _MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|[\u2192\u21d2\u2234]|>\s*(?=[^\W\d_]|[*_`\"'(]))*\s*")
-"""Heading or quotation marks at the start of a line. A dash may be a minus, and ``> 5`` is not 5."""
+"""Marks of a heading, arrow or block quote before a line. A dash may be a minus, and ``> 5`` is not 5."""
 
 _EXPLANATION: Final = re.compile(
     r"[\W_]{0,8}(?:explanation|reasoning|reason|rationale|justification|because)\b", re.IGNORECASE
@@ -111,7 +112,7 @@ _DIVISION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AnswerReading:
-    """A possible final answer, the text before it in its sentence (``lead``) and all text after it (``remark``)."""
+    """A possible final answer, the text right before it (``lead``) and all text after it (``remark``)."""
 
     answer: str
     remark: str = ""
@@ -187,7 +188,7 @@ def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
 
 
 def _agreed(given: list[tuple[int, int, str]], text: str) -> AnswerReading:
-    """Return the last of several answers with one marker (start, end, answer): contradicted if another differs."""
+    """Return the last of several answers (start, end, answer) with one marker, and whether the text contradicts it."""
     start, end, answer = given[-1]
     differ = len({normalize_text(unwrapped(one)) for _, _, one in given}) > 1
     line = text.rfind("\n", 0, start) + 1

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_WORDS: Final = 1_000
-"""A longer response could list every possible answer."""
+"""The most words of a response. A longer one could list every possible answer."""
 
 _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
 """Skeletons of words that may separate a negation from the phrase that it denies. Markup has an empty skeleton."""

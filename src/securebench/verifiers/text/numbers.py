@@ -44,7 +44,7 @@ _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
 _REASON: Final = re.compile(
     r"(?<=\S)\s+(?:(?:because|since|given|due)|(?<=,\s)(?:as|where|which)|(as|where|when|if|using|by))\b", re.IGNORECASE
 )
-"""The start of an explanation: an equation after it is not the answer. ``by`` and others need an answer before them."""
+"""The start of an explanation: an equation after it is not the answer. ``by`` and ``if`` count only after an answer."""
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
 _SPOKEN_EQUALS: Final = re.compile(
@@ -207,7 +207,7 @@ def _parted(word: str) -> tuple[str, ...]:
 
 
 def is_unit(text: str, question: Question) -> bool:
-    """Return whether ``text`` after a marked number, such as a box, is its unit, as in ``[42] dollars``."""
+    """Return whether ``text`` after a marked number, such as one in a box, is its unit: ``[42] dollars``."""
     unit = words(plain(text))
     fits = 0 < len(unit) <= MAX_UNIT_WORDS and all(map(may_be_a_unit, unit))
     return fits and question.is_in_the_unit_asked_for(unit)
@@ -242,7 +242,7 @@ def given_values(question: Question) -> set[Fraction]:
 
 
 def values_in(sentence: str) -> set[Fraction]:
-    """Return the values of the numbers that are words of ``sentence``."""
+    """Return the values of the numbers in ``sentence``. Numbers in words do not count."""
     found = [parse_number(word) for word in words(_EQUALS.sub(" = ", sentence))]
     return {one.value for one in found if one is not None}
 

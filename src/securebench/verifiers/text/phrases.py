@@ -161,7 +161,7 @@ class Phrase:
         )
 
     def _is_repeated(self, rest: list[_Token]) -> bool:
-        """Return whether ``rest`` repeats a *no* in one clause, as "it is not" does, but not "it is not, it is"."""
+        """Return whether ``rest`` repeats a *no* in one clause, as "it is not" does and "it is not, it is" does not."""
         if any(token.ends for token in rest[:-1]):
             return False
         spoken = [token.word for token in rest]
@@ -244,7 +244,10 @@ class Phrase:
         return said[0].word == "not" and bool(names) and others
 
     def _has_another_name(self, said: list[_Token]) -> bool:
-        """Return whether ``said`` has a name without a preposition that is in neither this phrase nor the question."""
+        """Return whether ``said`` has a name that neither this phrase nor the question has.
+
+        A name after a preposition does not count.
+        """
         known = {*self.words} | self._question | FUNCTION_WORDS
         governed = 0
         for at, token in enumerate(said):
@@ -290,7 +293,7 @@ class Phrase:
 
 
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
-    """Return whether ``spoken`` looks like a description. Names need fewer rules because other names have capitals."""
+    """Return whether ``spoken`` looks like a description. Rules for names are looser: capitals show other names."""
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:
         return bool(rest)

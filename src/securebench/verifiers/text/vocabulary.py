@@ -51,7 +51,7 @@ MAKERS: Final = _words(
     """wrote written authored created made discovered invented composed painted developed formulated designed built
     founded directed"""
 )
-"""Verbs for what a person is known for, even if the question uses another one: ``it was written by``."""
+"""Verbs for what a person is known for. They need not be in the question: ``it was written by``."""
 
 CONNECTORS: Final = _words(
     """because due caused called known named termed referred credited considered as official officially correct
@@ -244,7 +244,7 @@ DOUBTS: Final = _words(
     disregard ignore forget doubt doubtful allegedly supposedly presumably wrongly falsely mistakenly addition besides
     strike kidding joking joke revise revised misread apologies choose chose pick select"""
 )
-"""Words that announce another answer."""
+"""Words that express doubt or announce another answer."""
 
 SHARED_WORDS: Final = _words("second another other could might may choose select instead rather otherwise")
 """Words of doubt that also occur in calculations: ``another 2 hours``."""

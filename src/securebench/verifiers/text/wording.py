@@ -116,7 +116,7 @@ def question_words(question: str) -> frozenset[str]:
 
 
 def rendered(text: str) -> str:
-    """Return ``text`` roughly as a web page would show it, for finding rejected phrases and denials, never to accept.
+    """Return ``text`` roughly as a web page would show it. Used only to find rejected phrases and denials.
 
     Decodes HTML entities. Removes tags, comments, link targets, emphasis, code marks, backslashes, LaTeX fonts and
     hyphens at the end of a line.
@@ -203,7 +203,8 @@ def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
     """Return whether a ``sentence`` after an answer takes it back, or could be another answer.
 
-    ``rivals`` are the words of all other answers, if they are known. A short sentence without any of them is harmless.
+    ``rivals`` are the words of all other answers, if they are known. A sentence without any of them is then harmless
+    even if it is short.
     """
     tokens = _normalized(sentence)
     found = set(tokens)

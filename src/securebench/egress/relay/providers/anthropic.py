@@ -236,7 +236,7 @@ class Anthropic(Dialect):
         return {"type": "error", "error": {"type": kind, "message": message}}
 
     def read(self, event: Object) -> EventReading:
-        """Return usage, end or failure. The start event has the input tokens, each delta the output tokens so far."""
+        """Return what an event reports. The first event has the input tokens, each delta the output tokens so far."""
         match event.get("type"):
             case "message_start":
                 message = part(event, "message")

@@ -236,7 +236,7 @@ def only(given: Object, known: Collection[str]) -> None:
 
 
 def within_budget(given: Object, name: str, plan: RelayPlan) -> None:
-    """Raise :class:`RefusedError` if the limit ``name`` of an answer is more than the task's budget."""
+    """Raise :class:`RefusedError` if the limit ``name`` is given and not from 1 to the task's budget of tokens."""
     whole_number(given, name)
     if (limit := given.get(name)) is not None and not 0 < (count(limit) or 0) <= plan.tokens:
         raise RefusedError(
@@ -292,7 +292,7 @@ def tool_refused(kind: str) -> RefusedError:
 
 
 def shown(text: JsonValue) -> str:
-    """Return ``text`` from the agent shortened and escaped, to be quoted in a message."""
+    """Return ``text`` from the agent as a message quotes it: shortened, in printable ASCII and in quotation marks."""
     return repr(_NOT_PLAIN.sub("?", str(text)[:_SHOWN]))
 
 

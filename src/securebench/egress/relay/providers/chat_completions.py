@@ -73,7 +73,7 @@ _FIELDS: Final = frozenset(
     }
 )
 """The allowed parameters. Excluded: ``audio`` and ``modalities``, which cost more than text; ``metadata``, by which
-gateways choose other servers; and everything with which a gateway uses other models, plug-ins or credentials
+LLM gateways choose other servers; and all with which they use other models, plug-ins or credentials
 (``models``, ``fallbacks``, ``provider``, ``plugins``, ``api_base``, ``api_key``)."""
 
 _SEARCH: Final = "web_search_options"
@@ -119,7 +119,7 @@ _MODEL: Final = Route("/chat/completions")
 _LISTS: Final = frozenset({"/models", "/v1/models"})
 _MOST_TOKENS: Final = 16
 _FAILED: Final = "error"
-"""The ``finish_reason`` with which gateways mark an answer that broke off."""
+"""The ``finish_reason`` with which LLM gateways mark an answer that broke off."""
 
 
 class ChatCompletions(OpenAIDialect):
@@ -159,13 +159,13 @@ class ChatCompletions(OpenAIDialect):
         return event.get("choices") == [] and bool(part(event, "usage"))
 
     def question(self, base: str, model: str) -> ProbeRequest:
-        """See :meth:`Dialect.question`. OpenAI's newer models refuse ``max_tokens``; other servers know both names."""
+        """See :meth:`Dialect.question`. The limit is not named ``max_tokens``, which OpenAI's newer models refuse."""
         messages: list[JsonValue] = [{"role": "user", "content": QUESTION}]
         body: Object = {"model": model, "messages": messages, "max_completion_tokens": _MOST_TOKENS, "stream": True}
         return ProbeRequest(f"{base}{_MODEL.path}", self.with_usage(body))
 
     def read(self, event: Object) -> EventReading:
-        """Return the model, the usage, the end or the failure."""
+        """Return the model, the usage, the end or the failure that an event reports."""
         return _reading(event, "delta")
 
     def read_whole(self, answer: Object) -> EventReading:
@@ -180,7 +180,7 @@ class ChatCompletions(OpenAIDialect):
 
 
 def _check_amounts(body: Object, plan: RelayPlan) -> None:
-    """Refuse more than one answer, and an answer that is longer than the budget of the task."""
+    """Refuse a request for several answers, or for an answer that may be longer than the task's budget."""
     if (n := body.get("n")) is not None and (n != 1 or not isinstance(n, int) or isinstance(n, bool)):
         raise RefusedError(RelayRefusal.FIELD, "n must be 1: send a request for each answer")
     for name in _LIMITS:
@@ -200,7 +200,7 @@ def _check_stream(body: Object) -> None:
 
 
 def _check_tool(tool: Object) -> None:
-    """Refuse a tool that the agent does not run. Some gateways use fields that do not belong to the tool's type."""
+    """Refuse a tool that the agent does not run. Some LLM gateways act on fields of other tool types."""
     if (kind := kind_of(tool, "")) not in _TOOLS:
         raise tool_refused(kind)
     if other := sorted(name for name in tool.keys() - {"type", "cache_control", kind} if tool[name] is not None):
@@ -242,7 +242,7 @@ def _check_part(piece: Object) -> None:
 def _only_content(given: Object, known: frozenset[str] | set[str]) -> None:
     for name, value in given.items():
         if name not in known and value is not None:
-            raise RefusedError(RelayRefusal.CONTENT, f"content with {shown(name)} is not allowed")
+            raise RefusedError(RelayRefusal.CONTENT, f"content with the field {shown(name)} is not allowed")
 
 
 def _reading(answer: Object, key: str) -> EventReading:

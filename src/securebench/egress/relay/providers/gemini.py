@@ -71,7 +71,7 @@ _GENERATION: Final = frozenset(
         "topP",
     }
 )
-"""The allowed settings, without speech and images, which cost more than text, and the choice of other models."""
+"""The allowed settings. Excluded: speech and images, which cost more than text, and the choice of other models."""
 
 _TOOL_CONFIG: Final = frozenset({"functionCallingConfig", "includeServerSideToolInvocations", "retrievalConfig"})
 _TOOLS: Final = frozenset({"computerUse", "functionDeclarations"})
@@ -242,7 +242,7 @@ class Gemini(Dialect):
         return {"error": {**error, "details": [_BUDGET]} if status == 429 else error}  # noqa: PLR2004 - a status is its own name
 
     def read(self, event: Object) -> EventReading:
-        """Return the model, the usage so far, the end or the failure. An event has the form of a whole answer."""
+        """Return what an event reports. Its usage is a total so far. An event has the form of a whole answer."""
         if not event:
             return NOTHING
         found, usage = event.get("candidates"), part(event, "usageMetadata")
@@ -274,7 +274,7 @@ class Gemini(Dialect):
 
 
 def _check_generation(given: JsonValue, plan: RelayPlan) -> None:
-    """Refuse more than one answer, answers other than text, and an answer longer than the budget of the task."""
+    """Refuse a request for several answers, for anything but text, or for more tokens than the task's budget."""
     config = _fields(given, "generationConfig", _GENERATION)
     amount = config.get("candidateCount", 1)
     if amount != 1 or not isinstance(amount, int) or isinstance(amount, bool):

@@ -158,7 +158,7 @@ class OpenAI(OpenAIDialect):
         return ProbeRequest(f"{base}/responses", {**body, "store": False, "stream": True})
 
     def read(self, event: Object) -> EventReading:
-        """Return the model, the usage, the end or the failure. The last event of a stream contains the whole answer."""
+        """Return what an event reports. The last event of a stream contains the whole answer."""
         kind = event.get("type")
         if kind == "response.created":
             return EventReading(model=name_of_model(part(event, "response")))

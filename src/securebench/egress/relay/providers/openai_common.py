@@ -51,7 +51,10 @@ _UNKNOWN_MODEL: Final = ("model_not_found", "DeploymentNotFound")
 
 
 def check_common(body: Object, plan: RelayPlan, *, may_omit_store: bool) -> None:
-    """Check the model, and that the provider neither stores data nor charges more. Raises :class:`RefusedError`."""
+    """Check the model, ``store`` and the service tier. ``may_omit_store``: ``store`` need not be given.
+
+    Raises :class:`RefusedError`.
+    """
     store = body.get("store")
     if body.get("model") != plan.model:
         raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")

@@ -81,7 +81,7 @@ class ModelApi(ABC):
 
     @abstractmethod
     def take(self, answer: Any) -> ModelReply:
-        """Add the model's answer to the conversation, and return it. Raises :data:`INVALID` for any other object."""
+        """Add the model's answer to the conversation, and return it. Raises :data:`INVALID` if it is malformed."""
 
     @abstractmethod
     def results(self, outputs: Iterable[tuple[ToolCall, str]]) -> None:
@@ -308,7 +308,7 @@ APIS: Final[Mapping[str, type[ModelApi]]] = {
     "messages": MessagesApi,
     "gemini": GeminiApi,
 }
-"""By the ``dialect`` of the tester configuration."""
+"""The class for each ``dialect`` of the tester configuration."""
 
 
 def _command(name: str, arguments: Any) -> str | None:

@@ -53,7 +53,7 @@ class ModelClient:
         emit("prompt", text="\n\n".join(f"{role}: {text}" for role, text in [*messages, *self.api.transcript]))
 
     def ask(self, *, with_shell: bool = False) -> ModelReply:
-        """Return the model's next answer. Exits with status 1 if there is none."""
+        """Return the model's next answer. Exits with status 1 if all tries fail."""
         self.turns += 1
         for pause in (*PAUSES, None):
             status, headers, data = self._post(self.api.body(with_shell=with_shell))

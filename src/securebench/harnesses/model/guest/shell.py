@@ -48,9 +48,9 @@ class _Output:
 
 
 def run_command(command: str, seconds: float, environment: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the output and the exit code of a command; ``None`` if it was killed after ``seconds``.
+    """Return the output of a command, and its exit code or, if it was killed after ``seconds``, ``None``.
 
-    Processes that it leaves in the background keep running.
+    If it is killed, so are its background processes. If it exits in time, they keep running.
     """
     program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
     try:

@@ -46,7 +46,7 @@ _ENVIRONMENT = {
     # use them.
     "PYTHONDONTWRITEBYTECODE": "1",
     "SOURCE_DATE_EPOCH": str(MTIME),
-    # No index can be reached. pip may change system packages, because nothing but the tests uses the image.
+    # No index can be reached. pip may change system packages, because the image serves only its tasks.
     "PIP_NO_INDEX": "1",
     "PIP_NO_CACHE_DIR": "1",
     "PIP_BREAK_SYSTEM_PACKAGES": "1",

@@ -48,8 +48,8 @@ def is_excluded(path: bytes) -> bool:
 def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes]:
     """Yield the layer in an overlay's upper directory. ``descriptor`` is -1 if there were no changes.
 
-    ``opaque`` is the extended attribute of directories that hide the image's. ``shift`` was added to each owner.
-    Raises :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
+    ``opaque`` is the extended attribute that marks directories whose content replaces the image's. ``shift`` was added
+    to each owner. Raises :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
     """
     if descriptor >= 0:
         for entry in walk(descriptor, is_excluded, layer=opaque):
@@ -111,7 +111,7 @@ class _ImageEntry:
         return None
 
     def has(self, member: Member, status: os.stat_result) -> bool:
-        """Return whether it has the member's owner and mode."""
+        """Return whether it has the member's mode and owner. Without a shift, owners are unknown and not compared."""
         owner = (_inner(status.st_uid, self._shift), _inner(status.st_gid, self._shift))
         return stat.S_IMODE(status.st_mode) == member.mode and (owner == (member.uid, member.gid) or not self._shift)
 
@@ -167,7 +167,7 @@ def _from_archive(member: Member, path: bytes, reader: TarReader, before: _Image
 
 
 def _whiteouts(top: int, found: Mapping[bytes, MemberKind]) -> Iterator[bytes]:
-    """Yield a whiteout for each entry that no longer exists, unless its directory was replaced."""
+    """Yield a whiteout for each entry that no longer exists, unless its directory was also removed or replaced."""
     for entry in walk(top, is_excluded, content=False):
         above = entry.path.rpartition(b"/")[0]
         if entry.path not in found and (not above or found.get(above) is MemberKind.DIRECTORY):
@@ -180,7 +180,7 @@ def _whiteout(path: bytes) -> LayerEntry:
 
 
 def _inner(number: int, shift: int) -> int:
-    """Return the id in the sandbox of a user or group id of the host."""
+    """Return the id inside the sandbox for a user or group id of the host."""
     if not shift:
         return 0  # a sandbox of an ordinary user has only one id
     return number - shift if shift <= number < shift + COUNT else _NOBODY

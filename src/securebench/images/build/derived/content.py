@@ -1,4 +1,4 @@
-"""The first layer of a derived image: its files, and its source as a repository with one commit."""
+"""The first layer that a derived image adds to its base: its files, and its source as a repository with one commit."""
 
 from __future__ import annotations
 
@@ -119,5 +119,5 @@ def _member(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
 
 def _invalid(path: str, problem: str) -> ConfigError:
     return ConfigError(
-        f"{path} {problem}", code="recipe-invalid", hint="the keys of 'files' are directories of the recipe"
+        f"{path} {problem}", code="recipe-invalid", hint="correct 'files' in the recipe, or the directory that it names"
     )

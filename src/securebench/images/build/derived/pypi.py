@@ -48,7 +48,7 @@ _SECONDS: Final = 600.0
 def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]:
     """Return the files in a release's source archive, without its top directory, and the archive's sha256.
 
-    ``index`` is a simple index; by default pip's. Raises :class:`ImageError` (``source-unavailable``,
+    ``index`` is the address of a simple index, by default pip's. Raises :class:`ImageError` (``source-unavailable``,
     ``source-unusable``, ``image-blob-mismatch``, and ``image-malformed`` for a damaged archive).
     """
     http = HttpClient(Deadline(Timeouts(total=_SECONDS)))
@@ -69,7 +69,7 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
             raise ImageError(
                 f"the source archive of {source.name} {source.version} has the sha256 {sha256}, not {wanted}",
                 code="image-blob-mismatch",
-                hint="the recipe pins a different archive, or the archive was replaced in transit",
+                hint="compare the recipe's sha256 with the index; if it is right, check any proxy, and retry",
             )
     return unpacked(data, f"the source archive of {source.name} {source.version}"), sha256
 
@@ -133,7 +133,7 @@ def _is_wanted(filename: str, source: PypiSource) -> bool:
 
 
 def _index() -> str:
-    """Return the index that pip is configured for."""
+    """Return the index that pip is configured for, or :data:`INDEX`."""
     if named := os.environ.get("PIP_INDEX_URL"):
         return named
     found = (

@@ -27,16 +27,16 @@ HASH: Final = r"(?:[ \t]+--hash=sha256:[0-9a-f]{64})"
 
 _ALLOWED: Final = re.compile(rf"{PIN}{HASH}*", re.ASCII)
 _GLIBC: Final = range(17, 37)
-"""The minor versions of glibc in manylinux tags, up to that of Debian 12, which the base image contains."""
+"""The minor versions of glibc in manylinux tags. The last is that of Debian 12, as in SecureBench's own images."""
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686"}
 _LINES_SHOWN: Final = 5
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
-    """Download the wheels of these pins, ``name==version``, for ``python`` (``3.11``), into ``directory``.
+    """Download wheels for ``requirements`` (``name==version``) and ``python`` (``3.11``) into ``directory``.
 
-    Each pin may be followed by hashes (``--hash=sha256:HEX``), but if one has any, all need them. Dependencies are not
+    Hashes (``--hash=sha256:HEX``) may follow each requirement, but if one has any, all need them. Dependencies are not
     resolved: a recipe lists them. Returns ``NAME sha256:HEX`` for each file. Raises :class:`ImageError`
     (``image-tool-missing``, ``image-build-failed``).
     """

@@ -151,4 +151,5 @@ class DockerfileBuild:
         if not rewritten.images:
             return f"see {self.recipe.dockerfile}"
         first = rewritten.images[0]
-        return f"its bases are {', '.join(rewritten.images)}; without a registry, pass '--base-image {first}=IMAGE'"
+        bases = ", ".join(rewritten.images)
+        return f"the Dockerfile's bases are {bases}; without a registry, pass '--base-image {first}=IMAGE'"

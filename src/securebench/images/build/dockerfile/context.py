@@ -34,7 +34,7 @@ def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
     """Yield the build context as a tar archive in pieces. The text ``dockerfile`` becomes the file :data:`DOCKERFILE`.
 
     Symbolic links are kept. Raises :class:`ConfigError` (``recipe-invalid``) if ``context`` is not a directory, or
-    contains a device.
+    contains anything but files, directories and links.
     """
     ignored = _Ignored(_patterns(context))
     yield from _text(DOCKERFILE, dockerfile)

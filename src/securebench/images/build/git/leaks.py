@@ -1,7 +1,8 @@
 """Find history in a repository that a task must not reveal. Reads plain files and never runs git.
 
 In a task's image, only the history of the commit that the task starts from is allowed (F01 and C22 in the catalogue of
-attacks). Findings are only reported, because a task may be about its history.
+attacks). In an image from a Dockerfile, findings are only warnings, because a task may be about its history. In a
+derived image, they are errors.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class _Repository:
         yield from self._logs()
         for name in _POINTERS:
             if self._read(name).strip():
-                yield name, "it names other commits"
+                yield name, "it may name other commits"
         for name in _BORROWED:
             if self._read(name).strip():
                 yield name, "it links to objects of another repository"

@@ -166,7 +166,7 @@ class _Pack:
 
     def __init__(self, index: mmap.mmap, data: mmap.mmap) -> None:
         if index[:8] != _INDEX_MAGIC or data[:4] != b"PACK":
-            raise ValueError("its pack has an unknown version")
+            raise ValueError("a pack has an unknown version")
         self._index = index
         self.data = data
         self._count = self._word(_FANOUT + 255 * 4)
@@ -191,7 +191,7 @@ class _Pack:
             yield self._index[at : at + 20], self._offset(number)
 
     def header(self, offset: int) -> tuple[int, int, int]:
-        """Return an entry's kind and size, and the offset of its content."""
+        """Return an entry's kind (git's number) and size, and the offset of its content."""
         byte = self.data[offset]
         kind, size, shift = byte >> 4 & 7, byte & 15, 4
         while byte & 0x80:
@@ -202,7 +202,7 @@ class _Pack:
         return kind, size, offset + 1
 
     def distance(self, at: int) -> tuple[int, int]:
-        """Return how many bytes before a delta its base begins, and the offset of the delta's content."""
+        """Return the distance in bytes from a delta back to its base, and the offset of the delta's content."""
         byte = self.data[at]
         value = byte & 0x7F
         while byte & 0x80:

@@ -33,7 +33,7 @@ _NAME_LIMIT: Final = 0xFFF
 
 @dataclass(frozen=True, slots=True)
 class FreshRepository:
-    """A repository with one commit: its id, and the files of ``.git`` by path."""
+    """A repository with one commit: the commit's id, and the files of ``.git`` by path."""
 
     commit: str
     files: Mapping[bytes, bytes]

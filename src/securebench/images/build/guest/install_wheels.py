@@ -1,6 +1,7 @@
 """Install the wheels of a directory into this Python, without pip, an index or a network.
 
-Run as ``python3 install_wheels.py DIRECTORY``. Modules are compiled with the hash of their source, not its time.
+Run as ``python3 install_wheels.py DIRECTORY``. From Python 3.7 on, modules are compiled with the hash of their source,
+not its time.
 """
 
 import compileall
@@ -98,7 +99,7 @@ class Wheel:
             return file.read(member.file_size)
 
     def _target(self, name: str) -> "Path | None":
-        """Return the target path of a member. Files in ``.data`` go to the directory of their kind."""
+        """Return the target path of a member, or ``None`` to skip it. In ``.data``, a directory's name is a kind."""
         parts = name.split("/")
         if ".." in parts or name.startswith("/") or not name.isprintable():
             raise WheelError(f"it contains the unsafe path {name[:100]!r}")

@@ -1,12 +1,12 @@
-"""Run a task's tests with pytest. The exit code is the verdict: 0 if every test is known to have passed.
+"""Run a task's tests with pytest. The exit code is the verdict: 0 if all expected tests ran and none failed.
 
 It runs in the verifier's sandbox, next to programs of the candidate that the tests start. It protects itself from
 them: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. Tests
-run in a child; this process trusts only a complete report from it, with a token that only the two know. A child
+run in a child; this process trusts only a complete report from it, with a token that only these two know. A child
 that ends without this report has failed, whatever its exit code. No file is read for a verdict.
 
-Python 3.6 and later. ``plan.json`` beside it: ``tests`` (paths), ``expected`` (names that must have been reported),
-``site`` (where pytest is).
+It supports Python 3.6 and later, and reads ``plan.json`` beside it: ``tests`` (paths), ``root`` (their directory),
+``expected`` (names that must be reported), ``site`` (the directory with pytest).
 """
 
 import ctypes
@@ -98,7 +98,7 @@ def _wait(child: int, reading: int) -> Tuple[bytes, int]:
 
 
 def _judge(data: bytes, status: int, word: str, plan: Dict[str, Any]) -> int:
-    """Return 0 if pytest succeeded, and every expected test was reported and did not fail."""
+    """Return 0 if pytest succeeded, a test passed, none failed, and every expected one was reported; otherwise 1."""
     try:
         report = json.loads(data.decode("utf-8"))
     except ValueError:

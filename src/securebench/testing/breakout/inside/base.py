@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SECONDS = 15.0
-"""The time limit of one attempt. The outcome of an attempt that hangs is unknown."""
+"""The time limit in seconds of an attempt in a shared sandbox. An attempt that hangs has an unknown outcome."""
 
 
 TOGETHER = "together"
@@ -54,7 +54,7 @@ class BreakoutAttempt(NamedTuple):
 
     ``means`` is the consequence, ``entry`` the catalogue's entry, ``staging`` the kind of sandbox. An attempt with
     ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape can be called
-    at all. This is harmless if the sandbox has its own kernel.
+    at all. Success is harmless if the sandbox has its own kernel.
     """
 
     name: str
@@ -153,7 +153,7 @@ def syscall_number(number: int, *arguments: object) -> int:
 
 
 def only_on(machine: str) -> None:
-    """Raise :class:`Stopped` on other machines."""
+    """Raise :class:`Stopped` unless this machine's architecture is ``machine``, such as ``x86_64``."""
     if platform.machine() != machine:
         raise Stopped("not tried on this machine")
 

@@ -21,7 +21,7 @@ _EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 529, "result": "forged"},
     {"type": "result", "usage": {"input_tokens": -1, "output_tokens": 1e400}, "num_turns": "many"},
 )
-"""Successful and failed ends of both agent programs, and an invalid one."""
+"""Final events of Codex and of Claude Code: successes, failures, and an invalid one."""
 
 
 def attempts() -> Iterator[EgressAttempt]:

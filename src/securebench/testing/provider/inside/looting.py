@@ -1,4 +1,4 @@
-"""Attempts to find keys: everything readable in this sandbox is written to one file, which the host searches.
+"""Attempts to find keys: what they can read in the sandbox is written to one file, which the host searches.
 
 All of them are judged outside, because nothing in the sandbox knows the key.
 """

@@ -71,7 +71,7 @@ _EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
 
 
 class Comparisons:
-    """The comparisons in the tests that have a call on one side."""
+    """The comparisons in the tests that have a call in their left side or first argument."""
 
     def __init__(self, source: str) -> None:
         self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
@@ -89,7 +89,7 @@ class Comparisons:
 def catches_unknown_classes(source: str) -> bool:
     """Return whether the tests catch exceptions by an expression whose value may come from the candidate.
 
-    A class that the tests import or define is their own. A name that they do not define was checked at its lookup.
+    A class that the tests import or define is their own. Names that they do not define are checked at lookup.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     own = {node.name for node in nodes if type(node).__name__ == "ClassDef"}
@@ -100,9 +100,9 @@ def catches_unknown_classes(source: str) -> bool:
 
 
 def orders_without_assert(source: str) -> bool:
-    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` other than to assert that the comparison holds.
+    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` outside of asserts that the comparison holds.
 
-    Such an assert fails if the comparison is False. Elsewhere, a ``not``, a branch or a variable may reverse that.
+    Such an assert fails if the comparison is False. Elsewhere, a test may pass because the comparison is False.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     asserted = {id(each) for node in nodes for each in _asserted_by(node)}
@@ -110,7 +110,7 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons that decide whether the assert ``node`` passes: all of them or at least one must hold."""
+    """Return the comparisons of which all, or at least one, must hold for the assert ``node`` to pass."""
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
         pending = [node.test]
@@ -193,7 +193,7 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call in the left side of a comparison, or in an assert method's first argument, and the other side."""
+    """Yield each call in a comparison's left side, or in an assert method's first argument, with the other side."""
     for node in _walk(tree):
         kind = type(node).__name__
         if kind == "Compare" and [type(each).__name__ for each in node.ops] in (["Eq"], ["Is"], ["In"]):

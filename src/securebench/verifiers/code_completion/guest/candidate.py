@@ -36,7 +36,7 @@ def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
 
 
 def load(wire: Wire, source: str) -> dict[str, Any]:
-    """Run the candidate's code as a module and return its namespace."""
+    """Run the candidate's code as a module and return its namespace. If it fails, report that and exit."""
     try:
         code = compile(source, FILE, "exec", dont_inherit=True)
     except BaseException as error:  # noqa: BLE001 - too deep, too large, not Python: always a failure of the candidate

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         """How one side of the channel converts values that are not plain."""
 
         def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-            """Return kind and parts of a value that gets a stand-in on the other side; ``None`` for others."""
+            """Return kind and parts of a value that gets a stand-in on the other side; ``None`` for other values."""
 
         def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
             """Return a tag for ``value``. Raises :class:`UncrossableError`."""
@@ -222,7 +222,7 @@ class Exchange:
             raise MalformedError(type(error).__name__) from error
 
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
-        """Make the objects of a message: those that can be empty, then those made from parts. Then set the rest."""
+        """Make the objects of a message: those that can be empty, then those made from parts. Then fill the former."""
         begun: list[tuple[int, str, list[Any]]] = []
         for number, kind, contents in heap:
             known = self._objects.get(number)

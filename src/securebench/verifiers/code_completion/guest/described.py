@@ -1,4 +1,4 @@
-"""The tests' side: makes stand-ins from the candidate's descriptions (``shapes.py``), and operates on lent objects."""
+"""The tests' side: makes stand-ins for what the candidate describes (``shapes.py``), and lends it objects."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
 
 
 def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-    """Set the data of a stand-in: for an exception, the number with which more attributes can be requested."""
+    """Set the data of a stand-in. For an exception, this is the number with which to request more attributes."""
     if kind == "error":
         if type(contents[-1]) is int:
             vars(stand_in)["_securebench_own_number"] = contents[-1]
@@ -77,7 +77,7 @@ def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], excha
 
 
 def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
-    """Return the tag that refers to the candidate's object of a stand-in, or to a member of an enumeration."""
+    """Return the tag of ``value``, which is a stand-in or a member of an enumeration of the candidate."""
     if id(value) in numbers:
         note_possible_change(value)
         return ["yours", numbers[id(value)]]

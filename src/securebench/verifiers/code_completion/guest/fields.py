@@ -24,8 +24,8 @@ def fields_of(subject: Any) -> list[Any]:
 def all_fields_of(subject: Any) -> list[Any]:
     """Return the values of all fields of a dataclass object. Raises :class:`UnsupportedError` if they are unreliable.
 
-    The values that came with the object are used until a request that may change them. An object that the tests have
-    built has their arguments as values until the candidate gets it. After that, the values are requested.
+    The values that came with the object are used until a request that may change them. For an object that the tests
+    have built, their arguments are used until the candidate may have changed it. After that, the values are requested.
     """
     state = subject_state(subject)
     if state.get("_securebench_is_doubtful"):
@@ -150,9 +150,9 @@ class DataclassFields:
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
     """Check whether ``made``, an object that the tests have built, has its arguments as values. Note the result.
 
-    If it does, comparisons use these values, whatever the candidate says later. If it does not, comparisons with it are
-    refused. If it is also not ``is_new``, a comparison with itself is refused, too: the class may return the same
-    object every time.
+    If it does, comparisons use these values until the candidate may have changed the object. If it does not,
+    comparisons with the object are refused. A comparison with itself is then allowed only if the object ``is_new``:
+    the class may return the same object every time.
     """
     if type(made) is not cls:
         return

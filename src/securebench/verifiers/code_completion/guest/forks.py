@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SET_DUMPABLE = 4
 _OF_PROCESS = ("Threads", "Cpus_allowed:", "Mems_allowed:")
 _IOPRIO_GET = {("x86_64", 2**63 - 1): 252, ("aarch64", 2**63 - 1): 31}
-"""The number of the system call by machine and ``sys.maxsize``. In a 32-bit program, the number is another call's."""
+"""The number of the system call by machine and ``sys.maxsize``. 32-bit programs have other numbers."""
 _FILES = (
     *("/proc/self/limits", "/proc/self/oom_score_adj"),
     *("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/net/dev"),
@@ -46,7 +46,7 @@ _POLICY_AND_NICENESS = (16, 37, 38)
 
 
 def await_task() -> None:
-    """Wait for tasks. Return in a process that runs the tests of exactly one: a child process, or else this one."""
+    """Wait for tasks. Return in the process that runs the tests of a task: a child, or this one if it does not fork."""
     sandbox: CheckedSandbox | None = None
     while True:
         nonce, seconds = _next_start()
@@ -125,8 +125,8 @@ class CheckedSandbox:
     def await_end(self, child: int, deadline: float) -> None:
         """Wait until ``child`` has exited, and check that it has left nothing. Otherwise, exit this process.
 
-        If a signal killed the child, the exit code is that of a process killed by this signal. Only for such a code
-        does the driver look for an out-of-memory kill.
+        If a signal killed the child, the exit code is that of a process killed by this signal. The driver looks for an
+        out-of-memory kill only after such a code.
         """
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -225,7 +225,7 @@ def _is_traceable(pid: int) -> bool:
 
 
 def _has_other_processes() -> bool:
-    """Return whether this user has processes in the sandbox besides this one and the init, which -1 does not signal."""
+    """Return whether this user has processes in the sandbox besides this one and the init, which ``kill(-1)`` skips."""
     try:
         os.kill(-1, 0)
     except ProcessLookupError:

@@ -28,7 +28,7 @@ _MAX_WATCHED = 100
 
 
 def outline(value: Any, depth: int = 2) -> Any:
-    """Return the lengths of a container and of the containers in it, which most changes alter; ``None`` for others."""
+    """Return the lengths of a container and of those in it, which most changes alter; ``None`` for other values."""
     if type(value) not in _CONTAINERS:
         return None
     parts = value.values() if type(value) is dict else value
@@ -37,7 +37,7 @@ def outline(value: Any, depth: int = 2) -> Any:
 
 
 def watch(notes: Notes, value: Any) -> None:
-    """Remember a container that the tests got from an attribute: if they change it, the original stays the same."""
+    """Remember a container that the tests got from an attribute: their changes to it do not reach the original."""
     if len(notes.watched) < _MAX_WATCHED:
         notes.watched.append((value, outline(value)))
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Lent:
-    """A stand-in for an object of the tests. Its attributes can be read and set, and its methods can be called."""
+    """A stand-in for an object of the tests. Its public attributes can be read and set, its methods called."""
 
     def __init__(self, peer: Peer, number: int) -> None:
         vars(self).update(_securebench_peer=peer, _securebench_number=number)
@@ -43,7 +43,7 @@ for _name in OPERATORS - {"__str__", "__repr__", "__bool__", "__format__", "__eq
 
 
 class LentIterator(Lent):
-    """A stand-in for an iterator or file of the tests. Items are requested when they are needed, several at a time."""
+    """A stand-in for an iterator or file of the tests. Its items are requested when they are needed."""
 
     def __init__(self, peer: Peer, number: int) -> None:
         super().__init__(peer, number)

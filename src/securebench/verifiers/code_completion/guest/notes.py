@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAN = "nan"
-"""A NaN of the candidate was compared with ``<`` or ``>``, which is False for every other number."""
+"""The candidate sent a NaN, and the tests compare by order. With a NaN, ``<`` and ``>`` are always False."""
 CHANGED_ARGUMENT = "changed_argument"
 """A call changed its argument, and the same comparison computes the expected value from that argument."""
 BROAD_EXCEPTION = "broad_exception"
@@ -21,7 +21,7 @@ BUILTIN = "builtin"
 """The tests use the name of a builtin that the candidate also defines, and it is unclear which is meant."""
 
 REJECTIONS = frozenset({NAN, CHANGED_ARGUMENT, BROAD_EXCEPTION, UNITTEST})
-"""The notes that turn a pass into a failure. All others only explain a failure."""
+"""The notes that turn a pass into a failure. All other notes only explain a failure."""
 
 
 class UnsupportedError(TypeError):

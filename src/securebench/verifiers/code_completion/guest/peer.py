@@ -1,6 +1,6 @@
 """Requests and replies between the two sides. They are nested like calls.
 
-The sides take strict turns: the one that has read a frame writes the next one. So the host can relay frames without
+The sides take strict turns: the side that has read a frame writes the next frame. So the host can relay frames without
 parsing them, and threads need only one lock.
 """
 
@@ -30,7 +30,7 @@ _LONGEST_NAME = 200
 
 
 class Peer:
-    """One side of the channel. It sends requests (:meth:`request`) and answers those of the other (:meth:`serve`).
+    """One side of the channel. It sends requests (:meth:`request`) and answers the other side's (:meth:`serve`).
 
     The sides differ in the operations that they allow (:meth:`perform`), in how they convert objects that are not plain
     data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
@@ -200,7 +200,7 @@ class Peer:
             raise MalformedError("no such object")
         return self._exports[number]
 
-    # Frames. Every error in one of them ends this side.
+    # Frames. An invalid frame ends this side's process.
 
     def read(self) -> tuple[bytes, dict[str, Any]]:
         """Return the type and payload of the next frame."""

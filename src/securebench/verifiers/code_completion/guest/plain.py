@@ -1,11 +1,11 @@
 """Plain data: the values that cross between the sides without their behaviour. Only the exact type counts.
 
 ============================  ======================================================================================
-crosses as an equal value     None, bool, int, float, complex, str, bytes, range; builtin types and exceptions; values
-                              of the standard library (``values.py``)
+crosses as an equal value     None, bool, int, float, complex, str, bytes, range; builtin classes; values of the
+                              standard library (``values.py``)
 crosses with its identity     list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict, Counter, defaultdict
                               (its factory too, where that is a builtin type), dict views
-crosses as a stand-in         objects and classes of the candidate's own (``shapes.py``, ``twins.py``)
+crosses as a stand-in         exceptions; the candidate's own classes and their objects (``shapes.py``, ``twins.py``)
 crosses by reference          everything else, as the two sides of the channel decide (``peer.py``)
 ============================  ======================================================================================
 
@@ -60,7 +60,10 @@ _TYPE_NAMES: dict[type, str] = {each: name for name, each in _TYPES.items()}
 KNOWN_TYPES = _TYPES
 """The classes that both sides have, by name."""
 _EXCEPTION_MODULES = ("dataclasses", "decimal", "json.decoder", "statistics", "struct")
-"""Modules whose exceptions keep their type. Those of any other module cross as their nearest builtin base."""
+"""Modules besides ``builtins`` whose exceptions keep their type.
+
+Other exceptions, except the candidate's own, cross as their nearest builtin base.
+"""
 
 
 def class_tag(value: type) -> list[Any] | None:

@@ -136,7 +136,7 @@ def forwarded_attribute(name: str) -> property:
 
 
 class OpaqueRemote(Remote):
-    """A stand-in for an object whose class has no stand-in, such as a function. It refuses all operators."""
+    """A stand-in for an object whose class has no stand-in, such as a function. It refuses operators except ``==``."""
 
 
 for _name in OPERATORS - {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Run:
     """One run of the tests.
 
-    ``lookup`` returns the candidate's object for a name. ``defined`` returns those of some names that it defines.
+    ``lookup`` returns the candidate's object for a name. ``defined`` returns which of the given names it defines.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Run:
 
 
 def _public_name(error: BaseException) -> str:
-    """Return the name of the nearest builtin class. The candidate may have named its own class after an argument."""
+    """Return the name of the nearest builtin class of ``error``: other names could reveal arguments of the tests."""
     return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
 
 
@@ -115,9 +115,9 @@ def _line(error: BaseException) -> int | None:
 
 
 def _is_own_exit(leaving: SystemExit) -> bool:
-    """Return whether the tests themselves, or ``unittest.main()``, which always exits, raised ``leaving``.
+    """Return whether the tests themselves or ``unittest.main()``, and not the candidate, raised ``leaving``.
 
-    This matters if the candidate shares this process: an exit of the candidate is not a pass.
+    The candidate may share this process, and its exit is not a pass.
     """
     runner = vars(sys.modules.get("unittest.main", sys))
     frames = [frame for frame, _ in _frames(leaving)][1:]

@@ -138,7 +138,7 @@ def _operators_of(kind: type, flags: list[str]) -> list[str]:
 
 
 def _fields_of(kind: Any, base: str) -> tuple[list[str], list[str]]:
-    """Return the fields of a dataclass or named tuple by name, and flags for what its decorator has generated."""
+    """Return the names of the fields of a dataclass or named tuple, and the flags that describe the class."""
     if base == "tuple":
         fields = getattr(kind, "_fields", None)
         named = type(fields) is tuple and all(type(name) is str for name in fields)

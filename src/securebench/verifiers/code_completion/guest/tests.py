@@ -51,7 +51,7 @@ class JudgingPeer(Peer):
     # Asking.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
-        """Send a request and return the result. Count the answer, unless it is only a reference to an object."""
+        """Send a request and return the result. Count the answer if it contains data or candidate code ran."""
         if self._is_paused:
             raise RuntimeError("no request may be sent to the candidate now")
         self.has_requested = True
@@ -143,7 +143,7 @@ class JudgingPeer(Peer):
         return compare
 
     def received_class(self, found: type) -> type:
-        """Return ``found``. Note if it would catch failed asserts and the tests may catch classes of the candidate."""
+        """Return ``found``. Note a rejection if the tests may catch it and it would also catch failed asserts."""
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
 
@@ -235,7 +235,7 @@ class JudgingPeer(Peer):
         return stand_in
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return the stand-in for a class, or a stand-in for an object that has no data yet; ``None`` for others."""
+        """Return the stand-in for a class, or an empty stand-in for an object; ``None`` for other kinds."""
         if kind not in ("class", "mine"):
             return None
         from securebench.verifiers.code_completion.guest.described import begin

@@ -46,7 +46,7 @@ _MAX_NAMES = 1000
 
 
 class RemoteType(type):
-    """The metaclass of these classes. Calls of a class, and its attributes, are requests to the candidate's side."""
+    """The metaclass of the classes here. Calls of a class, and its attributes, are requests to the candidate's side."""
 
     def __new__(cls, _name: str, bases: tuple[type, ...], _namespace: dict[str, Any], **_: Any) -> Any:
         """Refuse a subclass that the tests define, because the candidate's side could not make its objects."""
@@ -163,7 +163,7 @@ def _forwarded(name: str) -> Any:
 
 
 def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
-    """End a ``with`` block. Return whether the candidate suppresses the error, but never suppress a failed assert."""
+    """End a ``with`` block. Return whether the candidate suppresses the error; a failed assert is never suppressed."""
     note_possible_change(self)
     peer, number = self._securebench_peer, self._securebench_number
     ordinary = isinstance(error, Exception)
@@ -215,7 +215,10 @@ def _refused(self: Any, *_: Any) -> Any:
 
 
 def _own_equal(self: Any, other: Any) -> Any:
-    """Compare objects by identity, because the result of their class's ``__eq__`` could be a lie."""
+    """Compare by identity. Raises ``UnsupportedError`` for two different objects of the candidate.
+
+    The candidate's own ``__eq__`` is not called, because it could return anything.
+    """
     if self is other:
         return True
     if isinstance(other, Remote):

@@ -15,7 +15,7 @@ START = b"T"
 take. With 0 seconds, the process runs the task itself; else it may fork (``forks.py``)."""
 NONCE_BYTES = 16
 HELLO = b"H"
-"""Either side to host: its program runs, and has received no code but SecureBench's. The payload of the tests' side is
+"""Either side to host: its program runs, and has run only SecureBench's code so far. The payload of the tests' side is
 the random number of START, and then ``1`` if the process has forked, else ``0``."""
 SOURCE = b"S"
 """Host to either side: the code to run."""
@@ -57,7 +57,7 @@ class Wire:
     def take_over(cls, *, silent: bool) -> Wire:
         """Return a channel on copies of fds 0 and 1. From then on, prints go to stderr or, if ``silent``, nowhere.
 
-        The channel's descriptors are not inherited by child processes.
+        Programs that this process starts do not inherit the channel's descriptors.
         """
         wire = cls(os.dup(0), os.dup(1))
         nowhere = os.open(os.devnull, os.O_RDWR)

@@ -46,7 +46,7 @@ class Adapter(ABC):
     @property
     @abstractmethod
     def argv(self) -> tuple[str, ...]:
-        """The same command with the reporter. The command's own arguments stay, because tests could notice a change."""
+        """The argv of the task's command with the reporter. Its own arguments stay: tests could notice a change."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -61,11 +61,11 @@ class Adapter(ABC):
     @property
     @abstractmethod
     def narrows(self) -> bool:
-        """Whether the command selects single tests by name or mark, so that the reporter must select controls."""
+        """Whether the command selects single tests by name or mark. The reporter must then also select the controls."""
 
     @property
     def collecting(self) -> Adapter | None:
-        """The same command, only listing the tests; ``None`` if the runner cannot do this."""
+        """An adapter that only lists the tests of this command; ``None`` if the runner cannot do this."""
         return None
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Adapter(ABC):
         return False
 
     def stem(self, path: str) -> str:
-        """Return how the runner's ids name the file ``path``: see :class:`CasePlace`."""
+        """Return the ``stem`` of a :class:`CasePlace` for tests in the file ``path``."""
         return PurePosixPath(path).stem
 
     def names(self, test: str) -> tuple[str, ...]:

@@ -85,12 +85,12 @@ class LauncherAdapter(Adapter):
 
     @property
     def narrows(self) -> bool:
-        """Always false: a label selects whole classes. Commands that select single tests are not recognised."""
+        """Always false: commands with options that select single tests are not recognised."""
         return False
 
     @property
     def collecting(self) -> Self:
-        """The same command: the host's order tells the launcher whether only to list the tests."""
+        """This adapter itself: the host's order tells the launcher whether only to list the tests."""
         return self
 
     def owns(self, path: str) -> bool:
@@ -108,7 +108,7 @@ class UnittestAdapter(LauncherAdapter):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The same command, started by the launcher. Django's runners must run all tests in one process."""
+        """The argv of the task's command, started by the launcher. Django's runners are told to use one process."""
         command = self.command
         kind, script = ("script", (command.script,)) if command.script else ("module", ())
         serial = (_SERIAL,) if command.runner == "django" and not self._is_serial else ()
@@ -130,7 +130,7 @@ class UnittestAdapter(LauncherAdapter):
         return tuple(path for label in labels for path in self._paths(label)) or (self._top or ".",)
 
     def file(self, test: str) -> str | None:
-        """Return the file of a test's module, judging by names: classes begin with a capital letter."""
+        """Return the file of an id as unittest prints it. Names that begin with a capital letter count as classes."""
         printed = _PRINTED.fullmatch(test)
         return self._paths(printed[2])[0] if printed else None
 
@@ -210,7 +210,7 @@ class PytestAdapter(Adapter):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The same command, with the reporter as a plugin."""
+        """The argv of the task's command, with the reporter as a plugin."""
         if self.module:  # the launcher does the same as -m, but first loads the installed pytest
             return started((self.program, f"{GUEST}/securebench_launch.py", *self.arguments))
         return started((self.program, "-p", "securebench_report", *self.arguments))
@@ -238,7 +238,7 @@ class PytestAdapter(Adapter):
 
     @property
     def collecting(self) -> PytestAdapter:
-        """The same command with pytest's option to collect only."""
+        """An adapter of the same command with pytest's option to collect only."""
         return replace(self, arguments=(*self.arguments, "--collect-only"))
 
     def file(self, test: str) -> str | None:
@@ -282,7 +282,7 @@ class SympyAdapter(LauncherAdapter):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command of SecureBench's own runner, with the options and paths of the task's command."""
+        """The argv that starts SecureBench's own runner with the options and paths of the task's command."""
         launcher = f"{GUEST}/securebench_sympy.py"
         return started((self.command.program, *self.command.flags, launcher, *self.command.arguments))
 
@@ -312,7 +312,7 @@ def read_sympy(command: RunnerCommand) -> SympyAdapter | None:
 
 
 ADAPTERS: Final[tuple[Callable[[RunnerCommand], Adapter | None], ...]] = (read_pytest, read_unittest, read_sympy)
-"""Each returns an adapter if the command belongs to its runner. There is one for each runner of ``read_command``."""
+"""Functions that return the adapter of a command of their runners. They cover all runners of ``read_command``."""
 
 
 def recognise(command: str | tuple[str, ...]) -> Adapter | None:

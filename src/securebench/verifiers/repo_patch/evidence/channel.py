@@ -31,7 +31,7 @@ _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
 
 @dataclass(slots=True)
 class ReportedTests:
-    """The reported results. ``outcomes`` are by test id; ``exit`` is ``None`` if the end was not announced.
+    """The reported results. ``outcomes`` are by test id; ``exit`` is ``None`` if no end of the run was reported.
 
     ``descriptions`` are names that a log may show instead of the test's id.
 
@@ -114,7 +114,7 @@ class ReportedRun:
         return json.dumps({"mark": self.mark, **self.order}).encode("ascii") + b"\n"
 
     def run(self, sandbox: Sandbox, command: Command) -> CommandResult:
-        """Run ``command`` with the host's side of the channel as its stdin. Raises :class:`InfrastructureError`."""
+        """Run ``command``, and send it the nonce when its end is reported. Raises :class:`InfrastructureError`."""
         end = re.compile(self.mark.encode() + rb' \d+ \["end", -?\d+\]\n')
         tail = b""
 

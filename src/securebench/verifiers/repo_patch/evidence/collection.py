@@ -1,8 +1,8 @@
 """Find the tests that exist without the candidate's change, for a task that does not name the expected ones.
 
 A package that the tests import can remove tests from a module. So the tests are first collected from the tree without
-the change, in a separate sandbox. If a file cannot be loaded there because the tested code is missing, its source is
-searched for tests with the runner's usual names, unless the repository configures other names.
+the change, in a separate sandbox. If a file cannot be loaded there, for example because the tested code is missing,
+its source is searched for tests with the runner's usual names, unless the repository configures other names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Required:
     may_skip: frozenset[CasePlace] = frozenset()
 
     def missing(self, ran: Iterable[CasePlace]) -> int:
-        """Return how many of these tests are not among those that ``ran``."""
+        """Return how many of ``places`` are not among ``ran``."""
         return len(self.places - set(ran))
 
 
@@ -69,7 +69,7 @@ def required(
 
 
 def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePlace, bool]]:
-    """Yield the undecorated functions and methods that every run of the file executes.
+    """Yield the undecorated test functions and methods that every run of the file executes.
 
     Each comes with a flag: whether its source or the module's marks mention skipping.
     """
@@ -91,7 +91,7 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePla
 
 
 def _bound_again(body: list[ast.stmt]) -> set[str]:
-    """Return the names that a module deletes, reassigns or redefines, because their first meaning may not run."""
+    """Return the names that a module deletes, reassigns or redefines: what runs may differ from their definition."""
     stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     special = {"load_tests", "disabled"} & {*stored, *defined}

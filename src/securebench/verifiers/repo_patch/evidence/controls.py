@@ -1,14 +1,14 @@
 """Controls: tests that must fail, added by SecureBench to the task's own test files.
 
-They are created for each verification. A test and its controls are the same function except for expected values. They
-use the test's name and new names, and replace the test or are added beside it. The host chooses at random which of
-these functions is the task's own test, and only the host knows. Code that turns failures into passes makes controls
-pass too. A control counts only if its test passed: the controls of a test that was skipped or did not run prove
-nothing.
+Controls are created for each verification. Most are copies of a test with inverted assertions, beside the test. If the
+test may be renamed, its name and new names are given at random to the test and its copies: only the host knows which of
+these functions is the task's own test. Other controls are new tests that always fail. Code that turns failures into
+passes makes controls pass, too. A control counts only if its test passed: the controls of a test that was skipped or
+did not run prove nothing.
 
 Some expected ids do not say where their test is: the first line of a docstring, or a function's name. Code under test
-can remove the task's test and add another one with the same name. So such an id counts only if a test with this name
-passed, and the task's own files define that test.
+can remove the task's test and add another one with the same name. So if the task's own files show where they define a
+test with this name, a test at such a place must have passed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_COPIES: Final = 24
 """The most files with controls, and the most copies of tests in total. Copies use up the task's time limit."""
 
 ENOUGH_BITS: Final = 8.0
-"""How hard it is to guess which variants are the task's tests: one guess in 256 is right."""
+"""How hard it should be to guess which variants are the task's tests, in bits: one guess in 256 is right."""
 
 _RANDOM = secrets.SystemRandom()
 _BASES: Final = re.compile(rb"class\s+\w+\s*\(([^)]*)\)")
@@ -59,7 +59,7 @@ _LIBRARIES: Final = {
 def places_of(
     ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
 ) -> dict[str, frozenset[CasePlace]]:
-    """Return where the ``files`` (path and content) define the tests of those ``ids`` that do not say it.
+    """Return where the ``files`` (path and content) define the tests of those ``ids`` that name no place.
 
     Tests in classes that may not be test cases are left out, because the source does not show which class runs them.
     """
@@ -92,7 +92,7 @@ def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, C
 
 
 def _is_bound(name: ast.Name) -> bool:
-    """Return whether a name is deleted or reassigned, because its first meaning may not run."""
+    """Return whether a name is deleted or reassigned here: what runs may differ from its definition."""
     return isinstance(name.ctx, ast.Store | ast.Del)
 
 
@@ -210,7 +210,7 @@ class _Choice:
                     yield larger
 
     def _cover(self, kind: Callable[[TaskTest, AssertionWay], object], tests: list[TaskTest]) -> None:
-        """Add a control of each kind in ``tests``, rare kinds first, preferably from wanted tests."""
+        """Add a control for each value of ``kind`` in ``tests``, rare values first, preferably from wanted tests."""
         found: dict[object, list[tuple[TaskTest, AssertionWay]]] = {}
         for test in tests:
             for way in test.ways:

@@ -44,7 +44,7 @@ _RENAMED: Final = frozenset(("expand", "parameterized", "data", "file_data"))
 """Decorators of tests that run under other names. These get no variants."""
 
 _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|inspect\.stack|stacklevel|__line__")
-"""Signs that a module inspects its own source lines. Nothing may be inserted before them."""
+"""Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""
 
 _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
 """Signs that a test compares its own line number. Its copies are on other lines and could pass with other numbers."""
@@ -327,7 +327,7 @@ class EditedFile:
             self._edits.append((end, False, _RANDOM.random(), end, gap + piece))
 
     def _beside(self, wanted: set[CasePlace]) -> list[TaskTest]:
-        """Return one test of each group (the module's functions, or a class), wanted ones first."""
+        """Return one test of each of ``MAX_PLAIN`` groups (the module's functions, or a class), wanted ones first."""
         groups: dict[tuple[str, ...], list[TaskTest]] = {}
         for test in self.tests:
             if not _has_parameters(self._source.module) and not any(_has_parameters(node) for node in test.classes):

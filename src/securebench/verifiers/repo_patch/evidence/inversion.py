@@ -68,7 +68,7 @@ _FORMS: Final = {
 """
 
 _EXACT: Final = frozenset({"assert ==", "assertEqual", "assertEquals", "assert_equal", "assert_equals", "eq_"})
-"""Styles in which only identical values are equal."""
+"""Styles that compare exactly, without a tolerance."""
 
 _TOKEN = re.compile(rb"\w+")
 _COMPLEMENT: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
@@ -233,7 +233,7 @@ class _Inverter:
         return ()
 
     def _other_name(self, node: ast.expr) -> str | None:
-        """Return an expression with another value than ``node``, or ``None`` unless it has only non-zero parameters."""
+        """Return an expression whose value certainly differs from ``node``'s, or ``None`` if the source shows none."""
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         if not names or any(name not in self._plain or not all(self._plain[name].values) for name in names):
             return None
@@ -264,7 +264,7 @@ class _Inverter:
             yield from self._equal(name, call.args[0], call.args[1])
 
     def _context(self, call: ast.Call) -> Iterator[Inversion]:
-        """Yield inversions of ``raises``, ``warns`` and similar: they expect another class."""
+        """Yield inversions of ``raises``, ``warns`` and similar, which then expect a different class or logger."""
         name = called_name(call)
         if name == "assertLogs" and not call.keywords and len(call.args) <= 1:
             other = repr(f"{self._values.word()}.{self._values.word()}")
@@ -327,7 +327,7 @@ def _plain_names(function: Function) -> dict[str, _Column]:
 def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
     """Return the parameters of a ``parametrize`` ``call`` whose values are only numbers or strings.
 
-    Returns none if the option ``indirect`` may pass the values to fixtures.
+    Returns no parameters if options other than ``ids`` are given: ``indirect`` passes the values to fixtures.
     """
     names, table, *more = call.args
     if more or any(keyword.arg != "ids" for keyword in call.keywords) or not isinstance(table, ast.List | ast.Tuple):

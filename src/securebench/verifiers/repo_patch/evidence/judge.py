@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 TESTS_FAILED_EXIT: Final = 1
-"""The exit code of a runner if a test failed. Controls always fail, so honest runs end with it, too."""
+"""The exit code of a runner if a test failed. Controls fail, so honest runs with controls end with it, too."""
 
 NOTHING_COLLECTED_EXIT: Final = 5
 PASSING: Final = frozenset({"passed", "xpassed"})
@@ -87,7 +87,7 @@ class Judge:
         if seen.passed:
             raise CandidateFailedError(FailureReason.TAMPERED, "a test that must fail did not fail")
         if "contradicted" in reported.outcomes.values():
-            raise CandidateFailedError(FailureReason.TAMPERED, "a test raised an error and was reported as passed")
+            raise CandidateFailedError(FailureReason.TAMPERED, "a test's reported outcome contradicts how it ran")
         self._require_end(reported, result)
         self._require_fingerprint(reported, conversation, evidence)
         if seen.missing:
@@ -142,7 +142,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         if reported.exit != result.exit_code:
             raise CandidateFailedError(
-                FailureReason.TAMPERED, "the test run's exit code differs from the one it reported"
+                FailureReason.TAMPERED, "the test run's exit code differs from the one that its runner reported"
             )
         if reported.exit == NOTHING_COLLECTED_EXIT or (reported.exit == 0 and not reported.outcomes):
             raise CandidateFailedError(FailureReason.NO_VERDICT, "no test ran")
@@ -260,7 +260,7 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        Note it in ``passed`` or ``missing`` if one that counts did not fail. Parameters have the same order in a
+        Note it in ``passed`` or ``missing`` if a test that counts did not fail. Parameters have the same order in a
         control, but may have other names. If their number differs, all tests count.
         """
         place = group.place._replace(function=function)
@@ -376,7 +376,7 @@ class _Ids:
                 self._by_name.setdefault(name, []).append(outcome)
 
     def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
-        """Return the positions in the list ``name`` of the tests that did not pass."""
+        """Return ``NAME/POSITION`` for each of the ``wanted`` ids whose tests did not pass. ``name`` is their list."""
         missed = []
         for place, test in enumerate(wanted):
             outcomes = [self._real[test]] if test in self._real else self._by_name.get(test, [])
@@ -385,7 +385,7 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether a test that the task's files define as ``test`` had a good outcome, if they show its place."""
+        """Return whether a test where the task's files define ``test`` had a good outcome; true if they show none."""
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 

@@ -120,7 +120,7 @@ def called_name(node: ast.AST) -> str:
 def definitely_run(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements that every passing run of a test has completed.
 
-    Bodies of ``if``, ``while`` and handlers are left out, and so is everything after a possible ``return``.
+    Bodies that may not run, such as those of ``if``, are left out, and so is everything after a possible ``return``.
     """
     for statement in statements:
         if any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in own_nodes([statement])):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.source import ModuleSource
 
 MOST: Final = 16
-"""How many alternative values are drawn for one place."""
+"""The most alternative values that are drawn for one place."""
 
 _RANDOM = secrets.SystemRandom()
 _SPAN: Final = math.log(40)
@@ -36,7 +36,7 @@ class Values:
         self._numbers = source.numbers
 
     def others(self, value: object, text: str, *, apart: bool = False) -> list[str]:
-        """Return other constants of the type of ``value``, whose source is ``text``, or none if it cannot draw any.
+        """Return other constants of the type of ``value``, whose source is ``text``. The list may be empty.
 
         ``apart``: numbers must differ by more than approximate assertions allow.
         """

@@ -1,9 +1,9 @@
 """Shared by all reporters: the host's order, the channel to the host, and the final nonce.
 
-The channel is the original stdout. After start-up, stdout is redirected to stderr, so output of tests and their child
-processes never reaches the channel. Each line begins with a mark that the host sent over stdin: code that does not
-know the mark cannot forge a line. Code in this process can do anything that this module can; the host's other evidence
-covers that. Functions for later use are bound now, before any code of a candidate runs.
+The channel is the original stdout. After start-up, stdout is redirected to stderr, so what tests and their child
+processes print does not reach the channel. Each line begins with a mark that the host sent over stdin: code that does
+not know the mark cannot forge a line. Code in this process can do anything that this module can; the host's other
+evidence covers that. Functions for later use are bound now, before any code of a candidate runs.
 """
 
 import fcntl

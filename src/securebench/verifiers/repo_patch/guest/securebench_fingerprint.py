@@ -2,7 +2,7 @@
 
 Code is compared by value, everything else by identity, in one process. Honest changes are ignored: plain values
 (``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts if it hides another one: an
-inherited method or a builtin. Everything used later is bound when this module is loaded.
+inherited method or a builtin. Functions for later use are bound before code of a candidate runs.
 """
 
 import builtins
@@ -168,7 +168,7 @@ def unload_package(package: Any, unloaded: Any) -> Any:
     finders.insert(0, finder)
 
     def end(used: Any) -> None:
-        """Stop reusing unloaded modules. With ``used``, tests use them, and from now on another copy is a change."""
+        """Stop reusing unloaded modules. If tests use them (``used``), a second copy counts as a change from now on."""
         finders[:] = [other for other in finders if other is not finder]
         if used:
             unloaded.clear()
@@ -264,9 +264,10 @@ def changed_between(before: Any, now: Any) -> Any:
 def watcher(take: Any, before: Any, say: Any) -> Any:
     """Return ``choose`` and ``look``, which report temporary changes.
 
-    Call ``choose`` after collection with the (key, name) pairs of the tests, or of each of ``groups`` parts of them. It
-    chooses tests at random and compares at once, because code may have tampered with the collection. Call ``look``
-    with its key before each test. It compares before a chosen test, and when a function or class was replaced.
+    Call ``choose`` after collection with the (key, name) pairs of the tests, or once for each of ``groups`` parts of
+    them. It chooses tests at random, and compares fingerprints at once because code may have tampered with the
+    collection. Call ``look`` before each test with the test's key. It compares fingerprints if the test was chosen, or
+    if a function or class was replaced.
     """
     allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
     secret, sha, quick_check, seen = os.urandom(16), sha256, take.quick_check, []  # type: Any, Any, Any, Any

@@ -1,4 +1,4 @@
-"""Does what ``python -m pytest`` does, but loads pytest before adding the working directory to sys.path."""
+"""Does what ``python -m pytest`` does, but adds the reporter, and loads pytest before anything of the repository."""
 
 import sys
 from os import getcwd

@@ -69,7 +69,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         def pytest_collection_finish(self, session: Any) -> None:
             """Keep each test's id and whether it may fail, so that later changes do not count.
 
-            Choose the tests before which to compare. If the order is only to collect, report the tests.
+            Choose the tests before which fingerprints are compared. If the order is only to collect, report the tests.
             """
             for item in session.items:  # keeps their identities from being reused
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
@@ -211,7 +211,7 @@ def pytest_cmdline_main(config: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
 def pytest_load_initial_conftests(early_config: Any) -> Any:
-    """Register the reporter before any code of the repository is loaded, and remove its name."""
+    """Register the reporter before any ``conftest.py`` is loaded, and remove it from ``sys.modules``."""
     plugin = _OURS.pop() if _OURS else None
     if plugin is not None:
         early_config.pluginmanager.register(plugin)

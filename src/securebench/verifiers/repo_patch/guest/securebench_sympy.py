@@ -3,7 +3,7 @@
 ``bin/test`` and its modules are in the repository, so a candidate may have changed them. This runner collects and runs
 the same functions without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``. The decorators of
 ``sympy/testing/pytest.py`` are the repository's, as the task has them. All functions used later are bound in closures
-before code of the repository is loaded, so that code finds no name for them.
+before code of the repository is loaded, so that this code finds no name for them.
 """
 
 import inspect
