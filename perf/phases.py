@@ -141,7 +141,7 @@ def main() -> None:
                 table.add(f"`{family}`", side.name, *_measured(workload, side, directory))
     table.notes += left_out
     table.notes += [
-        "In ms: the median time and, in brackets, the processor time, which is not known for Docker's containers.",
+        "In ms: the median time and, in brackets, the mean processor time, which is not known for Docker's containers.",
         f"Measured on {machine()}, SecureBench {__version__}.",
     ]
     table.show(Console(width=None if sys.stdout.isatty() else 160))

@@ -81,7 +81,7 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option(
     "--env-file",
     type=click.Path(path_type=Path),
-    help="A file with values for harness.env and keys.  [default: .env]",
+    help="A file with values for harness.env and the keys of providers.  [default: .env]",
 )
 @click.option("--task", multiple=True, metavar="GLOB", help="Run only tasks whose id matches; may be repeated.")
 @click.option("--tag", multiple=True, metavar="TAG", help="Run only tasks with this tag; may be repeated.")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from securebench.engine.endpoint import EngineEndpoint
 
 OLDEST_API = (1, 41)
-"""Docker Engine 20.10. Requests use this version, even on newer engines that still support it."""
+"""The API version of Docker Engine 20.10. Requests use it with every engine that still supports it."""
 
 CALL_TIMEOUT = 60.0
 """The time limit in seconds of calls that are not expected to wait. A longer call means that the engine hangs."""
@@ -41,7 +41,7 @@ _CONNECTIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A connection to a running engine, which threads may share. ``api`` is the negotiated API version."""
+    """A connection to a running engine. Threads may share it. ``api`` is the negotiated API version."""
 
     client: docker.APIClient
     endpoint: EngineEndpoint
@@ -52,7 +52,7 @@ class Engine:
     def doing(
         self, what: str, *, missing: type[InfrastructureError] = InfrastructureError, hint: str = ""
     ) -> Iterator[None]:
-        """Turn errors of requests in this block into SecureBench's. The message is "the engine could not {what}".
+        """Turn errors of requests in this block into SecureBench's. The message contains "could not {what}".
 
         A 404 raises ``missing`` with ``hint``, because only the caller knows what is missing.
         """
@@ -103,9 +103,9 @@ class Engine:
 
 
 def connect(endpoints: Sequence[EngineEndpoint] | None = None) -> Engine:
-    """Return the first engine that responds at one of the usual endpoints.
+    """Connect to the first engine that responds at ``endpoints``, by default those of :func:`current_candidates`.
 
-    Raises :class:`EngineError` with the list of attempts: ``engine-unavailable``, ``engine-permission``,
+    Raises :class:`EngineError`: ``engine-unavailable`` or ``engine-permission``, which list all attempts,
     ``engine-too-old``, ``engine-endpoint-unsupported`` or ``engine-context-missing``.
     """
     failures: list[tuple[EngineEndpoint, Exception]] = []
@@ -194,7 +194,7 @@ def _upgrade_request(target: str, body: bytes) -> bytes:
 
 
 class _Unbuffered:
-    """Makes ``http.client`` read the header without a buffer, so that it reads no byte of the stream after it."""
+    """Makes ``http.client`` read without a buffer, so that it reads no byte of the stream that follows the header."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -19,8 +19,8 @@ class Worker(ABC):
 
     It may be called from any thread; all calls in this process share one sandbox driver and one egress gateway. A
     different process of this machine calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a module
-    and can be pickled. There, the first call prepares the run, and later calls use what the first one prepared. Both
-    processes must see the run directory.
+    and can be pickled. In that process, the first call prepares the run, and later calls use what it prepared. Both
+    processes must have access to the run directory.
 
     Another machine makes a :class:`RemoteWorker` with ``remote(remote_settings)``. The two machines share no files: the
     remote worker receives its input as :meth:`content`, and its results are passed to :meth:`receive`.
@@ -89,8 +89,8 @@ class RemoteWorker(ABC):
     def take(self, name: str, piece: bytes) -> None:
         """Add a piece to the content ``name``. An empty piece completes it.
 
-        All workers of this machine can use complete content. Raises :class:`InfrastructureError`, also if the
-        content does not have the digest in its name.
+        All workers of this machine can use complete content. Raises :class:`InfrastructureError`, for example if
+        the content does not have the digest in its name.
         """
 
     @abstractmethod
@@ -124,7 +124,7 @@ class DeliveryError(InfrastructureError):
 
 
 class Executor(Extension, ABC):
-    """Executes the tasks of a run, ``workers`` of them at once."""
+    """Executes the tasks of a run, at most ``workers`` of them at once."""
 
     settings_model: ClassVar[type[WireModel] | None] = None
     """The model of ``run.executor_config``, or ``None`` if the executor has no settings."""
@@ -138,7 +138,7 @@ class Executor(Extension, ABC):
 
     @classmethod
     def from_settings(cls, settings: WireModel, workers: int) -> Self:
-        """Return an executor with these settings, an instance of ``settings_model``."""
+        """Return an executor with ``settings`` of the type ``settings_model``, or without them if that is ``None``."""
         return cls(workers, settings) if cls.settings_model else cls(workers)  # type: ignore[call-arg]
 
     @abstractmethod

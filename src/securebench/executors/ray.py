@@ -88,7 +88,10 @@ class RayExecutor(Executor):
 
 @contextmanager
 def _connected(address: str | None, workers: int) -> Iterator[Any]:
-    """Connect to a cluster that requires a token, and yield Ray's module. Disconnect afterwards."""
+    """Connect to the cluster at ``address``, or to a new one with ``workers`` slots, and yield Ray's module.
+
+    Token authentication is always used. Disconnect at the end.
+    """
     os.environ["RAY_AUTH_MODE"] = "token"  # Ray's library reads it when it is loaded
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a late call would start another cluster
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -29,7 +29,7 @@ SLOT: Final = "securebench_slot"
 _PIECE: Final = 32 * 1024
 """Bytes of settings in one call. Ray stores arguments of 100 kB and more in shared memory, which may go to disk."""
 _BATCH: Final = 4 * MIB
-"""Bytes of content in one call."""
+"""Approximate number of bytes of content in one call."""
 _AHEAD: Final = 16
 """How many pieces of a result a worker may produce before the coordinator has fetched them."""
 _POLL_SECONDS: Final = 0.5
@@ -122,7 +122,10 @@ class _NodeUnfitError(Exception):
 
 
 class RaySlots:
-    """The slots of a run. Calling it executes an assignment in a free slot, and again if the worker is lost."""
+    """The slots of a run. Calling this object executes an assignment in a free slot.
+
+    If a worker is lost, its assignment is executed again, at most ``_MAX_LOSSES`` times in all.
+    """
 
     def __init__(self, ray: Any, worker: Worker, size: int) -> None:
         self._ray = ray
@@ -152,7 +155,7 @@ class RaySlots:
             yield assignment
 
     def __call__(self, assignment: bytes) -> bytes:
-        """Return the record of ``assignment``. Raises :class:`InfrastructureError`."""
+        """Return the record of ``assignment``, or empty bytes if the run ended. Raises :class:`InfrastructureError`."""
         for _ in range(_MAX_LOSSES):
             slot = self._take()
             if slot is None:
@@ -200,7 +203,7 @@ class RaySlots:
             thread.start()
 
     def _wait(self, draining: Callable[[], bool]) -> bool:
-        """Wait for a free slot. Return ``False`` if the run starts to drain. Raises :class:`InfrastructureError`."""
+        """Wait for a free slot. Return ``False`` if the run drains or ends. Raises :class:`InfrastructureError`."""
         since = time.monotonic()
         with self._changed:
             while not self._free:
@@ -247,7 +250,7 @@ class RaySlots:
             return True
 
     def _replace(self, slot: _Slot, error: Exception) -> None:
-        """Replace a slot that failed. A node whose slots fail repeatedly gets no more tasks."""
+        """Replace a slot that failed. Exclude its node if that is unfit, sent an invalid result or fails repeatedly."""
         if self._closed:
             return
         self._failures[slot.node] += 1
@@ -307,7 +310,7 @@ class RaySlots:
             self._kill(actor)
 
     def _node_of(self, actor: Any) -> str:
-        """Wait until ``actor`` runs. Return the id of its node, or an empty string if the run ends first."""
+        """Wait until ``actor`` runs. Return its node's id, or an empty string if the run ends or has to end."""
         ready = actor.is_authenticated.remote()
         while not self._ray.wait([ready], timeout=_POLL_SECONDS)[0]:
             if self._closed or self._fatal_problem:
@@ -393,8 +396,8 @@ class RaySlots:
 
 
 def _lost_worker(error: Exception) -> str:
-    """Describe the loss of a worker by the type of ``error``. Its text may contain anything and is left out."""
-    return f"its workers failed with {type(error).__name__}; see Ray's logs on that node"
+    """Describe the loss of a worker by the type of ``error``. Its text is left out, as it may contain anything."""
+    return f"workers failed with {type(error).__name__}; see Ray's logs on the node"
 
 
 def _batched(pieces: Iterable[bytes]) -> Iterator[bytes]:

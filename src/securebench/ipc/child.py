@@ -1,8 +1,8 @@
 """A child process that runs a module of SecureBench, and serves its parent over a channel of frames.
 
-It starts with its own environment, one descriptor besides the standard streams, and no ``site-packages``. The end
-of the channel makes it exit, so it does not outlive its parent. A third process may keep a copy of the parent's end
-open; children for which that matters also watch the parent itself.
+The child starts with its own environment, one descriptor besides the standard streams, and no ``site-packages``. It
+exits when the parent's end of the channel is closed, so it does not outlive its parent. If a third process may have a
+copy of that end open, the child has to watch the parent process, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = str(Path(__file__).resolve().parents[2])
 _BOOT: Final = "import sys; sys.path += {paths!r}; from {module} import main; main(int(sys.argv[1]))"
-"""``-I -S`` ignores every variable and ``.pth`` file, so the paths are set here."""
+"""With ``-I -S``, Python ignores its environment variables and ``.pth`` files, so the paths are set here."""
 
 _SEND_SECONDS: Final = 30
 """Seconds for which sending a frame may wait while the child does not read."""
@@ -46,8 +46,8 @@ class SupervisedChild:
     """A child process that runs ``main(descriptor)`` of ``module``. ``channel`` is the parent's end of its channel.
 
     The first frame holds ``settings`` and ``descriptors``: see :func:`~securebench.ipc.frames.inherited_channel`.
-    ``paths`` are directories to import from beside SecureBench's own. ``launcher`` is a program, with its arguments,
-    that runs the interpreter, and exits with it.
+    ``paths`` are directories to import from, in addition to SecureBench's own. ``launcher`` is the command (a program
+    and its arguments) that runs the interpreter and exits when the interpreter exits.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Frames: a JSON object and a few file descriptors, sent as one packet between two processes of this machine.
 
 A channel is a Unix socket of type ``SOCK_SEQPACKET``. The kernel keeps the boundaries of its packets, so a frame
-arrives whole or not at all, and it reports the exit of the peer as an end.
+arrives whole or not at all. After the peer has exited, reading returns the end of the channel.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def send(channel: socket.socket, packet: bytes, descriptors: Sequence[int] = ())
 
 
 def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptors: bool = False) -> Frame | None:
-    """Return the next frame, or ``None`` at the end. At most ``descriptors`` descriptors are accepted with it.
+    """Return the next frame, with at most ``descriptors`` descriptors, or ``None`` at the end of the channel.
 
     Raises ``OSError``, and :class:`FrameError` for an invalid frame. A frame loses descriptors if it has too many, or
     if this process may not open more files. It is then invalid, or with ``may_lose_descriptors`` it is returned without

@@ -1,11 +1,11 @@
 """The interface of sandboxes: the operations of every driver, and its guarantees.
 
 A :class:`SandboxDriver` creates sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. The
-conformance suite, ``securebench.testing.conformance``, checks that every driver keeps these promises.
+conformance suite, ``securebench.testing.conformance``, tests whether a driver gives the guarantees below.
 
 Guarantees of every driver:
 
-* a process has exactly the environment of its spec and command;
+* a process has the environment of its spec and command, and no other variable except ``HOME``;
 * a time limit stops the whole sandbox with all its processes; output captured until then is kept;
 * captured output is bounded, however much the process writes;
 * a closed sandbox leaves nothing behind, and the next run removes what a killed run left.
@@ -60,7 +60,7 @@ class Mount:
     target: str
     read_only: bool = True
     bounded: bool = False
-    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`. Then only the driver can check it."""
+    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`. Only the driver can check that source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class ForwardedPort:
     The network namespace of the sandbox contains only loopback. Connections to this port reach the owner of the
     listening socket and nothing else.
 
-    The socket listens before the first process of the image starts. ``serve`` receives it once for each ephemeral
-    command and once for a persistent sandbox, before that command or sandbox is returned. It then owns the socket, must
-    return at once, and has to close the socket. Connections end with the sandbox. The socket stays open but gets no
-    more connections.
+    A socket listens on the port before the first process of the image starts. ``serve`` is called with this socket
+    for each command of an ephemeral sandbox, or once for a persistent sandbox, before the command or the sandbox is
+    returned. ``serve`` must return at once. It owns the socket and has to close it later: when the sandbox ends, the
+    connections end, and the socket stays open but gets no more connections.
     """
 
     port: int
@@ -95,7 +95,7 @@ class ForwardedPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """The complete configuration of one sandbox. Built in one place, compiled by each driver.
+    """The complete configuration of one sandbox. Each driver compiles it to a format of its own.
 
     The defaults are the strictest settings. A harness or verifier has to set each weaker value explicitly.
 
@@ -106,7 +106,7 @@ class SandboxSpec:
       ``none``.
     * ``collect`` is a directory of the image. An ephemeral sandbox keeps the changes that its one command made there.
       This requires a writable root and no mount at, above or below the directory.
-    * ``volumes`` replace ``mounts`` for a driver without host mounts. Later ones may be inside earlier ones. All are
+    * ``volumes`` replace ``mounts`` for a driver without host mounts. Later volumes may be inside earlier ones. All are
       filled before the first process starts.
     """
 
@@ -135,7 +135,7 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
     "LANG": "C.UTF-8",
     "LC_ALL": "C.UTF-8",
 }
-"""The complete environment of a sandboxed process, unless its spec or command adds to it."""
+"""The default environment of a sandbox. A spec may have a different one, and a command may add variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ Chunk: TypeAlias = tuple[Stream, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitState:
-    """How a process ended. If it was killed from outside, one of the three flags says why."""
+    """How a process ended. If it was killed at a limit, a flag says which limit."""
 
     exit_code: int
     timed_out: bool = False
@@ -177,7 +177,7 @@ class ExitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """A finished command: how it ended, and its captured output, up to its limit."""
+    """How a command ended, how long it took, and its output: at most ``Command.capture`` bytes of each stream."""
 
     exit_code: int
     stdout: bytes = b""
@@ -195,29 +195,29 @@ class SandboxProcess(ABC):
 
     @abstractmethod
     def send(self, data: bytes) -> None:
-        """Write all of ``data`` to its stdin. Raises ``BrokenPipeError`` if its stdin is closed."""
+        """Write all of ``data`` to the command's stdin. Raises ``BrokenPipeError`` if its stdin is closed."""
 
     @abstractmethod
     def close_stdin(self) -> None:
-        """Close its stdin."""
+        """Close the command's stdin."""
 
     @abstractmethod
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output, or ``None`` at its end. Raises ``TimeoutError`` after ``timeout`` seconds."""
+        """Return the next output, or ``None`` after the last. Raises ``TimeoutError`` after ``timeout`` seconds."""
 
     @abstractmethod
     def wait(self) -> ExitState:
-        """Wait until the process exits, at most until its time limit. Raises :class:`InfrastructureError`."""
+        """Wait until the command exits or is killed, and return how it ended. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill it and all other processes in its sandbox immediately."""
+        """Kill the command and all other processes in its sandbox immediately."""
 
 
 class Sandbox(ABC):
     """One sandbox. Ephemeral: each command gets its own container. Persistent: all commands share one container.
 
-    A context manager. Closing is idempotent, does not wait for running processes and leaves nothing behind.
+    A context manager. Closing kills running processes and leaves nothing behind. It is idempotent.
     """
 
     @abstractmethod
@@ -225,12 +225,14 @@ class Sandbox(ABC):
         """Start ``command`` and return the running process. Raises :class:`InfrastructureError`."""
 
     def collected(self) -> Collected:
-        """Return the changes that the one command made in the spec's ``collect`` directory, after the command exited.
+        """Return the changes that the sandbox's only command made in the spec's ``collect`` directory.
 
-        No process of the sandbox is running any more. The changes are not validated: treat them as hostile. They are
-        valid until the sandbox is closed. Raises :class:`InfrastructureError`, for example on a driver without
-        :attr:`DriverFeature.IMAGE_TREE`. Raises :class:`DirectoryReplacedError`, which counts as a failure of the
-        candidate, if the directory or one of its parents is no longer a directory.
+        Call this after the command has exited: no process of the sandbox is running then. The changes are not checked:
+        treat them as hostile. They can be read until the sandbox is closed.
+
+        Raises :class:`InfrastructureError`, for example on a driver without :attr:`DriverFeature.IMAGE_TREE`. Raises
+        :class:`DirectoryReplacedError`, which counts as a failure of the candidate, if the directory or one of its
+        parents is no longer a directory.
         """
         from securebench.sandboxes.spec_rules import nothing_to_collect
 
@@ -317,7 +319,7 @@ class SandboxDriver(Extension, ABC):
 
     @classmethod
     def from_settings(cls, settings: WireModel, run_id: str) -> Self:
-        """Return a driver for the run ``run_id`` with these settings, an instance of ``settings_model``.
+        """Return a driver for the run ``run_id`` with ``settings``, an instance of ``settings_model``.
 
         This is how drivers of installed packages are created. ``run_id`` labels everything that a driver creates, so
         that the remains of a killed run can be found.
@@ -381,10 +383,10 @@ class SandboxDriver(Extension, ABC):
     def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:
         """Return a context in which sandboxes find an empty file system at the existing ``directory`` of this host.
 
-        The file system is in memory and holds ``size`` bytes, and at most one file per 4 KiB. Mounts of its directories
-        are :attr:`~Mount.bounded`. The context yields the path at which this process can access the files, because
-        ``directory`` itself may look empty to it. The files are gone when the context ends. Raises
-        :class:`InfrastructureError`.
+        The file system is in memory. It holds ``size`` bytes, and one file per 4 KiB (at least 1,024 files). Set
+        :attr:`Mount.bounded` for mounts of its directories. The context yields the path at which this process can
+        access the files, because ``directory`` itself may look empty to it. The files are gone when the context ends.
+        Raises :class:`InfrastructureError`.
         """
         raise InfrastructureError(f"this driver cannot limit the size of {directory} (to {size} bytes)")
 
@@ -402,7 +404,7 @@ class SandboxDriver(Extension, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish pending removals and disconnect from the engine."""
+        """Close all sandboxes and release everything that the driver holds, such as the connection to its engine."""
 
     def kill_all(self) -> None:
         """Kill and remove all sandboxes of this driver immediately and create no more, because the run is stopping.

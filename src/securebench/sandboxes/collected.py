@@ -28,15 +28,18 @@ class DirectoryReplacedError(CandidateError):
 
 @dataclass(frozen=True, slots=True)
 class CollectedLayer:
-    """The changed entries of a directory, as overlayfs stores them. All other entries are as in the image.
+    """The changed entries of a directory, as overlayfs stores them.
 
-    ``descriptor`` is the open layer, or -1 if nothing was changed. The sandbox owns the descriptor. If ``whole`` is
-    set, the directory replaced that of the image, so all other entries were removed.
+    ``descriptor`` is the open layer, or -1 if nothing was changed. The sandbox owns the descriptor. Entries that are
+    not in the layer are as in the image. If ``whole`` is set, they were removed instead, because the directory replaced
+    that of the image.
 
-    A character device 0/0 marks a removed entry. A directory with the extended attribute ``opaque`` of value ``y``
-    hides the image's entries. Of ``trusted.overlay.opaque`` and ``user.overlay.opaque``, the name that is not
-    ``opaque`` has no meaning: processes in the sandbox can set any ``user.*`` attribute. Changed files are stored
-    completely. Hard links of the image are not kept, so a write through one name appears under that name only.
+    A character device 0/0 marks a removed entry. A directory whose extended attribute ``opaque`` has the value ``y``
+    hides the image's entries. ``opaque`` is ``trusted.overlay.opaque`` or ``user.overlay.opaque``. If it is the former,
+    the latter has no meaning, because processes in the sandbox can set it.
+
+    Changed files are stored completely. Hard links of the image are not kept, so a write through one name appears under
+    that name only.
     """
 
     descriptor: int

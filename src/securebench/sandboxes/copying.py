@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def adapted(driver: SandboxDriver) -> SandboxDriver:
-    """Return ``driver`` itself if it lacks no feature, otherwise a wrapper that replaces host mounts by copies.
+    """Return ``driver`` itself if it has all features, otherwise a wrapper that replaces host mounts by copies.
 
     The wrapper copies mounts in when a sandbox is created. It copies the writable mounts of an ephemeral sandbox back
     when its command has ended. From a persistent sandbox nothing is copied back, because its processes may still run
@@ -46,7 +46,7 @@ def adapted(driver: SandboxDriver) -> SandboxDriver:
 
 
 class AdaptedDriver(WrappedDriver):
-    """See :func:`adapted`."""
+    """A wrapper that replaces the host mounts of ``driver`` by copies. See :func:`adapted`."""
 
     def __init__(self, driver: SandboxDriver) -> None:
         super().__init__(driver)
@@ -60,7 +60,7 @@ class AdaptedDriver(WrappedDriver):
 
     @property
     def bounds_directories(self) -> bool:
-        """Whether the driver bounds directories and mounts them. Copies of their files would not be bounded."""
+        """Whether the driver supports :meth:`bounded` and host mounts. Copies in a volume would not be bounded."""
         return DriverFeature.HOST_MOUNTS not in self._lacks and self._driver.bounds_directories
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
@@ -112,7 +112,7 @@ class _CopyingSandbox(WrappedSandbox):
 
 
 class _CopyingProcess(WrappedProcess):
-    """A process that calls ``copy_back`` when it has ended."""
+    """A process whose first :meth:`wait` calls ``copy_back`` after the process has ended."""
 
     def __init__(self, process: SandboxProcess, copy_back: Callable[[], None]) -> None:
         super().__init__(process)

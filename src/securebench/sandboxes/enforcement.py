@@ -48,7 +48,7 @@ class DriverFeature(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """A driver in records: its name, its runtime, their versions, and what they enforce.
+    """A driver as records describe it: its name, its runtime, a version, and what is enforced.
 
     ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`. With ``foreign_files``, files that root in a sandbox
     creates in a mounted directory may belong to a host user whose files this process can neither read nor remove. Their

@@ -1,7 +1,7 @@
 """Stage files on the host below a single root directory.
 
-Every path is opened from the root's descriptor, one component at a time. No component of a path may be a link. No
-staged file is executed.
+Every path is opened from the root's descriptor, one component at a time. Links are never followed: only
+:meth:`HostSandbox.exists` and :meth:`HostSandbox.remove` accept one, as the last component. No staged file is executed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHUNK = MIB
 class HostSandbox:
     """A directory of the host for files that a container will mount.
 
-    Paths are relative POSIX paths. Every method raises :class:`PathPolicyError` (``path-unsafe``) for a path that would
+    Paths are relative POSIX paths. Methods with a path raise :class:`PathPolicyError` (``path-unsafe``) if it would
     leave the root or passes through a link, and ``OSError`` for errors of the file system.
     """
 

@@ -20,7 +20,7 @@ class Closable(Protocol):
 KeptT = TypeVar("KeptT", bound=Closable)
 
 _WAIT_SECONDS: Final = 1.0
-"""Seconds to wait for a sandbox if as many are in use as there are cores. A longer wait would delay idle tests."""
+"""Seconds to wait for a sandbox if one per core is in use. Tests that only sleep should not delay others longer."""
 
 
 class KeptSandboxes(Generic[KeptT]):
@@ -41,8 +41,8 @@ class KeptSandboxes(Generic[KeptT]):
     def take(self, spec: SandboxSpec) -> KeptT | None:
         """Return an idle sandbox of ``spec``, or ``None`` if the caller has to start one. Call :meth:`put` afterwards.
 
-        If as many sandboxes are in use as there are cores, wait up to a second for an idle one. Starting a sandbox
-        takes more CPU time than a usual task, so one for each of many workers would make a short run slower.
+        If as many sandboxes are in use as there are cores, wait up to a second for one to be given back. Starting a
+        sandbox takes more CPU time than a usual task, so one for each of many workers would make a short run slower.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._in_use < self._cores or self._find(spec) is not None, _WAIT_SECONDS)
@@ -55,7 +55,7 @@ class KeptSandboxes(Generic[KeptT]):
             return found[1]
 
     def put(self, spec: SandboxSpec, sandbox: KeptT | None) -> None:
-        """Return ``sandbox`` after use, or ``None`` if it was closed. If too many are idle, the oldest is closed."""
+        """Give back ``sandbox`` after use, or ``None`` if it was closed. If too many are idle, close the oldest."""
         with self._changed:
             self._in_use -= 1
             if sandbox is not None:

@@ -1,4 +1,4 @@
-"""The life cycle of sandboxes and processes on a real driver, and the limits that it enforces from outside.
+"""The life cycle of sandboxes and processes of the docker and oci drivers, and limits enforced from outside.
 
 A sandbox is created, runs commands and is closed, unless the run is stopped before. A process has a limit on its output
 and a time by which it must have exited.
@@ -11,8 +11,8 @@ no lock is held meanwhile. In each race, at least one of the two threads sees wh
   stopping thread sets the flag, then lists the open sandboxes. So either the list includes the new sandbox, or its
   creator closes it.
 * *Starting a command while closing.* The starting thread adds the command to the running commands, then checks the
-  closed flag. The closing thread sets the flag, then lists the running commands. If each thread sees the other, the
-  command is killed twice, which is harmless.
+  closed flag. The closing thread sets the flag, then lists the running commands. If each thread sees
+  what the other did, the command is killed twice, which is harmless.
 * *Two threads end the same thing.* Anything that must be ended only once is claimed first (:func:`claim`). A persistent
   container has a descriptor to close, and a second close could hit an unrelated descriptor with the same number.
 """
@@ -38,7 +38,7 @@ SandboxT = TypeVar("SandboxT", bound=Sandbox)
 ProcessT = TypeVar("ProcessT", bound=SandboxProcess)
 
 KILL_GRACE = 30.0
-"""Seconds after the time limit by which a sandbox must have exited. After that, its supervisor or engine is hung."""
+"""Seconds after its time limit in which a sandbox must exit. After that, its supervisor or engine counts as hung."""
 
 
 def claim(items: set[T], item: T) -> bool:
@@ -82,7 +82,7 @@ class OpenSandboxes(Generic[SandboxT]):
 
 
 class DriverSandbox(Sandbox, Generic[ProcessT]):
-    """A sandbox of a real driver. ``siblings`` are the open sandboxes of the driver.
+    """Base class of the sandboxes of the docker and oci drivers. ``siblings`` are the open sandboxes of the driver.
 
     A subclass removes each process from ``_running`` when it has ended.
     """
@@ -251,7 +251,7 @@ StreamsT = TypeVar("StreamsT", bound=ProcessStreams)
 
 
 class BoundedProcess(SandboxProcess, Generic[StreamsT]):
-    """A started command whose output is limited to ``output_limit`` bytes, and which must exit soon after a kill."""
+    """A started command. Its output is limited to ``output_limit`` bytes. It must exit soon after its time limit."""
 
     hanging: ClassVar[tuple[str, str]]
     """Message and hint of the error for a sandbox that did not stop in time. ``{:g}`` is ``KILL_GRACE`` in seconds."""
@@ -272,7 +272,7 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
         self._streams.close_stdin()
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output. If it exceeds the output limit, drop the rest and kill the sandbox."""
+        """Return the next output, or ``None`` after the last. Drop output beyond the limit, and kill the sandbox."""
         while True:
             chunk = self._receive_bounded(timeout)
             if chunk is None:

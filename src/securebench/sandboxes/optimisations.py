@@ -30,8 +30,11 @@ class Optimisations:
       (:mod:`~securebench.sandboxes.oci.supervisor.cgroup_pool`).
     * ``compiled_filters``: compiled seccomp filters are kept on disk (:mod:`~securebench.sandboxes.oci.seccomp`).
     * ``sealed_runtime``: crun runs from an immutable copy in memory, so that it does not copy itself for each sandbox.
-    * ``kept_tests``: the sandbox for the tests of code tasks is reused if a task left nothing behind in it
-      (``verifiers/code_completion/guest/forks.py``). This applies to every driver, the others only to ``oci``.
+    * ``kept_tests``: the sandbox for the tests of code tasks is reused if a check proves that a task left nothing
+      behind in it (``verifiers/code_completion/guest/forks.py``). This is tried with every driver, but Docker's
+      sandboxes cannot be checked.
+
+    All except ``kept_tests`` apply only to the ``oci`` driver.
     """
 
     warm_pool: bool = True

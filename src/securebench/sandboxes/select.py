@@ -39,7 +39,7 @@ def open_driver(
     named driver does not enforce.
 
     Raises the driver's :class:`InfrastructureError`. For ``auto``, raises :class:`EngineError`
-    (``driver-unavailable``), with both reasons, if neither driver can be used.
+    (``driver-unavailable``), with both reasons, if the oci driver is unusable or weaker and Docker is unusable.
     """
     if driver == AUTO_DRIVER:
         return _best(runtime, run_id, notify)
@@ -57,7 +57,7 @@ def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> Sa
     if not weaker:
         return oci
     oci.close()
-    trouble = EngineError(f"it works but is weaker than Docker. Not enforced: {in_words(weaker)}")
+    trouble = EngineError(f"its sandboxes would be weaker than Docker's. Not enforced: {in_words(weaker)}")
     return _docker_instead(runtime, run_id, trouble, notify, weaker=True)
 
 

@@ -1,8 +1,8 @@
 """The self-test of a driver: check from inside a sandbox that it is isolated, before anything hostile runs in one.
 
 A specification is only a request. An engine of another version, or with a lenient configuration, could ignore parts of
-it without an error. So the first sandbox of a run reads what the kernel reports about it. The test fails closed: what
-is not visible counts as not enforced.
+it without an error. So the first sandbox of a run reads what the kernel reports about it. The test fails closed: a
+restriction counts as not enforced if the files that show it are missing, with a few exceptions for gVisor.
 
 The image needs only ``/bin/cat``, which prints those of :data:`FILES` that exist, one after the other. If a sandbox
 cannot see its cgroups, the limits are exceeded on purpose instead: a sandbox with a limit of one process, or with
@@ -70,8 +70,8 @@ _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory
 _HIDDEN_BY_GVISOR: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
 """Checks that are skipped in gVisor.
 
-gVisor's kernel shows its own users, not those of the host, and the process limit counts the threads of the sentry. The
-memory limit shows that the sentry is in the cgroups of its sandbox."""
+gVisor's kernel, the sentry, shows its own users, not those of the host, and its threads count towards the process
+limit. The memory limit is checked, which shows that the sentry is in the cgroups of its sandbox."""
 
 _OPTIONAL_ON_GVISOR: Final = frozenset({"no-new-privileges", "rlimits"})
 """Checks that pass in gVisor if their files are missing.
@@ -239,7 +239,9 @@ def weaknesses(view: View, limits: Limits, runtime: str = "") -> dict[str, str]:
         try:
             problem = "" if gvisor and name in _HIDDEN_BY_GVISOR else check(view, limits)
         except _NotShownError as missing:
-            problem = "" if gvisor and name in _OPTIONAL_ON_GVISOR else f"it cannot be checked: {missing} is missing"
+            problem = (
+                "" if gvisor and name in _OPTIONAL_ON_GVISOR else f"{name} cannot be checked: {missing} is missing"
+            )
         if problem:
             found[name] = problem
     return found

@@ -150,17 +150,19 @@ def empty_volumes(spec: SandboxSpec) -> list[str]:
 
 
 def check_mount(mount: Mount) -> None:
-    """Raise :class:`MaterializationError` (``mount-unsafe``) unless ``mount`` exposes exactly its source.
+    """Raise :class:`MaterializationError` (``mount-unsafe``) unless the source and target of ``mount`` are safe.
 
     The source must be a regular file or directory without a symbolic link in its path, because engines follow links on
-    the host. Call this right before creating the sandbox, and only for paths that no other user can change.
+    the host. A bounded source is not checked here. The target must be a plain absolute path outside the kernel's file
+    systems. Call this right before creating the sandbox, and only for paths that no other user can change.
     """
     if not mount.bounded:
         check_source(mount)
     target = PurePosixPath(mount.target)
     plain = str(target) == mount.target and target.is_absolute() and ".." not in target.parts
     if not plain or target.name == "" or any(target.is_relative_to(tree) for tree in KERNEL_TREES):
-        raise _unsafe(mount, f"has the target {mount.target!r}, where nothing may be mounted")
+        fault = "is not a plain absolute path below /, or is in /proc, /sys or /dev"
+        raise _unsafe(mount, f"has the target {mount.target!r}, which {fault}")
 
 
 def check_source(mount: Mount) -> None:
@@ -246,7 +248,7 @@ def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
         return
     path = PurePosixPath(spec.collect)
     if str(path) != spec.collect or not path.is_absolute() or ".." in path.parts:
-        raise _cannot_collect(spec.collect, "it is not a plain absolute path below the root")
+        raise _cannot_collect(spec.collect, "it is not a plain absolute path")
     if persistent or spec.read_only:
         raise _cannot_collect(spec.collect, "only an ephemeral sandbox with a writable root keeps its changes")
     if not path.name:

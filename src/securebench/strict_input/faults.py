@@ -58,7 +58,7 @@ class Problems:
     """The problems found so far, in order."""
 
     found: list[Problem] = field(default_factory=list)
-    uncounted: int = 0
+    not_shown: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -73,7 +73,7 @@ class Problems:
         if not self.full:
             self.found.append(Problem(fault.code, fault.message, source.locate(fault), fault.hint))
         else:
-            self.uncounted += 1
+            self.not_shown += 1
 
     def extend(self, faults: Iterable[Fault], source: Document) -> None:
         """Add several faults of one source."""
@@ -88,8 +88,8 @@ class Problems:
         if not self.found:
             return
         self.found.sort(key=_line)
-        more = f"{counted(self.uncounted, 'more problem')} not shown"
-        rest = [Problem("more-problems", more, hint="fix the problems above and check again")] if self.uncounted else []
+        more = f"{counted(self.not_shown, 'more problem')} not shown"
+        rest = [Problem("more-problems", more, hint="fix the problems above and check again")] if self.not_shown else []
         broken = any(problem.code in _PATH_POLICY for problem in self.found)
         raise (PathPolicyError if broken else ConfigError)(problems=[*self.found, *rest])
 

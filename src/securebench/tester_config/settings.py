@@ -262,9 +262,10 @@ class ProviderSettings(HarnessSettings):
 
 
 class ModelConfig(HarnessSettings, ModelProvider):
-    """A model without an agent program. It answers texts and code in one turn, and works in a shell loop otherwise.
+    """A model without an agent program. It gives text and code in one turn, and does all other work in a shell loop.
 
-    A setting that is ``None`` is not sent, so that the provider's default applies.
+    A setting that is ``None`` is not sent, so that the provider's default applies. The exception is ``max_tokens`` in
+    the Messages API, which requires it.
     """
 
     identified_by_content: ClassVar = frozenset({"examples", "system_prompt_file"})

@@ -33,7 +33,7 @@ SIGKILLED = 137
 
 _POLL_SECONDS = 0.005
 _LOST = 128
-"""The exit code of gVisor's runtime if it lost its command because the sandbox's kernel died, such as out of memory."""
+"""The exit code of gVisor's runtime if the sandbox's kernel died with the command, for example for lack of memory."""
 _EXIT_NOTICE_SECONDS = 1.0
 """Seconds in which the engine must report the container's exit if a command's exit code is ``_LOST``."""
 _STAT_HEADER = "X-Docker-Container-Path-Stat"
@@ -50,7 +50,7 @@ class DockerTarget(ABC):
 
     @abstractmethod
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed a process of the container because it was out of memory.
+        """Whether the kernel killed a process of the container for lack of memory.
 
         Raises :class:`InfrastructureError` if another client of the engine killed the container.
         """
@@ -111,7 +111,7 @@ class DockerContainer(DockerTarget):
         return ended
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed a process of the container for lack of memory. Call this after it has exited."""
+        """Whether the kernel killed a process for lack of memory. Call this after the container has exited."""
         with self.engine.doing("inspect a sandbox"):
             found = bool(self.engine.client.inspect_container(self.id)["State"]["OOMKilled"])
         return self.ran_out_of_memory_since(0) or found
@@ -179,7 +179,7 @@ class DockerContainer(DockerTarget):
             self._unless_over(lambda: self.engine.client.kill(self.id))
 
     def remove(self) -> None:
-        """Kill the container if it still exists, and remove it with its volumes. Then none of its processes runs."""
+        """Kill the container if it still exists, and remove it with its volumes. Afterwards, no process of it runs."""
         self.killed.set()
         with self.engine.doing("remove a sandbox"):
             self._unless_over(lambda: self.engine.client.remove_container(self.id, v=True, force=True))

@@ -43,14 +43,14 @@ CLOSE_SECONDS = 60.0
 RUN_LABEL = "securebench.run"
 DRIVER_LABEL = "securebench.driver"
 OWNER_LABEL = "securebench.owner"
-"""On everything that a driver creates: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
+"""The label of everything that a driver creates: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
 
 FORGOTTEN_SECONDS = 3600
 """The age in seconds from which a container that is not running is removed if its owner's state is unknown."""
 
 
 class DockerDriver(SandboxDriver):
-    """A driver for the Docker Engine. Uses ``engine``, or connects to the default one. Closes it at the end.
+    """A driver for ``engine``, by default the result of :func:`connect`. Closing the driver closes the engine.
 
     Labels on everything that it creates name ``run_id``, this process and this driver. ``runtime`` is the name of one
     of the engine's runtimes, such as ``runsc``, or ``None`` for the engine's default. Images are unpacked into
@@ -97,7 +97,7 @@ class DockerDriver(SandboxDriver):
             return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return a lease on the files of ``image`` in the store. The first call copies them from the engine."""
+        """Return a lease on the files of ``image`` in the store. Missing files are copied from the engine."""
         return self._trees.lease(image)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
@@ -117,7 +117,7 @@ class DockerDriver(SandboxDriver):
         return kind(self._context, spec)
 
     def reap(self) -> int:
-        """Remove what killed runs left, and return the number of removed items. Running processes lose nothing."""
+        """Remove what killed runs left, and return the number of removed items. Nothing of a live run is removed."""
         return self._remove_listed(OWNER_LABEL, is_abandoned) + reaper.reap()
 
     def kill_all(self) -> None:
@@ -155,7 +155,10 @@ class DockerDriver(SandboxDriver):
 
 
 def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
-    """Whether ``container``, an entry of the engine's list, belongs to a SecureBench process that is gone."""
+    """Whether ``container``, an entry of the engine's list, was left by a SecureBench process that is gone.
+
+    If this cannot be checked, a container counts as left if it is stopped and older than :data:`FORGOTTEN_SECONDS`.
+    """
     owner = Owner.parse((container.get("Labels") or {}).get(OWNER_LABEL, ""))
     if owner is None:
         return False

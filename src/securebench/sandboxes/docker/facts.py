@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from securebench.engine.client import Engine
 
 _LIMITS: Final[Mapping[str, str]] = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
-"""The field of the engine's info for each limit: true if the engine can enforce it."""
+"""The field of the engine's ``info`` for each limit. It is true if the engine can enforce the limit."""
 
 
 def describe(engine: Engine, runtime: str | None) -> DriverInfo:

@@ -29,7 +29,7 @@ class _Cause(Enum):
 
 
 class DockerProcess(BoundedProcess["EngineStream"]):
-    """A started command. After it has exited, the waiting thread calls ``on_end`` once."""
+    """A started command. ``on_end`` is called after it has exited and when it is abandoned, perhaps more than once."""
 
     hanging = (
         "the engine did not stop a sandbox within {:g} s of its time limit",

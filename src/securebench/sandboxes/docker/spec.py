@@ -9,9 +9,9 @@ A golden test compares the whole document. Notes on the less obvious parts:
   no hosts file either, so SecureBench's files are mounted: ``localhost`` resolves, and no name is looked up outside.
 * A container with forwarded ports joins the network namespace of its holder, a container without a network. It has the
   holder's host name and no name resolution of its own, so the same files are mounted.
-* ``/tmp`` is mounted exec because agents build and run programs there, and so is the workspace. It counts as memory.
+* ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.
 * The seccomp profile is SecureBench's, the same for every driver: the defaults of older engines allow ``io_uring`` and
-  sockets to other machines of the same host. On a machine type without a profile, the engine's default is used.
+  sockets to other virtual machines of the same host. On a machine type without a profile, the engine's default is used.
 * Masked paths and read-only paths are not set, so the engine's defaults apply.
 * A volume that the image declares would be writable storage on the host's disk. Under a read-only root, an empty tmpfs
   is mounted there instead. Under a writable root, the volume keeps the image's files and is removed with the container.

@@ -9,8 +9,8 @@ obvious parts:
 * A new network namespace has only loopback, and no hook or helper sets up anything in it. With forwarded ports, the
   supervisor has created and owns the network namespace, so nothing in the sandbox has any privilege over it. A process
   that does not own its network namespace cannot mount ``sysfs``, and runtimes would bind the host's instead. So the
-  supervisor mounts ``sysfs`` too, and the configuration binds that mount. A runtime that should not enter a network
-  namespace itself is started in the right one and stays in it.
+  supervisor mounts ``sysfs`` too, and the configuration binds that mount. A runtime that cannot enter a network
+  namespace itself is started in that of the sandbox and stays in it.
 * Users other than root have capabilities only in the bounding set, as ``execve`` would leave them.
 * Bind mounts are staged: their sources are mounts that already forbid set-id programs, devices and (for read-only
   mounts) writing. The options repeat these flags, because a user namespace cannot clear mount flags that it inherits.
@@ -18,8 +18,8 @@ obvious parts:
   runtime. Without usable cgroups, resource limits are used instead. They limit the number of processes, which the
   kernel counts for each user namespace, and the data size of each process. The address space is not limited, because
   interpreters reserve far more of it than they use.
-* ``/tmp`` is mounted exec because agents build and run programs there, and so is the workspace. It counts as memory.
-* Terminals belong to no group, because a sandbox shares none with another user.
+* ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.
+* Terminals belong to no group, because no other user has access to the terminals of a sandbox.
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
 * If SecureBench runs as root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and
   nothing else. Only ``spec.user``, unless it is root, has the same id inside and outside, so files that it writes to a
@@ -101,8 +101,8 @@ class HostLayout:
     ``root`` is the path of the sandbox's root file system. ``sources`` maps the target of each mount of
     :func:`~securebench.sandboxes.spec_rules.binds`, and :data:`INIT_TARGET`, to the staged path. ``cgroup`` is the path
     of the sandbox's cgroup from the root of each hierarchy, or ``None`` if cgroups cannot set limits. ``network`` is
-    the path of an existing network namespace, or ``None`` for a new one. If it is set, ``sources`` also has
-    :data:`DEVICES_TARGET`.
+    the path of an existing network namespace, or ``None`` for a new one. With ``network``, ``sources`` also
+    has :data:`DEVICES_TARGET`.
     """
 
     root: str

@@ -63,9 +63,10 @@ class Hello:
 
 
 class SupervisorConnection:
-    """A supervisor process, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
+    """A supervisor process, started in the background, and the connection to it. Thread-safe.
 
-    The supervisor copies ``files`` (paths by name) to ``run``. Thread-safe.
+    ``run`` is the supervisor's directory and ``group`` the name of its cgroups. The supervisor copies ``files``
+    (paths by name) to ``run``.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class ProcessHandle:
         self.descriptor = -1
 
     def fileno(self) -> int:
-        """Return the channel's descriptor. It becomes readable when a report arrives, and hangs up at the end."""
+        """Return the channel's descriptor. It becomes readable when a report arrives, and hangs up after the last."""
         return self._channel.fileno()
 
     def is_over(self) -> bool:
@@ -244,7 +245,7 @@ class ProcessHandle:
     def container_exited(self, timeout: float) -> bool:
         """Whether the container of this command has exited too, or exits within ``timeout`` seconds.
 
-        ``False`` for a container that was lost, because then no process in it was the cause.
+        ``False`` if the machine made the container exit (``ProcessReport.lost``), and not a process in it.
         """
         if self._within is None:
             return False

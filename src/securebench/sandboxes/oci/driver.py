@@ -36,9 +36,9 @@ __all__ = ["OciDriver"]
 class OciDriver(SandboxDriver):
     """A driver that uses crun, runc or runsc on this machine, with the images of ``store``.
 
-    ``runtime`` is the name of the runtime; by default, the best installed one is used. The supervisor starts in the
-    background. If that fails, the first call that needs the supervisor raises the error. ``optimisations`` default to
-    those of the environment.
+    ``runtime`` is the name of the runtime, by default crun or, if that is not installed, runc. The supervisor starts in
+    the background. If that fails, the first call that needs the supervisor raises the error. ``optimisations`` default
+    to those of the environment.
 
     Raises :class:`EngineError`, and :class:`ConfigError` (``optimisation-unknown``).
     """
@@ -122,7 +122,7 @@ class OciDriver(SandboxDriver):
         return self.store.lease(image.id)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Check a sandbox of ``image`` from inside. Limits do not depend on the image, so they are tested only once."""
+        """Check a sandbox of ``image`` from inside. Limits that :meth:`prove` has tested are not exceeded again."""
         require_isolation(self, image, hit_limits=not self._proved, forwarded_ports=forwarded_ports)
 
     def prove(self) -> Isolation:
@@ -151,12 +151,12 @@ class OciDriver(SandboxDriver):
 
     @contextmanager
     def bounded(self, directory: Path, size: int) -> Iterator[Path]:
-        """Let the supervisor mount the file system. Outside its mount namespace, ``directory`` looks unchanged."""
+        """Let the supervisor mount a file system at ``directory``. This process sees it only at the yielded path."""
         with self._context.connection.bounded(directory, size) as descriptor:
             yield Path(f"/proc/self/fd/{descriptor}")
 
     def reap(self) -> int:
-        """Remove what killed runs left, and return the number of removed items. Running processes lose nothing."""
+        """Remove what killed runs left, and return the number of removed items. Nothing of a live run is removed."""
         return reaper.reap()
 
     def kill_all(self) -> None:

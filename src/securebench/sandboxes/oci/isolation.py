@@ -1,7 +1,8 @@
-"""Which restrictions the driver enforces on this machine: what its supervisor expects, and a proof by test sandboxes.
+"""Which restrictions the driver enforces on this machine: what its supervisor reports, and what test sandboxes prove.
 
 The root file system of a test sandbox has the host's own programs, read-only, and no other files of the host, so no
-image is needed. The test fails closed: a restriction counts as missing unless its effect is observed.
+image is needed. The test fails closed: a restriction counts as missing unless its effect is observed. There are two
+exceptions: the CPU limit is not tested, and what the supervisor reports as unavailable is not required.
 """
 
 from __future__ import annotations

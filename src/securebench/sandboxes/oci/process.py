@@ -189,7 +189,7 @@ def _left(deadline: float | None) -> float | None:
 
 
 class OciProcess(BoundedProcess["OciStreams"]):
-    """A started command. After it has exited, the waiting thread calls ``on_end``."""
+    """A started command. ``on_end`` is called after it has exited and when it is abandoned, perhaps more than once."""
 
     hanging = (
         "a sandbox was not stopped within {:g} s of its time limit",
@@ -325,7 +325,7 @@ def _require_start(report: ProcessReport) -> None:
 def _hint(lost: str) -> str:
     if lost == MACHINE_MEMORY:
         return "run fewer tasks at once (--workers), or lower sandbox.limits.memory"
-    return "find out what killed it on this machine, then continue with --resume"
+    return "find out what killed or delayed it on this machine, then continue with --resume"
 
 
 def _refused(report: ProcessReport) -> InfrastructureError | MaterializationError:

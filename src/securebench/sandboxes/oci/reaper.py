@@ -70,7 +70,7 @@ def reap(parent: Path | None = None) -> int:
 
 
 def remove_run(run: Path, group: str) -> None:
-    """Remove what a driver created, unless its supervisor did. The driver's processes must have exited."""
+    """Remove what a driver created and its supervisor has not removed. The driver's sandboxes must have ended."""
     for path in _groups():
         if path.name == group:
             remove_tree_of_groups(path)

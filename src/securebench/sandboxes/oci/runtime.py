@@ -9,8 +9,8 @@
 
 The standard streams belong to the sandbox, so runtimes write their messages to a log. For ``run``, it is ``log`` in the
 bundle; for ``exec``, it is next to the process document and has the document's name with ``.log``. An error in the log
-means that the command never ran, whatever the exit code is. The pid of the first process is written next to the log, to
-``pid`` or a file that ends in ``.pid``.
+means that the command never ran, whatever the exit code is. The pid of the started process is written next to the log,
+to ``pid`` or a file whose name ends in ``.pid``.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.optimisations import Optimisations
 
 LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
-"""The time limit of a persistent or warm container in seconds, which is never reached. Commands have their own."""
+"""The time limit of a persistent or warm container in seconds, which is never reached. Commands have other limits."""
 
 _START_SECONDS: Final = 60.0
 """Seconds that a runtime may take to start a process, and a persistent sandbox to answer the greeting."""
@@ -96,7 +96,7 @@ class OciContext:
 
     @cached_property
     def has_cgroups(self) -> bool:
-        """Whether cgroups enforce the limits of sandboxes. Raises :class:`EngineError`."""
+        """Whether cgroups enforce the memory and process limits of sandboxes. Raises :class:`EngineError`."""
         return {"memory", "pids"} <= set(self.hello.controllers)
 
     @cached_property
@@ -182,15 +182,16 @@ class OciContainer:
         return staged, sources
 
     def _needs_process_counter(self) -> bool:
-        """Whether the runtime must run in a new user namespace, so that this sandbox's processes are counted alone."""
+        """Whether the runtime needs a new user namespace, so that this sandbox's processes are counted separately."""
         return self._context.runtime.limits_itself and not self._context.has_cgroups
 
     def _is_detached(self) -> bool:
         """Whether the runtime detaches, so that the supervisor waits for the first process and learns if it was killed.
 
         This requires cgroups. They show whether a kill was due to the sandbox's own memory limit. Without them, an
-        agent could use up the machine's memory so that its first process is killed. Cgroups also list the processes
-        that a killed runtime left. ``False`` if root in the sandbox has a capability to trace the first process.
+        agent could use up the machine's memory, and the kill of its first process would count as an infrastructure
+        error. Cgroups also list the processes that a killed runtime left. ``False`` if root in the sandbox has a
+        capability to trace the first process.
         """
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
         return self._context.runtime.detaches_containers and self._context.has_cgroups and not may_trace
@@ -269,7 +270,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
             process.kill()
 
     def _start_command(self, command: Command) -> OciProcess:
-        """Start a container for ``command``. Errors of the start are raised when the process is read or waited for."""
+        """Take or start a container for ``command``. If the runtime fails, :meth:`OciProcess.wait` raises the error."""
         started = self._take(command) or self._start_container(command)
         streams = OciStreams(started.pipes, started.handle, command.stdin)
         return OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)

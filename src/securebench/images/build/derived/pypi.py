@@ -59,7 +59,7 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
         raise ImageError(
             f"the index has no source archive (.tar.gz) of {source.name} {source.version}",
             code="source-unavailable",
-            hint="check the files of the release on the index; some have only wheels",
+            hint="check which files the index has for this release: some releases have only wheels",
         )
     data = _fetched(http, _address(str(chosen.get("url", "")), page), _MAX_ARCHIVE)
     sha256 = hashlib.sha256(data).hexdigest()

@@ -29,7 +29,7 @@ _MEMORY_LEFT = 8 * 1024 * 1024
 """Bytes that may be charged to a reused group: page cache, and kernel structures that are freed gradually."""
 
 _CHARGED_AT_ONCE = 1024 * 1024
-"""Bytes, more than the kernel charges to a group at once. A charge can fail if usage is this close to the limit."""
+"""Bytes: the kernel charges less to a group at once. A charge can fail if usage is this close to the limit."""
 
 CPU_PERIOD = 100_000
 """The period of the CPU quota in microseconds."""
@@ -174,7 +174,7 @@ class Group:
         return [] if self._inner else [f"{directory}/cgroup.procs" for directory in self._directories]
 
     def out_of_memory_kills(self) -> int:
-        """Return the number of out-of-memory kills in the group, or of out-of-memory events with ``inner``."""
+        """Return the group's number of out-of-memory kills or, with ``inner`` on version 1, of out-of-memory events."""
         return self._kills()
 
     def kills_at_limit(self) -> int:

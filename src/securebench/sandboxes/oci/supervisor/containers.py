@@ -136,7 +136,7 @@ class SupervisedContainer:
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
     def with_changes(self, report: ProcessReport) -> tuple[ProcessReport, list[int]]:
-        """Add the container's changes to its report, if they are collected. Return it with their descriptor, if any.
+        """Return ``report`` with the outcome for collected changes, and a list with their descriptor, if any.
 
         The processes of the container must have exited.
         """
@@ -215,7 +215,7 @@ class SupervisedContainer:
         return group
 
     def _enter(self) -> None:
-        """Join the container's group. This runs in the new process of a runtime, which may wait."""
+        """Join the container's group. This runs in the new process of a runtime, which may block."""
         if self._group is not None:
             self._group.enter()
         if self.main is not None:  # this process is going to run a command

@@ -51,7 +51,7 @@ class SupervisorContext:
         }
 
     def remove(self) -> None:
-        """Remove everything that was created, including on the host."""
+        """Remove what :meth:`prepare` created, including cgroups and the run directory on the host."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not self._remove_groups() and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)
@@ -65,7 +65,8 @@ class SupervisorContext:
 
         Where the runtime supports it, the copy of a program is executable but not readable. Other processes in a
         sandbox then cannot trace a process of this program, such as the first one, or open its memory and files in
-        ``/proc``. A runtime that enters the sandbox can, because it has all capabilities in the user namespace.
+        ``/proc``. A runtime that enters the sandbox can do all this, because it has all capabilities in the user
+        namespace.
         """
         directory = f"{self.run}/{SHOWN}"
         os.mkdir(directory)

@@ -1,6 +1,6 @@
 """The supervisor's event loop: it receives requests, sends reports, enforces time limits and waits for children.
 
-At most one sandbox per core is being started at any time; other requests wait in order. Starting a sandbox needs a core
+At most one process per core is being started at any time; other requests wait in order. Starting a sandbox needs a core
 for some milliseconds, so starting many at once would only make each of them slow. The time limit of a process begins
 when its runtime has started it, so waiting for other sandboxes does not use up its time.
 """
@@ -169,7 +169,7 @@ class Supervisor:
             except UnsafeSourceError as error:
                 process.report(ProcessReport(failed=str(error), unsafe=True))
             except (OSError, KeyError) as error:
-                failed = str(error) if isinstance(error, OSError) else "its sandbox has exited"
+                failed = str(error) if isinstance(error, OSError) else "the sandbox of this command has exited"
                 process.report(ProcessReport(failed=failed))
             finally:
                 if not process.pid:

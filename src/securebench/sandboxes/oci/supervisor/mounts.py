@@ -82,7 +82,7 @@ def make_read_only(target: str) -> None:
 
 
 def stage(source: str, target: str, *, read_only: bool) -> None:
-    """Create ``target`` and bind ``source`` to it. Raises :class:`UnsafeSourceError` if it may not be mounted."""
+    """Create ``target`` and bind ``source`` to it. Raises :class:`UnsafeSourceError` for an unsafe ``source``."""
     descriptor = _open_plain(source)
     try:
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):

@@ -38,9 +38,9 @@ MACHINE_MEMORY = "the machine, or a limit above the sandbox, ran out of memory"
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
 """The environment variable for crun's temporary directory, in which it binds its own program to a file, read-only.
 
-The default is the host's /tmp, where the file would stay if crun is killed meanwhile. crun does without this file if it
-cannot create it, or runs from a copy in memory. runc, whose variable this is, sets it itself. gVisor creates no such
-file.
+The default is the host's /tmp, where the file would stay if crun is killed meanwhile. crun does not need this file
+if it runs from a copy in memory, and ignores that it cannot create it. The variable is from runc, which sets it itself.
+gVisor creates no such file.
 """
 
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -58,7 +58,7 @@ _LOG_BYTES = 4096
 
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
-"""The interval at which a command checks whether its container's state exists, for at most ``_RECORD_SECONDS``."""
+"""Seconds between checks whether the container of a command has started. They last at most ``_RECORD_SECONDS``."""
 
 
 class OomKills(NamedTuple):
@@ -108,7 +108,7 @@ class RuntimeProcess:
         self.is_overdue = False
         """Whether the started process exited before its time limit, while its runtime was still running."""
         self.lost = ""
-        """The reason, if known before the exit, why the exit is due to the machine and not to the process. Or empty."""
+        """Why the exit is due to the machine and not to the process, if known before the exit. Otherwise empty."""
 
     def start(self, runtime: RuntimeCall, prepare: Callable[[], None]) -> None:
         """Start the runtime in a new process, after calling ``prepare`` in that process."""

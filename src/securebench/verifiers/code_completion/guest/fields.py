@@ -148,11 +148,11 @@ class DataclassFields:
 
 
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
-    """Check whether ``made``, an object that the tests have built, has its arguments as values. Note the result.
+    """Check whether the fields of ``made``, an object that the tests have built, have the values of its arguments.
 
-    If it does, comparisons use these values until the candidate may have changed the object. If it does not,
-    comparisons with the object are refused. A comparison with itself is then allowed only if the object ``is_new``:
-    the class may return the same object every time.
+    If they do, comparisons use these values until the candidate may have changed the object. If they do not,
+    comparisons with the object are refused. Only a comparison with itself is then allowed, and only if the object
+    ``is_new``: otherwise a class that returns the same object every time would make ``P(3) == P(4)`` true.
     """
     if type(made) is not cls:
         return
