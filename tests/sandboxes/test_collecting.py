@@ -41,9 +41,9 @@ def test_a_directory_of_the_image_can_be_collected(tmp_path: Path) -> None:
         ({"collect": "srv"}, "absolute"),
         ({"collect": "/srv//app"}, "plain"),
         ({"collect": "/srv/../app"}, "plain"),
-        ({"collect": "/tmp/app"}, "/tmp is mounted"),
-        ({"collect": "/proc/self"}, "/proc is mounted"),
-        ({"collect": "/etc"}, "/etc/hosts is mounted"),
+        ({"collect": "/tmp/app"}, "there is a mount at /tmp"),
+        ({"collect": "/proc/self"}, "there is a mount at /proc"),
+        ({"collect": "/etc"}, "there is a mount at /etc/hosts"),
         ({"read_only": True}, "writable root"),
         ({"persistent": True}, "ephemeral"),
     ],
@@ -58,7 +58,7 @@ def test_anything_else_is_refused(options: dict[str, Any], why: str) -> None:
 @pytest.mark.parametrize("target", ["/srv", "/srv/app", "/srv/app/below"])
 def test_a_mount_in_the_way_is_refused(tmp_path: Path, target: str) -> None:
     """A mount above, on or below the directory would be taken for the image's."""
-    with pytest.raises(ConfigError, match=f"{target} is mounted"):
+    with pytest.raises(ConfigError, match=f"there is a mount at {target}"):
         check(mounts=(Mount(tmp_path.resolve(), target),))
 
 

@@ -64,10 +64,12 @@ from securebench.sandboxes.oci import OciDriver
 
 def spares():
     group = driver._context.group
-    found = set()
-    for path in Path("/sys/fs/cgroup").glob(f"**/{group}/spare-*/cgroup.procs"):
-        found |= set(path.read_text().split())
-    return len(found)
+    while True:
+        try:
+            lists = [path.read_text() for path in Path("/sys/fs/cgroup").glob(f"**/{group}/spare-*/cgroup.procs")]
+        except FileNotFoundError:  # a directory of another run was removed meanwhile
+            continue
+        return len({pid for text in lists for pid in text.split()})
 
 with closing(OciDriver(runtime="crun")) as driver:
     image = driver.resolve_image(sys.argv[1])

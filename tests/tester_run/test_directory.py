@@ -58,7 +58,7 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "hint"),
     [
-        (errno.EROFS, "read-only"),
+        (errno.EROFS, "write access"),
         (errno.EACCES, "give this user"),
         (errno.ENOSPC, "free some space"),
         (errno.EIO, "dmesg"),

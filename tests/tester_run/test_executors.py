@@ -134,9 +134,9 @@ def other_task(result: bytes) -> list[bytes]:
         (lambda _: [b"{}"], "not a record"),
         (lambda _: [b"\xff"], "not a record"),
         (lambda result: [result.replace(b'"passed": true', b'"passed": false')], "not a record"),
-        (lambda result: [result, result], "not asked for"),
-        (other_task, "not asked for"),
-        (lambda result: [result.replace(b'"run_id": "run"', b'"run_id": "other"')], "not asked for"),
+        (lambda result: [result, result], "unexpected record"),
+        (other_task, "unexpected record"),
+        (lambda result: [result.replace(b'"run_id": "run"', b'"run_id": "other"')], "unexpected record"),
         (lambda _: [], "no result for 3 tasks"),
     ],
 )

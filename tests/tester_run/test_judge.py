@@ -478,7 +478,7 @@ def test_verify_run_finds_a_pass_without_the_judge(finished: Path) -> None:
         ('"votes": [true, false, true]', '"votes": [true, true, true]', "votes"),
         ("", "", ""),
         ('"planned_votes": 3', '"planned_votes": 1', "more replies"),
-        ('"model": "judge-model", "config"', '"model": "better", "config"', "judge of the verdict"),
+        ('"model": "judge-model", "config"', '"model": "better", "config"', "different judge model"),
         ('"replies": [{', '"replies": [{"trouble": "declined"}, {', "replies"),
     ],
 )

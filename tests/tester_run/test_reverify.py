@@ -716,7 +716,7 @@ def test_the_driver_is_that_of_the_run(root: Path) -> None:
     def gone(*_: object) -> ScriptedDriver:
         raise EngineError("no engine", hint="start it")
 
-    with pytest.raises(EngineError, match="start it; the run used this driver; --driver auto"):
+    with pytest.raises(EngineError, match="start it; the run used this driver; pass --driver auto"):
         again(root, parts=make_parts(make_driver=gone), output_dir=root / "third")
 
 
