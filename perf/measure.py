@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
+import select
 import subprocess
 import time
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_SAMPLE_SECONDS = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BUSY = (0, 1, 2, 5, 6)
 """The columns of ``/proc/stat`` that count as work: user, nice, system, and both kinds of interrupts."""
@@ -24,7 +27,7 @@ _BUSY = (0, 1, 2, 5, 6)
 class Cost:
     """Seconds that passed (``wall``), and processor seconds of the measured processes (``cpu``) and of the ``machine``.
 
-    ``peak_mib`` is the peak memory of the largest measured process; 0 unless :func:`run_measured` started it.
+    ``peak_mib`` is the peak memory of the process itself; 0 unless :func:`run_measured` started it.
     """
 
     wall: float = 0.0
@@ -47,7 +50,10 @@ def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
     """Run ``argv``. Return its cost, including its children's, and its stdout. Raises ``SystemExit`` if it fails."""
     cost = Cost(-time.perf_counter(), 0.0, -_machine_cpu())
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        output = process.stdout.read() if process.stdout else ""
+        assert process.stdout is not None
+        while not select.select([process.stdout], [], [], _SAMPLE_SECONDS)[0]:  # output only at the end
+            cost.peak_mib = peak_mib(process.pid) or cost.peak_mib
+        output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -56,9 +62,22 @@ def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
         )
     cost.wall += time.perf_counter()
     cost.cpu = usage.ru_utime + usage.ru_stime
-    cost.peak_mib = usage.ru_maxrss / 1024
     cost.machine += _machine_cpu()
     return cost, output
+
+
+def peak_mib(process: int | str) -> float:
+    """Return the peak memory of a running process; 0 after its end.
+
+    ``ru_maxrss`` is not used: the kernel carries it over from the process that started this one, so a process that a
+    larger one starts appears to be as large.
+    """
+    try:
+        status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0.0
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
 
 
 def _own_cpu() -> float:

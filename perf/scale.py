@@ -86,9 +86,10 @@ def throughput(side: Side, scratch: Path, *, tasks: int, rounds: int) -> Table:
     table = Table(f"Throughput of {tasks} code tasks on {side.name}, median of {rounds}", ("workers", "tasks/s", "x"))
     rates: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     workload = repeated(scratch, CODE_ROW, tasks, SHAPES[1].agent)
-    for _ in range(rounds):  # in rounds, so that other work on the machine affects all numbers of workers alike
-        for workers, found in rates.items():
-            found.append(tasks / workload.run_here(side, workers, scratch))
+    workload.run_here(side, 1, scratch)  # the first run starts what later ones find
+    for number in range(rounds):  # in rounds of alternating order, so that other work affects all numbers alike
+        for workers in WORKERS[:: -1 if number % 2 else 1]:
+            rates[workers].append(tasks / workload.run_here(side, workers, scratch))
     medians = {workers: statistics.median(found) for workers, found in rates.items()}
     best = 0.0
     for workers, rate in medians.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from measure import run_measured
+from measure import peak_mib, run_measured
 from report import Table, within
 
 from securebench.candidates.store import CandidateStore
@@ -102,7 +101,7 @@ def _remove(path: Path) -> None:
 def _seal(tree: Path, store: Path) -> tuple[float, float]:
     started = time.perf_counter()
     CandidateStore(store).seal_tree(CandidateKind.WORKSPACE, tree)
-    return time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return time.perf_counter() - started, peak_mib("self")
 
 
 if __name__ == "__main__":

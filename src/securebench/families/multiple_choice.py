@@ -44,27 +44,28 @@ class MultipleChoiceEval(WireModel):
 def acceptable_choices(choices: Sequence[str], answer: Answer | Sequence[Answer]) -> frozenset[int]:
     """Return the indexes of the choices that ``answer`` names. Values that name no choice are ignored."""
     answers = [answer] if isinstance(answer, (str, int, float)) else answer
-    named = [_named_choice(choices, one) for one in answers]
+    texts = [normalize_text(choice) for choice in choices]
+    named = [_named_choice(texts, one) for one in answers]
     return frozenset(index for index in named if index is not None)
 
 
-def _named_choice(choices: Sequence[str], answer: Answer) -> int | None:
+def _named_choice(texts: Sequence[str], answer: Answer) -> int | None:
     """Return the index of the choice that ``answer`` names. Names are unambiguous in a valid row.
 
-    A whole number that is a valid index is always an index. Any other number names the only choice whose text is
-    that number.
+    ``texts`` are the normalised texts of the choices. A whole number that is a valid index is always an index. Any
+    other number names the only choice whose text is that number.
     """
     if isinstance(answer, bool):
         return None
-    if isinstance(answer, int) and 0 <= answer < len(choices):
+    if isinstance(answer, int) and 0 <= answer < len(texts):
         return answer
     if isinstance(answer, (int, float)):
         wanted_number = strict_decimal(str(answer))
-        equal = [i for i, text in enumerate(choices) if strict_decimal(normalize_text(text)) == wanted_number]
+        equal = [i for i, text in enumerate(texts) if strict_decimal(text) == wanted_number]
         return equal[0] if len(equal) == 1 and wanted_number is not None else None
-    names = [*map(normalize_text, choices), *_normal_labels(len(choices))]
+    names = [*texts, *_normal_labels(len(texts))]
     wanted = normalize_text(answer)
-    return names.index(wanted) % len(choices) if wanted in names else None
+    return names.index(wanted) % len(texts) if wanted in names else None
 
 
 @cache
@@ -73,26 +74,26 @@ def _normal_labels(count: int) -> tuple[str, ...]:
 
 
 def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
-    choices, answer = inputs["choices"], evals["answer"]
-    if colliding := list(_collisions(choices)):
+    texts, answer = [normalize_text(choice) for choice in inputs["choices"]], evals["answer"]
+    if colliding := list(_collisions(texts)):
         return colliding
     answers = answer if isinstance(answer, list) else [answer]
-    last = choice_labels(len(choices))[-1]
+    last = choice_labels(len(texts))[-1]
     hint = f"expected a label (A to {last}), the text of a choice, an index from 0, or the number in a choice's text"
     return [
         Fault("answer-unknown", "answer names none of the choices", ("eval", "answer", *place), hint)
         for index, one in enumerate(answers)
-        if _named_choice(choices, one) is None
+        if _named_choice(texts, one) is None
         for place in [(index,) if isinstance(answer, list) else ()]
     ]
 
 
-def _collisions(choices: list[str]) -> Iterator[Fault]:
+def _collisions(texts: list[str]) -> Iterator[Fault]:
     """Yield a fault for each choice whose normalised text equals the text or label of another choice."""
-    labels = dict(zip(_normal_labels(len(choices)), enumerate(choice_labels(len(choices))), strict=True))
+    labels = dict(zip(_normal_labels(len(texts)), enumerate(choice_labels(len(texts))), strict=True))
     seen: dict[str, int] = {}
-    for index, choice in enumerate(choices):
-        text, path = normalize_text(choice), ("input", "choices", index)
+    for index, text in enumerate(texts):
+        path = ("input", "choices", index)
         if text in seen:
             message = f"the verifier cannot distinguish choices[{index}] from choices[{seen[text]}]"
             hint = "use texts that differ in more than case, white space, quotes and a final full stop"

@@ -22,10 +22,11 @@ def needed_modules(source: str | bytes) -> list[str]:
         tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    if any(_touches_imports(node) for node in ast.walk(tree)):
-        return []
     names = {name.partition(".")[0] for statement in tree.body for name in _imported(statement)}
-    return sorted(names - sys.stdlib_module_names - {"__future__"})
+    third_party = names - sys.stdlib_module_names - {"__future__"}
+    if not third_party or any(_touches_imports(node) for node in ast.walk(tree)):
+        return []
+    return sorted(third_party)
 
 
 def first_needed_module(source: str | bytes, own: Collection[str]) -> str | None:
