@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from fake_npm import FakeNpm, fake_npm, package
+from pseudo_terminals import shown_on
 from securebench import plugins
 from securebench.agents import catalogue
 from securebench.agents.catalogue import PROGRAMS
@@ -139,16 +140,10 @@ def on_terminal(arguments: list[str]) -> str:
     argv = [sys.executable, "-m", "securebench", "agents", *arguments]
     with subprocess.Popen(argv, stdout=its, stderr=its, stdin=its, env=environment) as process:
         os.close(its)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # the end of a terminal
-                break
-            shown += piece
-        assert process.wait(30) == 0, shown.decode()
+        shown = shown_on(ours)
+        assert process.wait(30) == 0, shown
     os.close(ours)
-    return shown.decode()
+    return shown
 
 
 def test_a_declaration_is_shown() -> None:

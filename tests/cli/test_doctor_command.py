@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from click.testing import CliRunner
 
 from fake_machine import FakeMachine
+from pseudo_terminals import shown_on
 from securebench.cli import cli
 from securebench.doctor import State
 from securebench.errors import EngineError
@@ -90,18 +91,9 @@ def test_a_terminal_gets_a_table_with_colours(tmp_path: Path) -> None:
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen([sys.executable, "-c", RUN], stdout=child, stderr=child, cwd=tmp_path, env=environment)
     os.close(child)
-    shown = bytearray()
-    while True:
-        try:
-            piece = os.read(parent, 65536)
-        except OSError:  # the other side is closed
-            break
-        if not piece:
-            break
-        shown += piece
+    text = shown_on(parent)
     os.close(parent)
     assert process.wait(timeout=60) in (0, 1)
-    text = shown.decode()
     assert "\x1b[32mok" in text
     assert "docker engine" in text
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from fake_registry import fake_registry
 from git_repositories import commit, repository
 from image_archives import ARCHITECTURE, docker_save, file, layer
+from pseudo_terminals import shown_on
 from securebench.cli.images_command import command
 from securebench.cli.images_sandboxes import BuildSandboxes
 from securebench.cli.images_view import Row, human_size, images_table, parse_size
@@ -311,7 +312,7 @@ def test_on_a_terminal_the_list_is_a_table(own_store: ImageStore, saved: Path) -
     argv = [sys.executable, "-m", "securebench", "images", "list"]
     subprocess.run(argv, check=True, stdout=slave, env=environment)
     os.close(slave)
-    shown = os.read(master, 65536).decode()
+    shown = shown_on(master)
     os.close(master)
     assert "reference" in shown
     assert "│" in shown

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from pseudo_terminals import shown_pieces
 from securebench.cli.keys_command import command
 from securebench.errors import ConfigError
 from securebench.signing.key_files import default_key_file, load_public
@@ -110,17 +111,10 @@ def _on_a_terminal(arguments: list[str], answers: list[str]) -> str:
     with subprocess.Popen(command_line, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True):
         os.close(theirs)
         shown, prompts = b"", 0
-        while read := _read(ours):
+        for read in shown_pieces(ours):
             shown += read
             if shown.count(b": ") > prompts and prompts < len(answers):  # what is typed before is thrown away
                 os.write(ours, f"{answers[prompts]}\n".encode())
                 prompts += 1
     os.close(ours)
     return shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 4096)
-    except OSError:  # Linux fails with EIO when the other side is closed
-        return b""
