@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from measure import descendants, machine, run_measured
+from measure import descendants, machine, memory_mib, run_measured
 from overhead import CODE_ROW, TEXT_ROW
 from report import ROOT, Table, update_page, with_limit
 from rich.console import Console
@@ -296,15 +296,7 @@ def _killed_copy(directory: Path, copy: Path) -> Path:
 
 def _memory(process: int) -> tuple[float, float]:
     """Return the memory of the coordinator, and that of the driver and its sandboxes together, in MiB."""
-    return _resident(process), sum(map(_resident, descendants(process)))
-
-
-def _resident(process: int | str) -> float:
-    with suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+    return memory_mib(process), sum(map(memory_mib, descendants(process)))
 
 
 def _disk(directory: Path) -> dict[str, tuple[int, int]]:

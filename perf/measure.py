@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import resource
 import select
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +51,7 @@ def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         while not select.select([process.stdout], [], [], _SAMPLE_SECONDS)[0]:  # output only at the end
-            cost.peak_mib = peak_mib(process.pid) or cost.peak_mib
+            cost.peak_mib = memory_mib(process.pid, peak=True) or cost.peak_mib
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -66,18 +65,18 @@ def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
     return cost, output
 
 
-def peak_mib(process: int | str) -> float:
-    """Return the peak memory of a running process; 0 after its end.
+def memory_mib(process: int | str, *, peak: bool = False) -> float:
+    """Return the memory of a running process, or its ``peak``; 0 after its end.
 
-    ``ru_maxrss`` is not used: the kernel carries it over from the process that started this one, so a process that a
-    larger one starts appears to be as large.
+    The peak is not ``ru_maxrss``: the kernel carries that over from the process that started this one, so a process
+    that a larger one starts appears to be as large.
     """
-    try:
-        status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return 0.0
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    name = "VmHWM:" if peak else "VmRSS:"
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def _own_cpu() -> float:

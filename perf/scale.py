@@ -86,7 +86,7 @@ def throughput(side: Side, scratch: Path, *, tasks: int, rounds: int) -> Table:
     table = Table(f"Throughput of {tasks} code tasks on {side.name}, median of {rounds}", ("workers", "tasks/s", "x"))
     rates: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     workload = repeated(scratch, CODE_ROW, tasks, SHAPES[1].agent)
-    workload.run_here(side, 1, scratch)  # the first run starts what later ones find
+    workload.run_here(side, 1, scratch)  # only the first run imports modules and compiles programs
     for number in range(rounds):  # in rounds of alternating order, so that other work affects all numbers alike
         for workers in WORKERS[:: -1 if number % 2 else 1]:
             rates[workers].append(tasks / workload.run_here(side, workers, scratch))

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from measure import peak_mib, run_measured
+from measure import memory_mib, run_measured
 from report import Table, within
 
 from securebench.candidates.store import CandidateStore
@@ -101,7 +101,7 @@ def _remove(path: Path) -> None:
 def _seal(tree: Path, store: Path) -> tuple[float, float]:
     started = time.perf_counter()
     CandidateStore(store).seal_tree(CandidateKind.WORKSPACE, tree)
-    return time.perf_counter() - started, peak_mib("self")
+    return time.perf_counter() - started, memory_mib("self", peak=True)
 
 
 if __name__ == "__main__":
