@@ -59,6 +59,8 @@ if is_current dev || is_current "$kind"; then exit 0; fi
 if ! works .venv/bin/python || ! .venv/bin/python -c 'import pip' 2>/dev/null; then make_environment; fi
 rm -f .venv/.securebench-*
 say "installing the packages in $lock"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+# The lock lists every package, so pip must not resolve dependencies: for one with an extra, such as pydantic[email], it
+# would look for the newest release instead of the locked one, and fail because that has no hash.
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$lock"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 wanted "$kind" >".venv/.securebench-$kind"

@@ -47,7 +47,7 @@ fi
 case " $* " in
 *" --thorough "*)
   say "installing Ray for the tests of runs on many machines"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/ray.txt
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/ray.txt
   ;;
 esac
 # A failure of this process is ignored: if a file cannot be imported, the tests below report that.

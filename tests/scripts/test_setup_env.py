@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,14 +70,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_a_fresh_clone_gets_an_environment_from_the_lock(machine: Machine) -> None:
-    """Everything is installed by hash, then the project itself, without asking an index for anything more."""
+    """Everything is installed by hash, then the project itself, and pip never looks for a package that is not locked."""
     done = machine.run()
     assert done.returncode == 0, done.stderr
     assert machine.installed() == [
-        "--require-hashes -r requirements/runtime.txt",
+        "--no-deps --require-hashes -r requirements/runtime.txt",
         "--no-deps --no-build-isolation --editable .",
     ]
     assert (machine.clone / ".venv" / "bin" / "python").exists()
+
+
+def test_the_locks_list_all_packages_that_others_need() -> None:
+    """pip installs a lock without resolving it, so a missing package would only be noticed when it is imported."""
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_second_run_does_nothing(machine: Machine) -> None:
@@ -101,7 +108,7 @@ def test_a_change_of_what_it_is_made_from_installs_again(machine: Machine, name:
 def test_the_developers_environment_will_do_for_a_run_but_not_the_other_way(machine: Machine) -> None:
     """The developers' lock holds all of the other."""
     machine.run("dev")
-    assert machine.installed()[0] == "--require-hashes -r requirements/dev.txt"
+    assert machine.installed()[0] == "--no-deps --require-hashes -r requirements/dev.txt"
     machine.run("runtime")
     assert machine.installed() == []
     shutil.rmtree(machine.clone / ".venv")
