@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +29,7 @@ from securebench.sandboxes.spec_rules import NAME_FILES
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sides import Side
 
@@ -51,7 +51,7 @@ def cycles(sides: Sequence[Side], scratch: Path, *, rounds: int, count: int) -> 
     For Docker, measure a quarter of the cycles.
     """
     table = Table("One cycle, ms (median of rounds)", ("who", "ms a cycle", "x bare crun", "x faster than docker"))
-    found: dict[str, list[float]] = {"bare crun": []} if _bare_can_run(sides) else {}
+    found: dict[str, list[float]] = {"bare crun": []} if bare_can_run(sides) else {}
     for _ in range(rounds):
         if "bare crun" in found:
             found["bare crun"].append(_bare(scratch, count))
@@ -73,7 +73,7 @@ def _ratios(name: str, ms: float, medians: dict[str, float]) -> Iterator[str]:
 
 
 def _driven(side: Side, scratch: Path, count: int) -> float:
-    directory = _workspace(scratch)
+    directory = make_workspace(scratch)
     with closing(side.open()) as driver:
         image = driver.resolve_image(DEFAULT_IMAGE)
         _one(driver, image, directory)  # the first one starts what a driver keeps
@@ -86,47 +86,71 @@ def _driven(side: Side, scratch: Path, count: int) -> float:
 
 def _one(driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
     (directory / "in").write_text(TEXT)
-    with driver.create(_spec(image, directory)) as sandbox:
+    with driver.create(workspace_spec(image, directory)) as sandbox:
         result = sandbox.run(COMMAND)
     if result.exit_code or (directory / "out").read_text() != TEXT.upper():
         raise SystemExit(f"a cycle failed: {result}")
     (directory / "out").unlink()
 
 
-def _spec(image: ResolvedImage, directory: Path) -> SandboxSpec:
+def workspace_spec(image: ResolvedImage, directory: Path) -> SandboxSpec:
+    """Return the sandbox of ``image`` with ``directory`` as its workspace."""
     mounts = (Mount(directory, WORKSPACE, read_only=False),)
     return SandboxSpec(image=image, mounts=mounts, user=workspace_user())
 
 
-def _workspace(scratch: Path) -> Path:
+def make_workspace(scratch: Path) -> Path:
+    """Return a new directory in ``scratch`` that sandboxes can use as their workspace."""
     directory = Path(tempfile.mkdtemp(dir=scratch)).resolve()
     os.chown(directory, *workspace_user())
     return directory
 
 
-def _bare_can_run(sides: Sequence[Side]) -> bool:
+def bare_can_run(sides: Sequence[Side]) -> bool:
     """Whether the bare runtime can be run here: this needs root, and crun among the ``sides``."""
     return os.geteuid() == 0 and any(side.name == "crun" for side in sides)
 
 
 def _bare(scratch: Path, count: int) -> float:
     """Return the median ms of a cycle of the bare runtime. The start-up of its process does not count."""
-    workspace, bundle = _workspace(scratch), Path(tempfile.mkdtemp(dir=scratch))
-    bundle.chmod(0o711)
+    workspace = make_workspace(scratch)
+    with bare_bundles(scratch, workspace) as make_bundle:
+        argv = make_bundle(COMMAND)
+        call = json.dumps({"argv": argv, "workspace": str(workspace), "text": TEXT, "count": count})
+        return float(run_measured(apart(_BARE, call))[1])
+
+
+def apart(program: Path, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a Python program in a mount namespace of its own."""
+    return ("unshare", "--mount", "--propagation", "slave", sys.executable, "-I", "-S", str(program), *arguments)
+
+
+@contextmanager
+def bare_bundles(scratch: Path, workspace: Path) -> Iterator[Callable[[Command], list[str]]]:
+    """Yield a function that makes a bundle for a command, and returns the argv that runs it with the bare runtime.
+
+    The container's id in the argv is ``ID``. The command works in ``workspace``, which is mounted at ``WORKSPACE``.
+    """
     runtime, store = find_runtime("crun"), ImageStore()
     image = store.find(DEFAULT_IMAGE)
     if image is None:
         raise SystemExit(f"{DEFAULT_IMAGE} is not in the image store")
     with store.lease(image.id) as tree:
-        config = compile_config(_spec(image, workspace), COMMAND, _layout(image, workspace, tree.root))
-        (bundle / "config.json").write_text(json.dumps(config))
-        argv = runtime.run_argv(str(bundle), str(bundle / "state"), "ID")
-        call = json.dumps({"argv": argv, "workspace": str(workspace), "text": TEXT, "count": count})
-        apart = ("unshare", "--mount", "--propagation", "slave", sys.executable, "-I", "-S", str(_BARE), call)
-        return float(run_measured(apart)[1])
+
+        def make_bundle(command: Command) -> list[str]:
+            bundle = Path(tempfile.mkdtemp(dir=scratch))
+            bundle.chmod(0o711)
+            layout = host_layout(image, workspace, tree.root)
+            (bundle / "config.json").write_text(
+                json.dumps(compile_config(workspace_spec(image, workspace), command, layout))
+            )
+            return runtime.run_argv(str(bundle), str(bundle / "state"), "ID")
+
+        yield make_bundle
 
 
-def _layout(image: ResolvedImage, workspace: Path, root: Path) -> HostLayout:
+def host_layout(image: ResolvedImage, workspace: Path, root: Path) -> HostLayout:
+    """Return where the oci driver would find the parts of a sandbox on the host."""
     uid_map, gid_map = identity_map(workspace_user(), HostIds.of_root())
     names = {f"/etc/{path.name}": str(path) for path in NAME_FILES}
     return HostLayout(
@@ -134,7 +158,7 @@ def _layout(image: ResolvedImage, workspace: Path, root: Path) -> HostLayout:
         sources={**names, INIT_TARGET: str(find_init()), WORKSPACE: str(workspace)},
         uid_map=uid_map,
         gid_map=gid_map,
-        seccomp=seccomp_for(_spec(image, workspace)),
+        seccomp=seccomp_for(workspace_spec(image, workspace)),
         runtime=find_runtime("crun"),
         cgroup="/none",
     )

@@ -1,9 +1,10 @@
 """Measure HumanEval end to end, with an agent that knows the solutions, and compare it with bare processes.
 
-The floor is three bare processes per task: the same agent, then the candidate and the tests at once. The processor time
-of the floor, and of a driver without a daemon, is that of the process and the children that it waited for. Docker's
-containers are not its children. For Docker, the processor time is that of the whole machine, so the machine should be
-quiet.
+The floor is three bare processes per task: the same agent, then the candidate and the tests at once. ``bare crun`` is
+the same with the agent and the candidate in containers of the bare runtime, which ``bare_humaneval.py`` runs without a
+framework and without cgroups. The processor time of both, and of a driver without a daemon, is that of the process and
+the children that it waited for. Docker's containers are not its children. For Docker, the processor time is that of the
+whole machine, so the machine should be quiet.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from measure import Cost, measured
+from cycle import WORKSPACE, apart, bare_bundles, bare_can_run, make_workspace
+from measure import Cost, measured, run_measured
 from report import Table, within
 from runs import SECUREBENCH, Workload
+
+from securebench.sandboxes.base import Command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +43,7 @@ PYTHON: Final = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
 FASTER_BOUND: Final = 8.0
 CPU_BOUND: Final = 2.0
 _OPTIONS: Final = ("-I", "-B")
+_BARE: Final = Path(__file__).resolve().parent / "bare_humaneval.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,30 @@ class Suite:
         if any([process.wait() for process in running]):  # noqa: C419 - each is waited for
             raise SystemExit(f"{row['id']} failed outside of a sandbox")
 
+    def bare_runtime(self, workers: int, scratch: Path) -> Cost:
+        """Run the agent and the candidate of each task in bare containers, and the tests as a bare process."""
+        workspace = make_workspace(scratch)
+        shutil.copytree(self.workload.agent_dir, workspace, dirs_exist_ok=True)  # type: ignore[arg-type]  # it has one
+        agent = ("python3", *_OPTIONS, f"{WORKSPACE}/agent.py")
+        tasks = []
+        with bare_bundles(scratch, workspace) as make_bundle:
+            for number, row in enumerate(self.rows):
+                (workspace / f"{number}.json").write_text(json.dumps(row["input"]))
+                answer = row["eval"]["canonical_solution"]
+                candidate = ("python3", *_OPTIONS, "-c", answer)
+                environment = {"SECUREBENCH_TASK_FILE": f"{WORKSPACE}/{number}.json"}
+                tests = [PYTHON, *_OPTIONS, "-c", f"{answer}\n{row['eval']['tests']['code']}"]
+                tasks.append(
+                    {
+                        "agent": make_bundle(Command(argv=agent, timeout_seconds=60, environment=environment)),
+                        "candidate": make_bundle(Command(argv=candidate, timeout_seconds=60)),
+                        "tests": tests,
+                    }
+                )
+            call = workspace / "call.json"
+            call.write_text(json.dumps({"tasks": tasks, "workers": workers}))
+            return Cost(**json.loads(run_measured(apart(_BARE, str(call)))[1]))
+
 
 def table(suite: Suite, sides: Sequence[Side], scratch: Path, *, workers: Sequence[int], rounds: int) -> Table:
     """Measure the floor and each side ``rounds`` times (Docker once). Return a table that compares them."""
@@ -87,6 +116,8 @@ def table(suite: Suite, sides: Sequence[Side], scratch: Path, *, workers: Sequen
         costs: dict[str, list[Cost]] = {"floor": []}
         for number in range(rounds):
             costs["floor"].append(suite.floor(count))
+            if bare_can_run(sides):
+                costs.setdefault("bare crun", []).append(suite.bare_runtime(count, scratch))
             for side in sides:
                 if number == 0 or not side.is_docker:
                     costs.setdefault(side.name, []).append(suite.workload.run(side, count, scratch))
@@ -102,7 +133,7 @@ def _add(table: Table, workers: int, tasks: int, costs: dict[str, list[Cost]]) -
     walls = {name: statistics.median(cost.wall for cost in found) for name, found in costs.items()}
     used = {name: statistics.median(_cpu(name, cost) for cost in found) for name, found in costs.items()}
     for name in costs:
-        ours = name not in {"floor", "docker"}
+        ours = name not in {"floor", "bare crun", "docker"}
         faster = walls["docker"] / walls[name] if "docker" in walls else None
         more = used[name] / used["floor"]
         table.add(

@@ -140,9 +140,11 @@ def _end_at_once(*_: object) -> NoReturn:
 
 def _run() -> int:
     from securebench.errors import SecureBenchError
+    from securebench.garbage import rare_collections
 
     try:
-        code = cli(standalone_mode=False)
+        with rare_collections():  # the imports of a command alone would otherwise cause dozens of collections
+            code = cli(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -124,11 +124,21 @@ class SupervisedChild:
         """Shut down the channel and wait for the child to exit. Kill it after ``seconds``. Idempotent."""
         with suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        if not self._await_exit(seconds):
             self._process.kill()
-            self._process.wait()
+        self._process.wait()
+
+    def _await_exit(self, seconds: float) -> bool:
+        """Return whether the child exits within ``seconds``. ``Popen.wait`` with a timeout would sleep up to 50 ms."""
+        if self._process.poll() is not None:
+            return True
+        descriptor = os.pidfd_open(self._process.pid)  # only this process reaps the child, so the id is still its own
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            return bool(poll.poll(seconds * 1000))
+        finally:
+            os.close(descriptor)
 
     def exit_reason(self) -> str:
         """Return the last line of the child's stderr, or how it exited. Call this between ``stop`` and ``close``."""

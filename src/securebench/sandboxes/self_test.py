@@ -18,7 +18,9 @@ import os
 import re
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from securebench.errors import EngineError, InfrastructureError
@@ -224,10 +226,12 @@ def inspect_sandbox(
         raise _failed(f"it could not be inspected: {_INSPECT[0]} exited with code {code} in {image.reference}")
     found = weaknesses(view, spec.limits, runtime)
     hit = _TOO_LITTLE if hit_limits and not view.cgroup else {}
-    for name, change in hit.items():
-        applies = not (runtime == RUNSC and name in _HIDDEN_BY_GVISOR)
-        if applies and _runs(create, replace(spec, limits=replace(spec.limits, **change))):
-            found[name] = f"the {name} limit is not enforced"
+    names = [name for name in hit if not (runtime == RUNSC and name in _HIDDEN_BY_GVISOR)]
+    specs = [replace(spec, limits=replace(spec.limits, **hit[name])) for name in names]
+    with ThreadPoolExecutor(len(_TOO_LITTLE)) as pool:  # at once, because a run waits for this
+        for name, ran in zip(names, pool.map(partial(_runs, create), specs), strict=True):
+            if ran:
+                found[name] = f"the {name} limit is not enforced"
     return found
 
 

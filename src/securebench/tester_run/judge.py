@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.egress.model import Trouble
-from securebench.egress.relay.answer import MAX_ERROR_BYTES, retry_after
+from securebench.egress.relay.error_responses import MAX_ERROR_BYTES, retry_after
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object
 from securebench.egress.relay.refusals import REFUSAL_HEADER, RelayRefusal
@@ -296,7 +296,7 @@ def judge_for(
     make: Callable[[JudgeSettings | None], RunJudge | None],
 ) -> RunJudge | None:
     """Return the judge if ``tasks`` need one. Raises :class:`ConfigError` (``judge-missing``)."""
-    if not any(is_model_graded(_values(task)) for task in tasks):
+    if not any("rubric" in task.resources and is_model_graded(_values(task)) for task in tasks):
         return None
     judge = make(settings)
     if judge is None:

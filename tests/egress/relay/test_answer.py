@@ -29,7 +29,7 @@ from relay_setup import (
 )
 from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay import answer as relay_answer
-from securebench.egress.relay.answer import MAX_ERROR_BYTES
+from securebench.egress.relay.error_responses import MAX_ERROR_BYTES
 
 if TYPE_CHECKING:
     from relay_setup import Answered, Script, Seen
@@ -523,26 +523,6 @@ def test_a_rejected_key_is_not_repeated(plan: Any) -> None:
             assert answered.headers["x-should-retry"] == retries
 
     asyncio.run(play())
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({}, None),
-        ({"retry-after": "30"}, 30.0),
-        ({"retry-after": "1.5"}, 1.5),
-        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
-        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "-5"}, None),
-        ({"retry-after": "9" * 40}, None),
-        ({"retry-after": "nan"}, None),
-    ],
-)
-def test_how_long_a_provider_is_to_be_left_alone(headers: dict[str, str], seconds: float | None) -> None:
-    """Seconds, milliseconds or a date; what is none of these says nothing."""
-    given = [(name.encode(), value.encode()) for name, value in headers.items()]
-    assert relay_answer.retry_after(given) == seconds
 
 
 def test_an_answer_that_is_not_streamed_may_use_all_its_time() -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -15,13 +12,14 @@ import h11
 from securebench.egress.model import Trouble
 from securebench.egress.relay.budget import Reservation
 from securebench.egress.relay.encoding import AnswerDecoder
+from securebench.egress.relay.error_responses import MAX_ERROR_BYTES, retry_after
 from securebench.egress.relay.providers.base import read_object, versioned
 from securebench.egress.relay.upstream import NoAnswerError, drop
 from securebench.egress.relay.usage import AddedEvents, AnswerMeter
 from securebench.resources import REDACTED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
 
     from securebench.egress.http_streams import HttpPeer
     from securebench.egress.model import RelayPlan
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     from securebench.egress.relay.upstream import Upstream
 
 _REDACTED: Final = REDACTED.encode()
-
-MAX_ERROR_BYTES: Final = 64 * 1024
-"""Maximum body of an error response. A longer one is not forwarded, because truncated JSON is useless."""
 
 MAX_INTERIM: Final = 16
 """Maximum interim responses (1xx) before a response."""
@@ -46,7 +41,6 @@ AGENT_SECONDS: Final = 60.0
 """Timeout for the agent to send the announced body, and to read what is sent to it. The connection is local."""
 
 _SHOULD_RETRY: Final = b"x-should-retry"
-_NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 class Eraser:
@@ -325,20 +319,6 @@ class RequestForwarder:
                 await self._agent.send(event)
         except (OSError, h11.LocalProtocolError):
             raise AgentGoneError from None
-
-
-def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
-    """Return the seconds in ``Retry-After-Ms`` or ``Retry-After``, or ``None`` if neither header is valid."""
-    given = {bytes(name): bytes(value).decode("latin-1").strip() for name, value in headers}
-    seconds, date = given.get(b"retry-after-ms", ""), given.get(b"retry-after", "")
-    try:
-        if _NUMBER.fullmatch(seconds):
-            return float(seconds) / 1000
-        if _NUMBER.fullmatch(date):
-            return float(date)
-        return max(0.0, (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError, OverflowError):  # not a date, no time zone, or a year out of range
-        return None
 
 
 def check_final(response: h11.Response) -> None:

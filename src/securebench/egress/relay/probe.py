@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from securebench.egress.model import ProbeReport, Trouble
-from securebench.egress.relay.answer import check_final, retry_after
+from securebench.egress.relay.answer import check_final
 from securebench.egress.relay.encoding import AnswerDecoder
+from securebench.egress.relay.error_responses import retry_after
 from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object, versioned
 from securebench.egress.relay.server import require_key
