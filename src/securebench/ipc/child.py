@@ -82,6 +82,14 @@ class SupervisedChild:
                     cwd="/",
                     start_new_session=True,  # an interrupt from the terminal is for the parent, which then ends this
                 )
+                # Opened now, because later another thread may have reaped the child, and its id may be in use again.
+                try:
+                    self._exited = os.pidfd_open(self._process.pid)
+                except OSError:  # there are too many open files
+                    self._process.kill()
+                    self._process.wait()
+                    raise
+                self._resources.callback(os.close, self._exited)
         except (OSError, FrameError) as error:
             self._resources.close()
             raise ChildError(str(error)) from error
@@ -132,13 +140,9 @@ class SupervisedChild:
         """Return whether the child exits within ``seconds``. ``Popen.wait`` with a timeout would sleep up to 50 ms."""
         if self._process.poll() is not None:
             return True
-        descriptor = os.pidfd_open(self._process.pid)  # only this process reaps the child, so the id is still its own
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            return bool(poll.poll(seconds * 1000))
-        finally:
-            os.close(descriptor)
+        poll = select.poll()
+        poll.register(self._exited, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def exit_reason(self) -> str:
         """Return the last line of the child's stderr, or how it exited. Call this between ``stop`` and ``close``."""
