@@ -1,8 +1,7 @@
 """Run HumanEval in containers of a bare runtime, in a separate mount namespace. The argument is a JSON file.
 
-In the file, ``tasks`` is a list of commands by name: ``agent`` and ``candidate`` run containers, with ``ID`` in place
-of the container's id, and ``tests`` is a bare process. ``workers`` is the number of tasks at once. Prints the seconds
-and processor seconds as JSON.
+In the file, ``tasks`` is a list of commands by name: ``agent`` and ``candidate`` run containers, and ``tests`` is a
+bare process. ``workers`` is the number of tasks at once. Prints the seconds and processor seconds as JSON.
 """
 
 from __future__ import annotations
@@ -26,18 +25,15 @@ def main() -> None:
     ctypes.CDLL(None).umount2(b"/sys/fs/cgroup/unified", _DETACH)
     started, before = time.perf_counter(), _cpu()
     with ThreadPoolExecutor(call["workers"]) as pool:
-        list(pool.map(_run, call["tasks"], range(len(call["tasks"]))))
+        list(pool.map(_run, call["tasks"]))
     print(json.dumps({"wall": time.perf_counter() - started, "cpu": _cpu() - before}))
 
 
-def _run(task: dict[str, list[str]], number: int) -> None:
-    def named(name: str) -> list[str]:
-        return [f"{name}{number}" if word == "ID" else word for word in task[name]]
-
-    subprocess.run(named("agent"), check=True, stdout=subprocess.DEVNULL)
-    running = [subprocess.Popen(named(name)) for name in ("candidate", "tests")]
+def _run(task: dict[str, list[str]]) -> None:
+    subprocess.run(task["agent"], check=True, stdout=subprocess.DEVNULL)
+    running = [subprocess.Popen(task[name]) for name in ("candidate", "tests")]
     if any([process.wait() for process in running]):  # noqa: C419 - each is waited for
-        raise SystemExit(f"task {number} failed in a container of the bare runtime")
+        raise SystemExit(f"{task['candidate'][-1]} or its tests failed")
 
 
 def _cpu() -> float:
