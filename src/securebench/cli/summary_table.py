@@ -55,7 +55,10 @@ def summary_table(summary: TesterRunSummary) -> RenderableType:
 
 
 def summary_lines(summary: TesterRunSummary) -> list[str]:
-    """Return the summary for a file or a pipe: a line for each family and failure, neither cut nor padded."""
+    """Return the lines of the summary for a file or a pipe. They are neither cut nor padded.
+
+    There is a line for each family, and one or two for each of the summary's ``failures``.
+    """
     lines = [_title(summary)]
     totals = {"all": summary.total} if len(summary.families) > 1 else {}
     for family, counts in {**summary.families, **totals}.items():

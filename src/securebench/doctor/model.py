@@ -62,7 +62,7 @@ class EngineFacts:
 class ClockFacts:
     """The clock, in seconds: now, the time of a file written now, and the time of SecureBench's installation.
 
-    ``jumped`` is how far the clock moved differently from the monotonic clock during the check.
+    ``jumped`` is how many seconds more than the monotonic clock it advanced during the check; negative if fewer.
     """
 
     now: float

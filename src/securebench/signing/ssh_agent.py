@@ -82,7 +82,7 @@ class _Fields:
 
     def _take(self, size: int) -> bytes:
         if size > len(self._data):
-            raise ValueError("the answer is shorter than its length field says")
+            raise ValueError("the answer ends in the middle of a field")
         taken, self._data = self._data[:size], self._data[size:]
         return taken
 

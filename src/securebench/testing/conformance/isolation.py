@@ -113,7 +113,7 @@ def the_root_is_read_only(bench: Bench) -> None:
 
 @CHECKS
 def a_writable_root_is_opt_in(bench: Bench) -> None:
-    """With a writable root in the spec, root may write to it, and the image does not change."""
+    """With a writable root file system in the spec, the root user may write to it, and the image does not change."""
     sandbox = bench.sandbox(read_only=False, user=ROOT)
     require_equal(sandbox.run(probe_command("write", "/x", "")).stdout, b"ok\n", "writing as root")
     require_equal(bench.output("read", "/x"), "ENOENT", "the file in the next sandbox")

@@ -19,7 +19,10 @@ END: Final = bytes(2 * BLOCK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerEntry:
-    """One member. ``kind`` is a type of :mod:`tarfile`. ``size`` is the bytes of a file's content."""
+    """One member of a layer, without its content.
+
+    ``kind`` is a member type of :mod:`tarfile`, such as ``REGTYPE``. ``size`` is the size of a file's content in bytes.
+    """
 
     path: bytes
     kind: bytes = tarfile.REGTYPE

@@ -97,7 +97,7 @@ def make_class(peer: Candidate, parts: list[Any]) -> type:
     if len(operators + fields + flags + names) > _MAX_NAMES or not all(isinstance(base, type) for base in bases):
         raise MalformedError("not a class")
     if any(each.startswith("__") for each in (*fields, *names)):
-        raise MalformedError("an operator cannot be a field")
+        raise MalformedError("a name of a field or attribute begins with '__'")
     namespace: dict[str, Any] = {
         "__module__": "candidate",
         "__doc__": property(_doc),
