@@ -6,6 +6,9 @@ BIN := .venv/bin
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
+# Tests and measurements start hundreds of processes. Without compiled files, each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 

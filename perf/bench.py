@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -45,8 +44,6 @@ SECTIONS = (
 def main() -> None:
     """Run the benchmark and print its tables."""
     arguments = _arguments()
-    # Otherwise each run would compile the sources again, which takes longer than everything else at its start.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     console = Console(width=None if sys.stdout.isatty() else 120)
     sides, left_out = usable(arguments.drivers.split(","))
     for line in left_out:

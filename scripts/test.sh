@@ -6,9 +6,6 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
-# Tests start hundreds of processes. Without compiled files, each of them would compile the sources again.
-unset PYTHONDONTWRITEBYTECODE
-
 # In a fresh clone, every worker would compile all test files at the same time. One process does it during the set-up.
 compiling=
 if [ ! -d tests/__pycache__ ]; then
