@@ -69,13 +69,17 @@ def host_traces() -> set[str]:
 
     The process table is read once for all of it: this runs before and after each test on a sandbox.
     """
+    cgroups_found = list(_cgroups())
     run_directories = list(_run_directories())
     table = _process_table()
     family = _below(os.getpid(), table)
     foreign = {directory.name for directory in run_directories if _is_foreign(directory, family)}
     directories = {f"directory {path}" for path in run_directories if path.name not in foreign}
+    # A driver removes its cgroups before its directory. Those it has removed by now are nobody's trace.
     cgroups = {
-        f"cgroup {path}" for path in _cgroups() if foreign.isdisjoint(part.partition(".")[0] for part in path.parts)
+        f"cgroup {path}"
+        for path in cgroups_found
+        if foreign.isdisjoint(part.partition(".")[0] for part in path.parts) and path.exists()
     }
     return directories | cgroups | runtime_files() | set(_mounts()) | set(_descendants(family, table))
 

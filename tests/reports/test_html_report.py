@@ -25,6 +25,7 @@ from securebench.results.read import read_run
 from securebench.results.record import Output, VerificationStatus, candidate_fields
 from securebench.results.run_files import JOURNAL
 from securebench.results.trajectory import TRAJECTORIES
+from time_limit import time_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -387,11 +388,12 @@ def test_large_numbers_have_a_unit(number: float | None, text: str) -> None:
 def test_ten_thousand_tasks_take_three_seconds(large_run: Path, tmp_path: Path) -> None:
     """Time and the size of the page are bounded."""
     seconds: list[float] = []
-    while not seconds or (min(seconds) > 3 and len(seconds) < 3):  # other programs can slow one down
+    limit = time_limit(large_run, 3)
+    while not seconds or (min(seconds) > limit and len(seconds) < 3):  # other programs can slow one down
         start = time.monotonic()
         write_report([large_run], tmp_path / "report.html")
         seconds.append(time.monotonic() - start)
-    assert min(seconds) < 3
+    assert min(seconds) < limit
     assert (tmp_path / "report.html").stat().st_size < 30_000_000
 
 

@@ -15,6 +15,7 @@ from reports.hostile_records import write_hostile_run
 from securebench.report.html_report import write_report
 from securebench.report.server import _listener, application
 from securebench.results.record import VerificationStatus
+from time_limit import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,11 +110,12 @@ def test_ten_thousand_tasks_open_in_three_seconds(browser: Browser, large_run: P
     """From the request to the first paint of the complete page."""
     write_report([large_run], tmp_path / "report.html")
     seconds: list[float] = []
-    while not seconds or (min(seconds) > 3 and len(seconds) < 3):  # other programs can slow one down
+    limit = time_limit(large_run, 3)
+    while not seconds or (min(seconds) > limit and len(seconds) < 3):  # other programs can slow one down
         with browser.opened((tmp_path / "report.html").as_uri()) as page:
             assert page.evaluate("document.querySelectorAll('details.task').length") == 10_000
             seconds.append(page.load_seconds)
-    assert min(seconds) < 3
+    assert min(seconds) < limit
 
 
 def test_view_shows_a_run_while_it_is_in_progress(
