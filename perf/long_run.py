@@ -35,6 +35,7 @@ from runs import SECUREBENCH, Workload, repeated
 from sides import Side
 
 from securebench import __version__
+from securebench.candidates.store import UNFINISHED
 from securebench.results.run_files import JOURNAL
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
@@ -283,14 +284,15 @@ def _resume(config: Path, directory: Path) -> None:
 def _killed_copy(directory: Path, copy: Path) -> Path:
     """Return a copy of a run in progress, as if it had been killed.
 
-    Sealed candidates never change, so they are linked.
+    Sealed candidates never change, so they are linked. Unfinished ones are left out: they may disappear at any time.
     """
     copy.mkdir()
     for path in directory.iterdir():  # records are copied first: a candidate is stored before its record
         with suppress(FileNotFoundError):  # the run may be replacing the file
             if path.is_file():
                 shutil.copy2(path, copy)
-    shutil.copytree(directory / "candidates", copy / "candidates", copy_function=os.link)
+    unfinished = shutil.ignore_patterns(f"{UNFINISHED}*")
+    shutil.copytree(directory / "candidates", copy / "candidates", copy_function=os.link, ignore=unfinished)
     return copy
 
 
