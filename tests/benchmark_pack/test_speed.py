@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from bounds import on_this_machine
 from pack_files import row
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ print(json.dumps([len(tasks), seconds, int(peak[1]) // 1024]))
 
 
 def test_ten_thousand_rows_load_and_compile_in_bounded_time_and_memory(tmp_path: Path) -> None:
-    """10,000 rows take under 3 s of processor time, imports included (twice that on a slow machine), and 300 MB."""
+    """10,000 rows take under 3 s of processor time, imports included, and 300 MB."""
     (tmp_path / "manifest.yaml").write_text("id: big\nversion: 1\n")
     with (tmp_path / "tasks.jsonl").open("w", encoding="utf-8") as file:
         for index in range(ROWS):
@@ -39,5 +40,5 @@ def test_ten_thousand_rows_load_and_compile_in_bounded_time_and_memory(tmp_path:
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, check=True, text=True)
     tasks, seconds, megabytes = json.loads(done.stdout)
     assert tasks == ROWS
-    assert seconds < 6
+    assert seconds < on_this_machine(3)
     assert megabytes < 300

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from bounds import on_this_machine
 from securebench.cli import cli
 from securebench.cli.compare_view import tables
 from securebench.results.comparison import compare, tally
 from securebench.results.read import read_run
 from securebench.results.record import VerificationStatus
 from synthetic_run import header, record, records, write_run
-from time_limit import time_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,7 +128,7 @@ def test_ten_thousand_records_in_three_seconds(large_run: Path, tmp_path: Path) 
     """Two large runs are compared in seconds."""
     other = write_run(tmp_path / "other", records(10_000, seed=2))
     command = [sys.executable, "-m", "securebench", "compare", str(large_run), str(other), "--json"]
-    limit = time_limit(large_run, 6)
+    limit = on_this_machine(6)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=110)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
