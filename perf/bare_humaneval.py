@@ -1,7 +1,7 @@
 """Run HumanEval in containers of a bare runtime, in a separate mount namespace. The argument is a JSON file.
 
-In the file, ``tasks`` is a list of commands by name: ``agent`` and ``candidate`` run containers, and ``tests`` is a
-bare process. ``workers`` is the number of tasks at once. Prints the seconds and processor seconds as JSON.
+In the file, ``tasks`` has three commands for each task: ``agent`` and ``candidate`` run containers, and ``tests`` runs
+a bare process. ``workers`` is the number of tasks that run at once. Prints the seconds and processor seconds as JSON.
 """
 
 from __future__ import annotations

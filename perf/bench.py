@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer tasks and rounds, no memory figure")
     parser.add_argument("--drivers", default="docker,crun", help="docker, crun, runc, runsc (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write the tables here, too")
+    parser.add_argument("--json", type=Path, help="also write the tables to this JSON file")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="only this table; may be repeated")
     return parser.parse_args()
 

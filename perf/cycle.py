@@ -2,7 +2,7 @@
 
 A cycle creates a sandbox, writes a file, runs Python, reads a file, and removes the sandbox. The bare runtime is ``crun
 run`` on a bundle with the configuration that the oci driver compiles. ``bare_runtime.py`` runs it in a loop, without an
-overlay, cgroups, a time limit or a limit of output.
+overlay, cgroups, a time limit or an output limit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def cycles(sides: Sequence[Side], scratch: Path, *, rounds: int, count: int) -> 
     medians = {name: statistics.median(values) for name, values in found.items()}
     for name, ms in medians.items():
         table.add(name, ms, *_ratios(name, ms, medians))
-    table.notes.append("A driver's cycles end when the last sandbox is gone; starting the driver itself is left out.")
+    table.notes.append("The time of a driver includes the end of its last sandbox, but not the start of the driver.")
     return table
 
 
@@ -76,7 +76,7 @@ def _driven(side: Side, scratch: Path, count: int) -> float:
     directory = make_workspace(scratch)
     with closing(side.open()) as driver:
         image = driver.resolve_image(DEFAULT_IMAGE)
-        _one(driver, image, directory)  # the first one starts what a driver keeps
+        _one(driver, image, directory)  # the first cycle also starts what the driver keeps for all sandboxes
         started = time.perf_counter()
         for _ in range(count):
             _one(driver, image, directory)
@@ -136,8 +136,8 @@ def bare_bundles(scratch: Path, workspace: Path) -> Iterator[Callable[[Command],
     image = store.find(DEFAULT_IMAGE)
     if image is None:
         raise SystemExit(f"{DEFAULT_IMAGE} is not in the image store")
-    # Below /dev/shm, in memory: ext4 without a journal does not reuse the inodes of deleted files for some minutes, and
-    # has to skip them for each new file. The state of hundreds of containers would slow down what is measured next.
+    # The containers' state is in memory, because ext4 without a journal does not reuse the inodes of deleted files for
+    # some minutes and has to skip them for each new file. This would slow down the next measurements.
     with store.lease(image.id) as tree, tempfile.TemporaryDirectory(dir="/dev/shm") as state:
 
         def make_bundle(command: Command) -> list[str]:

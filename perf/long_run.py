@@ -1,9 +1,9 @@
 """Measure whether anything grows too much in very long runs on the oci driver: ``make bench-long``.
 
 There are two runs of ``securebench run``: one with 10,000 text tasks and one with 2,000 code tasks. During a run, the
-memory of its processes and the size of the journal are sampled. Whenever one of ``SHARES`` of the tasks is done,
-``status`` and ``show`` read the run. A copy of its directory is also resumed up to its first task, as if the run had
-been killed at that moment.
+memory of its processes and the size of the journal are sampled. Whenever one of ``SHARES`` of the tasks is done, the
+run directory is copied, as if the run had been killed at that moment. After the run, ``status`` and ``show`` read each
+copy and the finished run, and each of them is resumed up to its first task.
 
     make bench-long                                    all of it
     make bench-long ARGS="--text 300 --code 60"        a short one, to try this program
@@ -146,7 +146,7 @@ class LongRun:
                 done, position = done + new.count(b"\n"), position + len(new)
                 memory, others = _memory(process.pid)
                 if not (memory and others):
-                    continue  # it is starting or ending
+                    continue  # the run is starting or ending
                 self.samples.append(Sample(time.time() - started, done, memory, others, position / 2**20))
             if left and done >= left[0] * self.tasks and done < self.tasks:
                 copies.append(_killed_copy(directory, config.parent / f"copy-{left.pop(0)}"))
@@ -275,7 +275,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _resume(config: Path, directory: Path) -> None:
-    """Resume a run up to the moment when its first task would start. Print the processor seconds and the seconds."""
+    """Resume a run up to the moment when its first task would start. Print its processor and elapsed seconds."""
     started = time.monotonic()
 
     def stop(event: Event) -> None:

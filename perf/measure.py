@@ -37,7 +37,7 @@ class Cost:
 
 @contextmanager
 def measured() -> Iterator[Cost]:
-    """Yield a cost that is filled in at the end: that of this process and of all children that it waited for."""
+    """Yield the cost of this process and of all children that it waits for. It is filled in at the end."""
     cost = Cost(-time.perf_counter(), -_own_cpu(), -_machine_cpu())
     yield cost
     cost.wall += time.perf_counter()
@@ -50,7 +50,7 @@ def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
     cost = Cost(-time.perf_counter(), 0.0, -_machine_cpu())
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while not select.select([process.stdout], [], [], _SAMPLE_SECONDS)[0]:  # output only at the end
+        while not select.select([process.stdout], [], [], _SAMPLE_SECONDS)[0]:  # the process prints only at its end
             cost.peak_mib = memory_mib(process.pid, peak=True) or cost.peak_mib
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
@@ -68,8 +68,8 @@ def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
 def memory_mib(process: int | str, *, peak: bool = False) -> float:
     """Return the memory of a running process, or its ``peak``; 0 after its end.
 
-    The peak is not ``ru_maxrss``: the kernel carries that over from the process that started this one, so a process
-    that a larger one starts appears to be as large.
+    The peak is not ``ru_maxrss``, because a process inherits that value from its parent. A small process that a large
+    process started would therefore appear to be large.
     """
     name = "VmHWM:" if peak else "VmRSS:"
     with suppress(OSError):

@@ -52,7 +52,7 @@ SHAPES: Final = (
 )
 
 _DAEMONLESS_TASKS: Final = 8
-"""How many times more tasks a driver without a daemon runs."""
+"""How many times as many tasks a driver without a daemon runs, compared with Docker."""
 
 
 def start_up() -> Table:
@@ -69,8 +69,8 @@ def start_up() -> Table:
 def per_task(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int, workers: Sequence[int]) -> Table:
     """Measure the whole time of a task on each side: that of a run, divided by its tasks.
 
-    On Docker, compare it with the same containers without the framework. Other sides run more tasks, because they need
-    as long for the start of a run as for several tasks.
+    On Docker, compare it with the same containers without the framework. Other sides run more tasks, because the
+    start of a run takes them as long as several tasks.
     """
     columns = ("task", "workers", "who", "ms a task", "bare containers, ms", "ratio", "tasks/s")
     table = Table(f"Per task: {tasks} tasks a cell, median of {rounds}", columns)
@@ -84,7 +84,7 @@ def per_task(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int, w
 
 
 def _cell(shape: Shape, side: Side, scratch: Path, many: tuple[int, int, int]) -> Iterator[object]:
-    """Yield the ms of a task, for Docker the ms of its bare containers and the ratio, and the tasks per second."""
+    """Yield the ms of a task, the ms of its bare containers and the ratio (only for Docker), and the tasks/s."""
     tasks, rounds, workers = many
     workload = repeated(scratch, shape.row, tasks, shape.agent)
     pairs = [

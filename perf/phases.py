@@ -88,7 +88,7 @@ _FOLLOWING: Final = {
     ("", EventKind.VERIFIER_DONE): "record",
     ("", EventKind.TASK_DONE): "end",
 }
-"""By current phase and event, the phase that then begins. An empty current phase means any phase."""
+"""The phase that begins, by the current phase and the event. An empty current phase means any phase."""
 
 
 class Phases:
@@ -103,7 +103,7 @@ class Phases:
         self.used: dict[str, float] = {}
         self._cpu, self._cpu_before = cpu or float, cpu() if cpu else 0.0
         self._phase: dict[str, tuple[str, float]] = {}
-        """The phase of each task, and when it began. A task may begin while the task before is being recorded."""
+        """The phase of each task, and when it began. A task may begin while the previous task is being recorded."""
 
     def __call__(self, event: Event) -> None:
         """Store the time of the phase that ends, and which phase begins."""
@@ -119,7 +119,7 @@ class Phases:
             self.wall.setdefault(phase, []).append(now - began)
             # When a process exits and no parent waits for it, its time is no longer in the sum.
             self.used[phase] = self.used.get(phase, 0.0) + max(0.0, cpu - self._cpu_before)
-        self._cpu_before = self._cpu()  # what these lines used belongs to no phase
+        self._cpu_before = self._cpu()  # the time that these lines used belongs to no phase
         self._phase[event.task_id] = ("" if following == "end" else following, time.monotonic())
 
 
@@ -158,7 +158,7 @@ def _workloads(side: Side, scratch: Path, tasks: int) -> Iterator[tuple[str, Wor
 
 def _measured(workload: Workload, side: Side, scratch: Path) -> Iterator[str]:
     """Yield a cell for each phase, and one for all together: a task's median time and mean processor time in ms."""
-    workload.run_here(side, 1, scratch)  # this unpacks what is unpacked once per image
+    workload.run_here(side, 1, scratch)  # the first run unpacks the image
     phases = Phases(None if side.is_docker else _own_and_children)
     workload.run_here(side, 1, scratch, [phases])
     walls = [statistics.median(phases.wall.get(phase, [0.0])) * 1000 for phase in PHASES]

@@ -64,7 +64,7 @@ def table(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int) -> T
     with image(sides) as reference:
         workload = repeated(scratch, row(reference), tasks, AGENT)
         for side in sides:
-            workload.run_here(side, 1, scratch)  # this unpacks what is unpacked once per image
+            workload.run_here(side, 1, scratch)  # the first run unpacks the image
             pairs = [
                 (_floor(side, reference, tasks), workload.run_here(side, 1, scratch) / tasks) for _ in range(rounds)
             ]

@@ -68,7 +68,7 @@ def update_page(page: Path, name: str, tables: Sequence[Table]) -> None:
     before, begun, rest = text.partition(begin)
     _, ended, after = rest.partition(end)
     if not (begun and ended):
-        raise SystemExit(f"{page} has no marks of {name}")
+        raise SystemExit(f"{page} has no marks <!-- {name} --> and <!-- end of {name} -->")
     found = "\n\n".join(table.to_markdown() for table in tables)
     page.write_text(f"{before}{begin}\n{found}\n\n{end}{after}", encoding="utf-8")
 
@@ -80,9 +80,9 @@ def within(value: float, bound: float, *, at_least: bool = False) -> str:
 
 
 def with_limit(value: float, limit: float, unit: str = "") -> str:
-    """Return ``value`` and its upper limit in words, for text outside of tables."""
-    state = "kept" if value <= limit else "exceeded"
-    return f"{_shown(value)}{unit} (limit {limit:g}{unit}: {state})"
+    """Return ``value`` and whether it is within its upper limit, in words, for text outside of tables."""
+    state = "within" if value <= limit else "over"
+    return f"{_shown(value)}{unit} ({state} the limit of {limit:g}{unit})"
 
 
 def _shown(value: object) -> str:

@@ -43,7 +43,7 @@ RAY_BOUND: Final = 30.0
 ROWS_BOUND: Final = 3.0
 WORKERS: Final = (1, 2, 4, 8, 16, 32)
 NOISE: Final = 0.05
-"""A rate counts as lower than the best rate of fewer workers if it is lower by more than this share."""
+"""A rate may be lower by this share than the best rate with fewer workers."""
 _RECORD_BYTES: Final = 4096
 _TEXT: Final = "x" * 500
 

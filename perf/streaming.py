@@ -2,7 +2,7 @@
 
 A server sends an answer in pieces, each with the time at which it was sent. *Paced* answers have a piece every few
 milliseconds, like those of models, and show the delay of a piece. Answers *at once* are sent as fast as possible, and
-show the throughput. Each answer has a new connection, so the delay of the first piece includes the set-up.
+show the throughput. Each answer has a new connection, so the delay of the first piece includes connecting.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 90.0
 STOP_SECONDS = 45.0
-"""Seconds until dockerd is killed. It gives each container ten seconds to exit."""
+"""Seconds that dockerd has to exit before it is killed. dockerd gives each container ten seconds to exit."""
 LOG_LINES = 15
 SYSTEMD = Path("/run/systemd/system")
 UNITS = ("docker.socket", "docker.service", "containerd.service")
@@ -44,7 +44,7 @@ class SetupError(Exception):
 class EngineProblem:
     """Why no engine answers.
 
-    If ``replaceable``, none was selected explicitly, and none is running, so one can be started.
+    If ``replaceable``, no engine was selected explicitly and none is running, so one can be started.
     """
 
     text: str
@@ -71,7 +71,7 @@ def find_problem() -> EngineProblem | None:
 
 
 def root_prefix() -> tuple[str, ...] | None:
-    """Return the prefix to run a command as root: empty for root itself, sudo, or ``None`` if that is not possible."""
+    """Return the prefix that runs a command as root: empty for root, or sudo; ``None`` if neither is possible."""
     if os.geteuid() == 0:
         return ()
     if shutil.which("sudo") is None:

@@ -2,7 +2,7 @@
 
 ``python -m scripts.faults`` takes about half an hour on a quiet machine. With the names of scenarios as arguments, it
 tries only these. It needs a runtime, a Docker Engine and the images of the tests (``make test`` provides them). If a
-run did not have the required outcome, it exits with 1 and does not change the tables.
+run does not have the required outcome, the script exits with 1 and does not change the tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ END: Final = "<!-- end -->\n"
 _HEAD: Final = "| Point | Killed | Error | Delay |\n|---|---|---|---|\n"
 
 Outcomes = dict[tuple[str, str], dict[str, list[str]]]
-"""For each point and subject: by kind of fault, the outcomes of the runs."""
+"""The outcomes of the runs, by point and subject, and then by kind of fault."""
 
 
 def main(names: Sequence[str]) -> int:

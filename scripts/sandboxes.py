@@ -1,7 +1,7 @@
 """Install what sandboxes need, for the demo and for the tests.
 
     python -m scripts.sandboxes demo    make one driver work, and print the name to use: auto or oci
-    python -m scripts.sandboxes test    make both drivers work; if a Docker Engine is not possible, print why
+    python -m scripts.sandboxes test    make both drivers work; if no Docker Engine can be used, print why
 
 The oci driver needs a runtime and an init. If they are missing, apt installs them (Debian or Ubuntu, as root or with
 sudo); on other systems a message says what to install. For the demo, a Docker Engine is used, and if necessary
@@ -100,7 +100,7 @@ def prepare_demo(setup: EngineSetup) -> str:
 def prepare_tests(setup: EngineSetup) -> str:
     """Return why no Docker Engine can be used, or an empty text if one answers. Raises :class:`SetupError`.
 
-    If this machine allows an engine to be installed or started, a failure to do so is an error, so that it is noticed.
+    If an engine can be installed or started on this machine, a failure to do so raises an error, so that it is noticed.
     """
     install(list(missing_packages()))
     problem = setup.find_problem()

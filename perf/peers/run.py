@@ -25,7 +25,7 @@ from typing import Final
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from measure import machine  # noqa: E402 - it lies beside this directory
+from measure import machine  # noqa: E402 - it is in the parent directory
 from report import ROOT, Table, update_page  # noqa: E402 - as above
 from rich.console import Console  # noqa: E402 - as above
 
@@ -63,7 +63,7 @@ PEERS: Final = (
     Peer("Harbor", "harbor_trials:batch", package="harbor", needs_compose=True),
     Peer("mini-swe-agent", "mini_swe_agent:batch", package="mini-swe-agent"),
     Peer("llm-sandbox", "llm_sandbox_session:batch", package="llm-sandbox[docker]"),
-    Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # a missing requirement of swe-rex
+    Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # swe-rex does not declare it
     Peer("SWE-bench", "swe_bench_grader:batch", package="swebench"),
     # Its client library for the engine is from 2019.
     Peer("epicbox", "epicbox_run:batch", package="epicbox", beside=("urllib3<2",)),

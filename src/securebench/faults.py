@@ -81,7 +81,7 @@ _hooks: Final = _Hooks()
 
 
 def reached(point: FaultPoint, subject: object = "") -> None:
-    """Pass ``point``. ``subject`` is what the point is about; it is converted to text only if there is a hook.
+    """Call the installed hook, if any, for ``point``. ``subject`` says what the point is about, as text for the hook.
 
     Raises whatever the hook of a test raises.
     """

@@ -33,10 +33,10 @@ class ProviderTimeouts:
     """
 
     connect: float = 30.0
-    """For the name resolution, the connection and the TLS handshake together."""
+    """Time limit for name resolution, connection and TLS handshake together."""
     first_byte: float = 600.0
-    """For a streamed answer to begin: a local server may read a long prompt for minutes."""
+    """Time limit until a streamed answer begins. A local server may read a long prompt for minutes."""
     between_bytes: float = 300.0
-    """Between two pieces of a streamed answer."""
+    """Time limit between two pieces of a streamed answer."""
     whole_answer: float = 3600.0
-    """For one answer from request to end, streamed or not."""
+    """Time limit from a request to the end of its answer, streamed or not."""

@@ -104,7 +104,7 @@ def mount_fault(mount: str, lane: Visibility) -> str:
 def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
     """Return the first two mounts that are equal or of which one is below the other; ``None`` if there are none.
 
-    Case and Unicode normalisation are ignored.
+    Case and Unicode normalization are ignored.
     """
     seen: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda path: path.count("/")):
@@ -117,7 +117,7 @@ def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
 
 
 def folded(path: str) -> str:
-    """Return a form of ``path`` that is equal for all spellings that differ only in case or Unicode normalisation."""
+    """Return a form of ``path`` that is equal for all spellings that differ only in case or Unicode normalization."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", path).casefold())
 
 

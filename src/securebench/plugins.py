@@ -52,7 +52,7 @@ AUTO_DRIVER: Final = "auto"
 """The name with which users let SecureBench select the driver."""
 
 DEFAULT_EXECUTOR: Final = "local"
-"""The executor of a run whose configuration names none."""
+"""The executor of a run whose configuration names no executor."""
 
 _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
@@ -210,7 +210,7 @@ def ignored_agents() -> dict[Path, str]:
 def _name_fault(path: Path) -> str:
     """Return what is wrong with the name of a user's declaration, or an empty text."""
     if path.suffix not in {".yaml", ".yml"}:
-        return ""  # a declaration may refer to it
+        return ""  # not a declaration, but a declaration may refer to this file
     if path.suffix == ".yml":
         return "the name of a declaration must end in .yaml"
     if _AGENT_NAME.fullmatch(path.stem) is None:
@@ -297,7 +297,7 @@ def identity_of(owner: type) -> Identity | None:
 
 @cache
 def _entry_points(kind: ExtensionKind) -> Mapping[str, tuple[EntryPoint, ...]]:
-    from importlib.metadata import entry_points  # 20 ms that most commands never need
+    from importlib.metadata import entry_points  # takes 20 ms, and most commands never need it
 
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for point in entry_points(group=f"securebench.{kind.value}"):
@@ -320,7 +320,7 @@ def _distribution_of(top: str) -> tuple[str, str]:
 @cache
 def _source_digest(top: str) -> str:
     module = sys.modules[top]
-    roots = [Path(root) for root in sorted(getattr(module, "__path__", ()))]  # a namespace package has several
+    roots = [Path(root) for root in sorted(getattr(module, "__path__", ()))]  # a namespace package can have several
     try:
         if roots:
             digests = [source_digest(root) for root in roots]

@@ -1,4 +1,4 @@
-"""A number and its noun in words."""
+"""Format a number with its noun."""
 
 from __future__ import annotations
 

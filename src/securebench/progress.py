@@ -236,7 +236,7 @@ def _own_fields(kind: type[Event]) -> list[str]:
 
 
 class Reporter:
-    """Hands events to sinks, from any thread, in the order of their times. :meth:`task` returns one for a trial.
+    """Hands events to sinks, from any thread, in the order of their times. See :meth:`task` for one trial.
 
     Events whose kind is ``muted`` are dropped before they are redacted.
     """
@@ -270,7 +270,7 @@ class Reporter:
         if event.kind in self._muted or not self._sinks:
             return
         redacted = self._redacted(event)
-        with self._lock:  # threads may wait here: the times have the order of the events
+        with self._lock:  # times are taken under the lock, so they have the order of the events
             event = replace(event, **self._trial._asdict(), **redacted, time=time.monotonic())
             for sink in list(self._sinks):
                 try:

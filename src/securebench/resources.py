@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 REDACTED = "<redacted>"
-"""Replaces a redacted value in a record."""
+"""The text that replaces a redacted value in a record."""
 
 
 class Visibility(StrEnum):

@@ -1,6 +1,6 @@
-"""Recognise the test runner that a command starts, and the files of the repository that belong to the runner.
+"""Recognize the test runner that a command starts, and the files of the repository that belong to the runner.
 
-A command is recognised only if it starts a single runner and does nothing else. Other commands can only be judged by
+A command is recognized only if it starts a single runner and does nothing else. Other commands can only be judged by
 their exit code, which the code under test can fake with one line.
 """
 

@@ -1,4 +1,4 @@
-"""The identity of a trial, because a run may repeat each of its tasks."""
+"""The identity of a trial. A run may have several trials of each task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HASH_LENGTH: Final = 16
 
 
 class TrialId(NamedTuple):
-    """One trial of a task. ``trial`` counts from 1. ``str()`` leaves out the number of the first trial."""
+    """One trial of a task. ``trial`` counts from 1. ``str()`` omits the number of the first trial."""
 
     task_id: str
     trial: int = 1
@@ -20,7 +20,7 @@ class TrialId(NamedTuple):
         return f"{self.task_id}{self.suffix(self.trial)}"
 
     def suffix(self, trials: int) -> str:
-        """Return ``" (trial 2)"`` to show after the task's id, or nothing in a run with one trial of each task."""
+        """Return text such as ``" (trial 2)"`` for the task's id, or nothing if the run has one trial of each task."""
         return f" (trial {self.trial})" if trials > 1 else ""
 
     @property

@@ -98,7 +98,7 @@ def test_no_match_is_an_error(criteria: dict[str, Any], message: str) -> None:
 
 def test_tags_of_a_pack_without_tags() -> None:
     """The hint does not show an empty list."""
-    with pytest.raises(ConfigError, match="hint: the tasks of this pack have none"):
+    with pytest.raises(ConfigError, match="hint: no task of the pack has any tag"):
         selected((task("a"),), tag=("x",))
 
 

@@ -75,7 +75,7 @@ def read_elf(descriptor: int) -> Elf | None:
 
 
 def _at(descriptor: int, offset: int, size: int) -> bytes:
-    """Return up to ``size`` bytes at ``offset``; none if the offset is larger than any file."""
+    """Return up to ``size`` bytes at ``offset``; nothing if the offset is larger than any file."""
     return os.pread(descriptor, size, offset) if offset < 1 << 62 else b""
 
 

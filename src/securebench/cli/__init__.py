@@ -110,9 +110,9 @@ def process() -> None:
             open_standard_streams()
             main()
         finally:
-            signal.signal(signal.SIGINT, _end_at_once)  # while threads are joined
-            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # while modules are torn down: moments
-    except KeyboardInterrupt:  # at an instruction that nothing else guards, such as the first of ``finally``
+            signal.signal(signal.SIGINT, _end_at_once)  # for interrupts while threads are joined
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # ignore it while modules are torn down
+    except KeyboardInterrupt:  # raised between the handlers, such as at the first instruction of ``finally``
         _end_at_once()
 
 

@@ -159,7 +159,7 @@ def _spent(side: PairTally) -> tuple[str, str]:
 
 
 def _style(pair: Comparison) -> str:
-    """Return the colour of a significant difference."""
+    """Return the color of a significant difference."""
     if pair.p_value >= _SIGNIFICANT:
         return ""
     return "green" if pair.difference > 0 else "red"

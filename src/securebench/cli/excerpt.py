@@ -21,7 +21,7 @@ _INDENT: Final = 4
 _MAX_VALUES: Final = 60
 _MAX_VALUE: Final = 200
 _MAX_HIGHLIGHTED: Final = 5_000
-"""Maximum number of lines to colour. More would take seconds."""
+"""Maximum number of lines to color. More would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ def excerpt(text: str, size: ExcerptSize, *, tail: bool = False) -> tuple[list[s
 
 
 def highlighted(lines: Iterable[str], lexer: str = "") -> Iterator[Text]:
-    """Yield the lines, coloured by Pygments' ``lexer`` if one is given."""
+    """Yield the lines, colored by Pygments' ``lexer`` if one is given."""
     lines = list(lines)
     if lexer and lines:
         from rich.syntax import Syntax
 
         syntax = Syntax("", lexer, theme="ansi_dark", background_color="default")
-        coloured = syntax.highlight("\n".join(lines[:_MAX_HIGHLIGHTED]))
-        yield from coloured.split("\n", allow_blank=True)[: len(lines[:_MAX_HIGHLIGHTED])]
+        colored = syntax.highlight("\n".join(lines[:_MAX_HIGHLIGHTED]))
+        yield from colored.split("\n", allow_blank=True)[: len(lines[:_MAX_HIGHLIGHTED])]
         lines = lines[_MAX_HIGHLIGHTED:]
     yield from map(Text, lines)
 

@@ -106,7 +106,7 @@ def _matching(run: RecordedRun, *, failed: bool, errors: bool, reason: str | Non
 
 
 def _list(records: Iterator[RecordedTask], trials: int) -> None:
-    """Print a line for each record: in colour on a terminal, with tabs between the columns elsewhere.
+    """Print a line for each record: in color on a terminal, with tabs between the columns elsewhere.
 
     ``trials``: how many trials of each task the run has.
     """

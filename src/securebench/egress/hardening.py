@@ -33,7 +33,7 @@ def harden() -> None:
         _become_nobody()
     _prctl(_SET_NO_NEW_PRIVS, 1)
     _prctl(_SET_DUMPABLE, 0)
-    _prctl(_SET_PDEATHSIG, signal.SIGKILL)  # last: a change of user clears it
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)  # must be last: a change of the user clears this setting
 
 
 def _raise_files() -> None:

@@ -18,7 +18,7 @@ class Caps:
     session_bytes: int = 4096 * _MIB
     connection_bytes: int = 2048 * _MIB
     connections: int = 64
-    """Simultaneous connections to the proxy and the relay together. Package managers open tens."""
+    """Simultaneous connections to the proxy and the relay together. Package managers open dozens."""
     connection_seconds: float = 3600.0
     idle_seconds: float = 600.0
     """The longest time without a byte in either direction. Models think for minutes before they send anything."""

@@ -23,8 +23,8 @@ class History:
 
     ``spent`` is the usage of all earlier attempts, ``judge_spent`` that of the judge model in them.
 
-    ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by
-    no fault of the candidate. The agent then does not have to run, and cost money, again.
+    ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by no
+    fault of the candidate. The agent then does not have to run again, which would cost money.
     """
 
     trial: int = 1

@@ -39,7 +39,7 @@ class Removals:
             path.rename(moved)
         except FileNotFoundError:
             return
-        except OSError:  # such as a directory whose owner, this user, may not write to it
+        except OSError:  # for example, this user owns the directory but may not write to it
             _remove(path)
             return
         self._room.acquire()

@@ -36,10 +36,10 @@ _chance = random.SystemRandom()
 
 
 def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
-    """Return how many seconds to wait before the next try, or ``None`` to give up. ``tries`` is the number so far.
+    """Return how many seconds to wait before the next try, or ``None`` to give up.
 
-    The pause is never shorter than a provider's ``Retry-After``. If that exceeds :data:`MAX_RETRY_AFTER`, the result is
-    ``None``.
+    ``tries`` is the number of tries so far. The pause is never shorter than a provider's ``Retry-After``. If the
+    ``Retry-After`` exceeds :data:`MAX_RETRY_AFTER`, the result is ``None``.
     """
     if not isinstance(error, ProviderError):
         return BACK_OFF[tries - 1] if tries <= len(BACK_OFF) else None

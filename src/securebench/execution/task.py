@@ -63,10 +63,9 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
 
     If ``history`` has a sealed candidate that was not verified, the agent does not run again.
 
-    Failures of the agent, the candidate or the machine are in the record and raise no error. This includes errors
-    when writing to the run directory, so that the record still says what the agent used. Raises
-    :class:`RunStoppedError` if the run was stopped meanwhile, because an agent whose sandbox was closed would look
-    like one that crashed.
+    Failures of the agent, the candidate or the machine are in the record and raise no error. This includes errors when
+    writing to the run directory, so that the record still says what the agent used. Raises :class:`RunStoppedError` if
+    the run was stopped meanwhile, because an agent whose sandbox was closed would look like a crashed agent.
     """
     history = history or History()
     trial = TrialId(task.id, history.trial)
@@ -216,7 +215,7 @@ class _TaskExecution:
 
     def _verify_once(self, verifier: Verifier, candidate: CandidateArtifact) -> VerificationResult:
         context, view = self.context, self.task.verifier_view()
-        sealed = context.store.load(candidate.kind, candidate.digest)  # hashed again: nothing may have changed it
+        sealed = context.store.load(candidate.kind, candidate.digest)  # load() hashes it again: it must be unchanged
         wanted = context.verifier_output is not None or context.show_verifier_output is not None
         printed = VerifierOutput() if wanted else None
         try:
@@ -247,7 +246,7 @@ class _TaskExecution:
                 scratch=scratch,
                 probe=context.probe,
                 judge=self.judge,
-                kept=context.kept if printed is None else None,  # its output would belong to several tasks
+                kept=context.kept if printed is None else None,  # a kept sandbox mixes the output of several tasks
                 labels={"task": scratch.name},
             )
         finally:
@@ -255,7 +254,7 @@ class _TaskExecution:
 
 
 def _with_files(redactor: Redactor, view: VerifierView) -> Redactor:
-    """Return a redactor that also redacts the text of the task's files that its agent does not see."""
+    """Return a redactor that also redacts the text of the files that the task hides from its agent."""
     resources = [*view.test_sandbox, *view.evaluator]
     public = [resource for resource in resources if resource.visibility is Visibility.PUBLIC]
     hidden = [resource for resource in resources if resource.visibility is not Visibility.PUBLIC]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, ExitState
 
 _END: Final = 32 * 1024
-"""How many bytes are kept of the beginning of each stream, and how many of its end."""
+"""The most bytes that are kept from the beginning of each stream, and also from its end."""
 _ALL: Final = MIB
-"""How many characters are kept of the output of one verification."""
+"""The most characters that are kept from the output of one verification."""
 
 
 class VerifierOutput:
@@ -31,7 +31,7 @@ class VerifierOutput:
         """The replies of the judge model."""
 
     def command(self, program: str, *, stdout: bool) -> Printed:
-        """Return a collector for the output of ``program``. Without ``stdout``, drop stdout: it is a protocol."""
+        """Return a collector for the output of ``program``. If not ``stdout``, its stdout is dropped."""
         printed = Printed(program, stdout=stdout)
         self._printed.append(printed)
         return printed

@@ -77,7 +77,7 @@ class _WorkerThreads:
         working = len(self._threads)
         while working:
             # A signal that arrives just before this thread starts to wait does not wake it up: its handler would run
-            # only after the next result. So no wait is long.
+            # only after the next result. So each wait is short.
             try:
                 result = self._done.get(timeout=_POLL_SECONDS)
             except queue.Empty:

@@ -92,12 +92,12 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
 
     Token authentication is always used. Disconnect at the end.
     """
-    os.environ["RAY_AUTH_MODE"] = "token"  # Ray's library reads it when it is loaded
-    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a late call would start another cluster
+    os.environ["RAY_AUTH_MODE"] = "token"  # the library reads this variable when it is imported
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a call after disconnecting would start another cluster
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray warns otherwise
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray prints a warning
     if address is None:
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # the library keeps the first one
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # the library reads it once
     import ray
 
     # Ray prints reports of its daemons to stdout, where only the output of --json may appear.

@@ -250,7 +250,7 @@ class RaySlots:
             return True
 
     def _replace(self, slot: _Slot, error: Exception) -> None:
-        """Replace a slot that failed. Exclude its node if that is unfit, sent an invalid result or fails repeatedly."""
+        """Replace a failed slot. Exclude its node if the node is unfit, sent an invalid result or fails repeatedly."""
         if self._closed:
             return
         self._failures[slot.node] += 1
@@ -332,7 +332,7 @@ class RaySlots:
             self._all.append(actor)
         for start in range(0, len(self._settings), _PIECE):
             self._ray.get(actor.add_settings.remote(self._settings[start : start + _PIECE]))
-        with self._sending[slot.node]:  # so content is sent to a node once, and its next worker finds it
+        with self._sending[slot.node]:  # one worker at a time, so content is sent to a node once
             lacking = self._ray.get(actor.begin.remote(self._worker.remote, self._names))
             if isinstance(lacking, str):
                 raise _NodeUnfitError(lacking)

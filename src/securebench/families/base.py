@@ -40,8 +40,8 @@ class _TakesFiles:
 TAKES_FILES: Final = _TakesFiles()
 
 TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
-"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with a ``path`` and a ``mount`` in its lane refers to
-a file."""
+"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with a ``path``, and with a ``mount`` below the root of
+the field's lane, refers to a file."""
 
 
 @dataclass(frozen=True, slots=True)

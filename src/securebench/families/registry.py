@@ -46,7 +46,7 @@ class _Families(Mapping[str, Family]):
             raise KeyError(name)
         family = plugins.load(ExtensionKind.FAMILY, name)
         if not isinstance(family, Family) or family.name != name:
-            raise ConfigError(f"the extension {name!r} is not a family of that name", code="plugin-broken")
+            raise ConfigError(f"the extension {name!r} is not a family, or its name differs", code="plugin-broken")
         return family
 
     def __iter__(self) -> Iterator[str]:

@@ -48,7 +48,7 @@ class RepoPatchInput(WireModel):
 
 
 class Patch(WireModel):
-    """An inline patch in unified format. An empty one changes nothing."""
+    """An inline patch in unified format. An empty patch changes nothing."""
 
     source: Literal["inline"]
     patch: SourceOrNothing

@@ -14,7 +14,7 @@ from securebench.families.confusables import CONFUSABLES
 from securebench.families.normalization import normalize_text
 
 _LATIN_NAME: Final = re.compile(r"(?:.*LATIN|REGIONAL INDICATOR).* LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .*)?")
-"""Matches the Unicode name of a variant of a Latin letter: a small capital, with a stroke or hook, in a square."""
+"""Matches the Unicode name of a variant of a Latin letter: small capitals, letters with marks, letters in squares."""
 
 _REVERSED: Final = re.compile("\u202e([^\u202c\r\n]*)")
 """A right-to-left override and the text that it reverses."""
@@ -23,7 +23,7 @@ _PLAIN_SPACE: Final = frozenset(" \t\r\n")
 
 
 def fold_confusables(text: str) -> str:
-    """Normalise ``text`` and replace each letter with the Latin letter it looks like. Idempotent."""
+    """Normalize ``text`` and replace each letter with the Latin letter it looks like. Idempotent."""
     compatible = unicodedata.normalize("NFKC", normalize_text(text))
     return normalize_text(compatible.translate(CONFUSABLES)).translate(CONFUSABLES)
 
@@ -45,7 +45,7 @@ def skeleton(text: str) -> str:
 
 @cache
 def _letter(character: str) -> str:
-    """Return the plain Latin letter that ``character`` is a variant of, else itself; empty for a combining mark."""
+    """Return the Latin letter of which ``character`` is a variant, else ``character``; empty for a combining mark."""
     if unicodedata.category(character) in {"Mn", "Me"}:
         return ""
     variant = _LATIN_NAME.fullmatch(unicodedata.name(character, ""))

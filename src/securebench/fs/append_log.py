@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-# O_APPEND: after a failed write was truncated, the next one goes to the new end without a seek.
+# O_APPEND: after a failed write is truncated, the next write appends at the new end without a seek.
 _OPEN: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _MODE: Final = 0o644
 
@@ -150,7 +150,7 @@ def _write_at_once(descriptor: int, line: bytes) -> None:
 
 
 def is_torn(line: bytes) -> bool:
-    """Return whether ``line``, the last of a log, is only partly written. An empty line is not."""
+    """Return whether ``line``, the last of a log, is only partly written. An empty line is not torn."""
     return bool(line) and (not line.endswith(b"\n") or b"\0" in line)
 
 

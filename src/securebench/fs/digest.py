@@ -61,5 +61,5 @@ def _digest(root: Path, rules: TreeRules, link_value: Callable[[TreeEntry], tupl
             for chunk in entry.chunks():
                 content.update(chunk)
             kind, value = b"program" if entry.executable else b"file", content.hexdigest().encode()
-        total.update(b"%s\0%s\0%s\0" % (kind, entry.path, value))  # paths and targets hold no NUL: unambiguous
+        total.update(b"%s\0%s\0%s\0" % (kind, entry.path, value))  # no path or target contains NUL
     return total.hexdigest()

@@ -41,7 +41,7 @@ def storage_hint(number: int | None) -> str:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn an :class:`OSError` into a :class:`StorageError` that names ``path`` and how to fix it."""
+    """Turn an :class:`OSError` into a :class:`StorageError` that names ``path`` and says how to fix the problem."""
     try:
         yield
     except OSError as error:
@@ -103,7 +103,7 @@ def make_directories(path: Path, mode: int = 0o777) -> None:
 
     ``mode`` is the mode of ``path`` before the umask. Existing directories are not changed.
     """
-    with _MAKING:  # a thread that finds the directory may rely on its name
+    with _MAKING:  # another thread that finds the directory may rely on it being on disk
         missing = takewhile(lambda directory: not directory.is_dir(), (path, *path.parents))
         for directory in reversed([*missing]):
             directory.mkdir(mode if directory == path else 0o777, exist_ok=True)

@@ -54,6 +54,6 @@ def in_closed_home(path: Path) -> bool:
         os.stat(f"{home}/.")  # noqa: PTH116 - a Path drops the dot, which is what asks for the right to enter
     except PermissionError:
         return True
-    except OSError:  # it does not exist, for example: then nothing is below it
+    except OSError:  # for example, it does not exist, and so contains nothing
         return False
     return False

@@ -1,4 +1,4 @@
-"""Follow a path inside a root as a process in it would, without ever leaving it.
+"""Follow a path inside a root directory as a process with that root would, without ever leaving the root.
 
 Each step opens one component and follows no link. A link is read, and its target is resolved inside: an absolute
 target from the root, and ``..`` never above it. So no link, however it was created, leads to a file of the host.
@@ -118,7 +118,7 @@ class Resolver:
             child: int | None = os.open(part, OPEN_DIRECTORY, dir_fd=self._here)
         except FileNotFoundError:
             child = self.on_missing(here, part)
-        except NotADirectoryError:  # for a link, too: O_NOFOLLOW with O_DIRECTORY
+        except NotADirectoryError:  # also raised for a link: O_NOFOLLOW with O_DIRECTORY
             child = self.on_not_a_directory(here, part)
         if child is None:
             self._follow(part)

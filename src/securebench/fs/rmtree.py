@@ -52,7 +52,7 @@ def make_private_directory(path: Path) -> None:
         path.chmod(0o700)
         if not _is_marked(path):
             (path / MARKER).write_bytes(_MARKER_TEXT)
-            sync_directory(path)  # after a crash, too, there must be no content without the marker
+            sync_directory(path)  # even after a crash, there must be no content without the marker
 
 
 def remove_private_directory(path: Path) -> None:
@@ -65,7 +65,7 @@ def remove_private_directory(path: Path) -> None:
             return
         for inner in [inner for inner in path.iterdir() if inner.name != MARKER]:
             remove_tree(inner)
-        sync_directory(path)  # the marker must be the last entry to go, after a crash, too
+        sync_directory(path)  # even after a crash, the marker must be the last entry to disappear
         (path / MARKER).unlink(missing_ok=True)
         path.rmdir()
 
@@ -176,7 +176,7 @@ class _Removal:
         with _stuck(name), opened(name, _OPEN_PATH, here) as found:
             status = os.fstat(found)
             if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
-                Path(f"/proc/self/fd/{found}").chmod(0o700)  # an O_PATH descriptor has no fchmod
+                Path(f"/proc/self/fd/{found}").chmod(0o700)  # fchmod fails for an O_PATH descriptor
             return os.open(".", OPEN_DIRECTORY, dir_fd=found)
 
     @staticmethod

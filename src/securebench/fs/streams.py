@@ -23,7 +23,7 @@ _Piece = TypeVar("_Piece", bytes, bytes | memoryview)
 
 
 class Readable(Protocol):
-    """Anything to read bytes from: a file, a pipe."""
+    """Anything from which bytes can be read, such as a file or a pipe."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, and no bytes at the end."""

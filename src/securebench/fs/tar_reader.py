@@ -119,7 +119,7 @@ class TarReader:
         header = self._read_exactly(BLOCK)
         if header == _ZERO:
             return None
-        # The checksum covers the header with spaces in its own field.
+        # The checksum is computed over the header with spaces in the checksum field.
         wanted = _until_nul(header[148:156]).strip(b" ")
         if wanted.strip(b"01234567") or int(wanted or b"0", 8) != sum(header) - sum(header[148:156]) + 8 * 0x20:
             raise malformed(self._what, "wrong header checksum: it is damaged or not a tar archive")

@@ -29,8 +29,8 @@ _ARCHIVE: Final = "the archive of a sandbox's volume"
 def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
     """Yield ``source``, a directory or regular file, as the pieces of a tar archive in which it is called ``name``.
 
-    Everything belongs to ``owner``. Links are data. Raises ``OSError``, and :class:`TreeRefusedError` for a tree that
-    could not be sealed, such as one with a FIFO.
+    Everything belongs to ``owner``. Links are archived as links. Raises ``OSError``, and :class:`TreeRefusedError` for
+    a tree that could not be sealed, such as one with a FIFO.
     """
     return _whole(_members(source, os.fsencode(name), owner))
 
@@ -126,7 +126,7 @@ class _Extraction:
             for member in self._reader:
                 path = _below_top(member.path)
                 if path and not self._write(path, member):
-                    name = b"too-large-" + secrets.token_hex(8).encode()  # nothing in the sandbox can have used it
+                    name = b"too-large-" + secrets.token_hex(8).encode()  # the sandbox cannot have guessed it
                     self._writer.write_sparse(name, self._limits.total_bytes + 1)
                     return
         except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:

@@ -54,7 +54,7 @@ class TreeWriter:
     def write_file(
         self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, keep_owner: bool = False
     ) -> None:
-        """Create the file ``path`` with this mode, whatever the umask. ``everybody`` adds rights to it."""
+        """Create the file ``path`` with this mode, whatever the umask. ``everybody`` adds rights to this mode."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             reached(FaultPoint.TREE_WRITE, self._name)

@@ -292,7 +292,7 @@ class _Walk:
         if self.rules.layer and stat.S_ISCHR(status.st_mode) and not status.st_rdev:
             return TreeEntry(path=path, kind=EntryKind.WHITEOUT, status=status)
         if not self.rules.everything:
-            require_readable_file(status, path)  # always raises here: it is not a file
+            require_readable_file(status, path)  # always raises: the entry is not a file
         return TreeEntry(path=path, kind=EntryKind.SPECIAL, status=status)
 
     def _refuse(self, refused: TreeRefusedError) -> None:
@@ -354,5 +354,5 @@ def _of_mode(mode: int) -> _Hint:
 def _is_opaque(directory: int, attribute: str) -> bool:
     try:
         return os.getxattr(directory, attribute) == b"y"
-    except OSError:  # it does not have the attribute
+    except OSError:  # the attribute is not set
         return False

@@ -63,7 +63,7 @@ class AgentSession:
     environment: Mapping[str, str] = {}
 
     def start(self, sandbox: Sandbox) -> None:
-        """Receive the sandbox in which the agent is about to run. Closing the sandbox, from any thread, ends it."""
+        """Receive the sandbox in which the agent will run. Closing the sandbox, from any thread, ends the agent."""
 
     def on_output(self, chunk: Chunk) -> None:
         """Receive a chunk of the agent's output."""
@@ -122,7 +122,7 @@ class EgressAgentSession(AgentSession):
 
     def __exit__(self, *_: object) -> None:
         """See :meth:`AgentSession.__exit__`."""
-        with suppress(EgressError):  # after end() it is closed already; before end() another error propagates
+        with suppress(EgressError):  # already closed after end(); before end(), another error propagates
             self._session.close()
 
 

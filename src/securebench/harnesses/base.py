@@ -134,10 +134,10 @@ class HarnessProducer(Extension, ABC):
         """Use the prices of ``table``, by default SecureBench's own. Called once, before everything else.
 
         Returns why the costs of its agents cannot be counted; empty if they can. Raises :class:`ConfigError`
-        (``price-missing``) if they cannot, but its settings have a budget in money.
+        (``price-missing``) if they cannot be counted, but its settings have a budget in money.
         """
         del table
-        return "its agents do not use a model through the relay"
+        return "the agents do not use a model through the relay"
 
     def require_key(self, variables: Mapping[str, str]) -> None:
         """Raise :class:`ConfigError` if the tester's ``variables`` lack a key that the harness needs. Works offline."""
@@ -169,7 +169,7 @@ class HarnessProducer(Extension, ABC):
         """Run the agent on one task and seal its candidate.
 
         Failures of the agent are returned in the :class:`AgentResult`, and so are infrastructure failures after the
-        agent has started (``fault``). Raises :class:`InfrastructureError` before that, and at any time
+        agent has started (``fault``). Raises :class:`InfrastructureError` before the agent has started, and at any time
         :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (a pack file changed during the
         run).
         """

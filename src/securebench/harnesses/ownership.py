@@ -36,7 +36,7 @@ def chown_workspace(context: ProduceContext, directory: WritableDirectory, image
     """Give all files in the workspace to its owner, if any belongs to another user.
 
     The agent's sandbox must be gone. Raises :class:`StorageError` (``workspace-stuck``) if ``chown`` fails and
-    SecureBench does not run as root, and :class:`InfrastructureError`.
+    SecureBench does not run as root. Also raises :class:`InfrastructureError`.
     """
     workspace = directory.source.resolve()
     if not _is_foreign(directory.files):

@@ -5,8 +5,9 @@
     plan the files ─ make a fresh workspace ─ write the files ─ run the agent ─ remove the sandbox ─ seal ─ check assets
 
 A harness only defines how its agent is invoked (:class:`Invocation`). The agent's sandbox is ephemeral: when its
-command exits, all other processes in it are killed, and only then is the workspace read. Agent failures become typed
-failures; the candidate is still sealed, if possible, as evidence.
+command exits, all other processes in it are killed, and only then is the workspace read. Changes to a repository are
+sealed just before the sandbox is removed. Agent failures become typed failures; the candidate is still sealed, if
+possible, as evidence.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class Harness(HarnessProducer):
     def _metadata(
         self, invocation: Invocation, result: CommandResult, seal_failure: CandidateError | None
     ) -> dict[str, JsonValue]:
-        """Return the record's metadata. ``seal_failure`` is why nothing was sealed, if the agent failed, too."""
+        """Return the record's metadata. ``seal_failure`` is why a failed agent's candidate was not sealed."""
         metadata: dict[str, JsonValue] = {
             "harness": self.name,
             "exit_code": result.exit_code,
@@ -385,7 +386,7 @@ class _Work:
 
     def _spec(self, agent_session: AgentSession) -> SandboxSpec:
         context, invocation, place = self._context, self._invocation, self._place
-        workspace, target = self._directory.source.resolve(), place.workspace  # no symlinks in a mount's source
+        workspace, target = self._directory.source.resolve(), place.workspace  # mount sources contain no symlinks
         bounded = self._directory.bounded
         home = invocation.home or BASE_ENVIRONMENT["HOME"]
         read_only = (

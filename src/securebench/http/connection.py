@@ -115,11 +115,11 @@ def get(address: Address, headers: Mapping[str, str], deadline: Deadline, proxy:
     host, port, login = _parsed(proxy) if proxy else (address.host, address.port, {})
     target, timeout = address.path, deadline.timeouts.connect
     if address.scheme == "https":
-        # The default context trusts the system's authorities, or those in SSL_CERT_FILE and SSL_CERT_DIR.
+        # The default context trusts the system's CAs, or those in SSL_CERT_FILE and SSL_CERT_DIR.
         connection: _Connection = _TlsConnection(host, port, timeout=timeout, ssl_context=ssl.create_default_context())
         if proxy:
             connection.set_tunnel(address.host, address.port, login)
-            login = {}  # for the proxy, not for the server behind it
+            login = {}  # the login is for the proxy, not for the server behind it
     else:
         connection = _Connection(host, port, timeout=timeout)
         if proxy:

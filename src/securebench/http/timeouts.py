@@ -13,7 +13,7 @@ from securebench.http.errors import DeadlineError
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """The limits of one download, in seconds.
+    """The limits of one download. All times are in seconds.
 
     ``connect`` limits the time to connect, ``read`` the time without data, ``total`` the whole download. The
     download fails after ``attempts`` failed attempts without progress in between. The first pause between two attempts
@@ -88,5 +88,5 @@ class Deadline:
     def _interrupt(self) -> None:
         with self._lock:
             for handle in self._watched:
-                with suppress(OSError):  # the server has hung up already
+                with suppress(OSError):  # the server has already hung up
                     handle.shutdown(socket.SHUT_RDWR)

@@ -94,7 +94,7 @@ def _pull_or_explain(store: ImageStore, reference: str, report: Callable[[str], 
 def unavailable(reference: str, why: str = "") -> ImageError:
     """Return the error for an image that cannot be found, with a hint on how to get it."""
     problem = f"the image {reference} is not on this machine"
-    if why and not why.startswith(problem):  # pull() says the same of a name that no registry has
+    if why and not why.startswith(problem):  # pull() reports the same problem if no registry has it
         problem += f": {why}"
     return ImageError(problem, hint=how_to_get(reference))
 

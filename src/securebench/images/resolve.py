@@ -74,7 +74,7 @@ def _pull(engine: Engine, reference: str, on_progress: Callable[[str], None]) ->
 
 def _follow(events: Iterable[Mapping[str, Any]], reference: str, on_progress: Callable[[str], None]) -> None:
     error = ""
-    for event in events:  # to the end, even after an error, to free the connection
+    for event in events:  # read to the end, even after an error, to free the connection
         error = error or str(event.get("error", ""))
         layer = f"{event['id']}: " if event.get("id") else ""
         # Byte counts arrive many times a second and are less useful than the steps.

@@ -47,7 +47,7 @@ class Lock:
         return found
 
     def checked(self, rows: Sequence[ImportedRow]) -> Sequence[ImportedRow]:
-        """Return ``rows``, which may be only some of the lock's rows. Raises the errors of :meth:`check`."""
+        """Check ``rows``, which may be only some of the lock's rows, as :meth:`check` does, and return them."""
         self.check(rows)
         return rows
 
@@ -88,7 +88,7 @@ class Lock:
 
 
 def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
-    """Read a lock of ``benchmark``. Raises :class:`ConfigError`: ``import-lock-invalid``, and as :func:`read_text`."""
+    """Read a lock of ``benchmark``. Raises the errors of :func:`read_text` and ``import-lock-invalid``."""
     text, _ = read_text(path, "lock", _MAX_BYTES)
     try:
         value, _ = decode_json(text)

@@ -111,7 +111,7 @@ def _all_in_directory(directory: Path, split: str) -> list[Path]:
 
 
 def _in_directory(directory: Path, file_name: str, split: str) -> Path:
-    """Return the file in one of the authors' layouts: in the directory of its split, or directly in ``directory``."""
+    """Return the file from ``directory``, or from the split's directory in ``directory`` or ``directory/data``."""
     places = [directory / file_name, directory / split / file_name, directory / "data" / split / file_name]
     found = [place for place in places if place.is_file()]
     if not found:

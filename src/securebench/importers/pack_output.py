@@ -1,4 +1,4 @@
-"""Write an imported pack: validated like any pack, atomically, and over different files only with ``force``."""
+"""Write an imported pack: validated like any pack, and atomically. Only ``force`` replaces different files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_pack(
     force: bool,
     skip_unusable: bool = False,
 ) -> WrittenPack:
-    """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none.
+    """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it unless a manifest exists.
 
     An invalid row is reported at its place in the authors' data, or left out if ``skip_unusable`` is set. If no row
     remains, no tasks file is written. Raises :class:`ConfigError` with the problems of the pack,
@@ -120,7 +120,7 @@ def _fill(directory: Path, files: Mapping[str, TaskFile]) -> None:
 def _same_tree(one: Path, other: Path) -> bool:
     try:
         return tree_digest(one) == tree_digest(other)
-    except TreeRefusedError:  # the other one is a link, say, or holds a pipe
+    except TreeRefusedError:  # ``other`` is, for example, a link, or contains a FIFO
         return False
 
 
@@ -169,7 +169,7 @@ def _draft(directory: Path, text: str) -> Iterator[Path]:
 
 
 def _put(draft: Path, path: Path, *, force: bool) -> None:
-    """Rename ``draft`` to ``path`` atomically. Unless ``force``, a different file at ``path`` is an error."""
+    """Rename ``draft`` to ``path`` atomically. Without ``force``, a different file at ``path`` is an error."""
     if force:
         draft.replace(path)
         return

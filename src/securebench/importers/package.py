@@ -70,7 +70,7 @@ def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check"]
     command = [
         sys.executable,
-        "-I",  # ignores a module named pip in the working directory
+        "-I",  # so that Python ignores a module named pip in the working directory
         "-m",
         "pip",
         "download",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TaskReport:
-    """The report of one task. ``refused`` is the reason why it was not imported, or empty if it was."""
+    """The report of one task. ``refused`` is the reason why the task was not imported, or empty if it was imported."""
 
     name: str
     carried: list[str] = field(default_factory=list)

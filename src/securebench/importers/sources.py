@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""The most bytes of a source, compressed or not: three times the largest known archive of a text benchmark."""
+"""Maximum bytes of a source, compressed or not: three times the largest known archive of a text benchmark."""
 
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes of one file of rows, uncompressed."""
+"""Maximum bytes of one file of rows, uncompressed."""
 
 MAX_MEMBERS: Final = 100_000
-"""The most members of one archive."""
+"""Maximum members of one archive."""
 
 DOWNLOAD_SECONDS: Final = 600.0
 _CHUNK: Final = 256 * 1024

@@ -80,7 +80,7 @@ class SupervisedChild:
                     pass_fds=(inherited.fileno(),),
                     env=dict(environment or {}),
                     cwd="/",
-                    start_new_session=True,  # an interrupt from the terminal is for the parent, which then ends this
+                    start_new_session=True,  # an interrupt from the terminal is for the parent, which ends the child
                 )
                 # Opened now, because later another thread may have reaped the child, and its id may be in use again.
                 try:

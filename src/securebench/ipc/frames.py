@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_FRAME: Final = 128 * 1024
-"""Bytes of the largest packet: less than a socket's buffer holds by default (``net.core.wmem_default``, 208 KiB)."""
+"""Maximum bytes of a packet: less than a socket's buffer holds by default (``net.core.wmem_default``, 208 KiB)."""
 
 _INT: Final = struct.Struct("i")
 _CUT_SHORT: Final = socket.MSG_TRUNC | socket.MSG_CTRUNC

@@ -30,9 +30,9 @@ _FULL_ID: Final = 40
 def apply_patch(data: bytes, base: FileTree) -> Delta:
     """Return the changes that the patch ``data`` makes to ``base``. Files it leaves unchanged are not included.
 
-    Hunks may match at other lines, but only exactly. The last line of ``data`` may lack its line feed. Uses bounded
-    time and memory. Raises :class:`PatchInvalidError`, also for a patch without files, and
-    :class:`PatchDoesNotApplyError`.
+    A hunk may match at a line other than the one in its header, but all its lines must match exactly. The last line of
+    ``data`` may lack its line feed. Uses bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch
+    without files, and :class:`PatchDoesNotApplyError`.
     """
     patches = parse(data)
     applied = _Applied(base, patches)

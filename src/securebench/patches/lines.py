@@ -14,7 +14,7 @@ CONTEXT: Final = 3
 """The number of unchanged lines that are shown around a change, as in git."""
 
 _MAX_EDITS: Final = 256
-"""The most single edits that are searched between two versions. Memory use grows with their square."""
+"""Maximum single edits in a search for the differences between two versions. Memory use grows with their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
 
 
 def _edits(old: list[int], new: list[int], steps: Steps) -> list[Change] | None:
-    """Return the fewest edits from ``old`` to ``new`` (Myers 1986), or ``None`` if too many, or if a side is empty."""
+    """Return the fewest edits from ``old`` to ``new`` (Myers 1986); ``None`` for too many edits or an empty side."""
     if not old or not new:
         return None
     furthest, history = {1: 0}, []

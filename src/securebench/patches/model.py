@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_PATCH_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of a patch. The largest in public benchmarks are below one MiB."""
+"""Maximum bytes of a patch. The largest patches in public benchmarks are below one MiB."""
 
 MAX_PATCH_LINES: Final = 1_000_000
-"""Lines of a patch, counted before splitting: each line costs more memory than its bytes."""
+"""Maximum lines of a patch, counted before splitting: each line costs more memory than its bytes."""
 
 MAX_FILES: Final = 10_000
 MAX_HUNKS: Final = 100_000
 
 MAX_HEADER_LINE: Final = 16 * 1024
-"""Bytes of a line that names a file. Enough for two paths of maximum length, unless most bytes are escaped."""
+"""Maximum bytes of a line that names a file: enough for two paths of maximum length, unless most bytes are escaped."""
 
 MAX_CHANGED_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of all files that a patch writes. Copies and compressed data count with their full size."""
+"""Maximum bytes of all files that a patch writes. Copies and compressed data count with their full size."""
 
 SEARCH_STEPS: Final = 10_000_000
-"""The most lines that are compared to find moved hunks, which takes a few seconds."""
+"""Maximum lines that are compared to find moved hunks. Comparing them takes a few seconds."""
 
 DIFF_STEPS: Final = 4_000_000
-"""The most comparisons to find minimal differences in all files of a change, which take a few seconds."""
+"""Maximum comparisons to find minimal differences in all files of a change. They take a few seconds."""
 
 Delta: TypeAlias = "Mapping[bytes, FileVersion | None]"
 """The changes from one tree to another: each changed path with its new version, ``None`` if it was removed.
@@ -61,7 +61,7 @@ class PatchError(SecureBenchError):
 
 
 class PatchInvalidError(PatchError):
-    """The data is not a valid patch or uses an unsupported format, whatever the tree."""
+    """The data is not a valid patch or uses an unsupported format, regardless of the tree."""
 
 
 class PatchDoesNotApplyError(PatchError):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_SHOWN: Final = 20
-"""The most violations that are listed in a result."""
+"""Maximum violations that are listed in a result."""
 
 
 def _words(text: str) -> frozenset[str]:

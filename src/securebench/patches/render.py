@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
-"""If a version of a file is larger, the change is rendered as binary data."""
+"""Maximum size of a version of a file, in bytes, for a change that is rendered as text and not as binary data."""
 
 _NOTHING: Final = b"0" * 40
 _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"
@@ -35,7 +35,7 @@ def render(delta: Delta, base: FileTree) -> str:
         old = base.get(path)
         if old == new:
             continue
-        if old and new and old.link != new.link:  # like git, remove one and add the other
+        if old and new and old.link != new.link:  # like git, remove the old entry and add the new one
             pieces += [*_section(path, old, None, steps), *_section(path, None, new, steps)]
         else:
             pieces += _section(path, old, new, steps)
@@ -56,7 +56,7 @@ def _section(path: bytes, old: FileVersion | None, new: FileVersion | None, step
     if not (_is_text(before) and _is_text(after)):
         yield b"GIT binary patch\n" + literal(after)
         return
-    tab = b"\t" if b" " in path else b""  # like git, to mark the end of a name with spaces
+    tab = b"\t" if b" " in path else b""  # as in git, a tab marks the end of a name with spaces
     yield b"--- %s\n" % (a + tab if old else b"/dev/null")
     yield b"+++ %s\n" % (b + tab if new else b"/dev/null")
     yield from _hunks(split_lines(before), split_lines(after), steps)

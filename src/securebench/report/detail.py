@@ -101,7 +101,7 @@ def _boxes(record: RecordedTask, limits: DetailLimits) -> Iterable[TextBox]:
     """Yield the boxes of the record itself. The first one is the message of the verdict, if there is one."""
     yield from _box("Message, which may quote the agent", record.message, limits, by_agent=False)
     yield from _box("The agent's standard error", record.producer.stderr, limits, by_agent=True, is_tail=True)
-    if record.candidate_kind is not CandidateKind.TEXT:  # a text candidate is the standard output
+    if record.candidate_kind is not CandidateKind.TEXT:  # a text candidate is the standard output itself
         yield from _box("The agent's standard output", record.producer.stdout, limits, by_agent=True, is_tail=True)
     if record.verifier is not None:
         evidence = {name: value for name, value in record.verifier.metadata.items() if value not in (None, "", [], {})}

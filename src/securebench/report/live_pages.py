@@ -72,7 +72,10 @@ class LivePages:
             return _page(render("task.html", run=run, record=record, detail=detail, command=command, is_live=False))
 
     def _files(self) -> object:
-        """Return a value that changes when a record is written, or a run ends. A killed run changes no file."""
+        """Return a value that changes when a record is written, or a run ends.
+
+        It includes whether each run is active, because a killed run changes no file.
+        """
         return [
             (run.is_active, [_stamp(run.directory / name) for name in (JOURNAL, SUPERSEDED, HEADER)])
             for run in read_all(self._directories)

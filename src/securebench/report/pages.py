@@ -25,7 +25,7 @@ _DAY: Final = 24 * 3600
 
 
 def render(template: str, **values: Any) -> Iterator[str]:
-    """Yield the parts of the page that ``template``, such as ``report.html`` in ``templates/``, makes of ``values``."""
+    """Yield the parts of the page rendered from ``values`` with ``template``, a file in ``templates/``."""
     environment = _environment()
     return environment.get_template(template).generate(version=__version__, **values)
 

@@ -1,4 +1,4 @@
-"""Plots as SVG, drawn by Vega-Lite. Colours are CSS variables of the page, so that they follow light and dark mode."""
+"""Plots as SVG, drawn by Vega-Lite. Colors are CSS variables of the page, so that they follow light and dark mode."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _CONFIG: Final[Mapping[str, Any]] = {
 
 
 def _outcome_colour(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the colours of outcomes as a Vega-Lite encoding. The legend shows only outcomes that occur."""
+    """Return the colors of outcomes as a Vega-Lite encoding. The legend shows only outcomes that occur."""
     present = {value["outcome"] for value in values}
     names = [status.value for status in _ORDER if status.value in present]
     return {"field": "outcome", "type": "nominal", "scale": {"domain": names, "range": [f"var(--{n})" for n in names]}}
@@ -247,7 +247,7 @@ def _label(name: str) -> str:
     """Return a label without control characters, because they make vl-convert abort the process.
 
     Vega looks labels up in JavaScript objects. Names such as ``constructor`` exist in every object, and a plot with
-    such a label would be empty. An invisible character at its end makes it a different name.
+    such a label would be empty. An invisible character at the end of the label makes it a different name.
     """
     shown = printable_line(name[:_LABEL])
     if shown in _OF_EVERY_OBJECT or shown.startswith("__"):

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _SITE: Final = str(Path(vl_convert.__file__).parents[1])
 _SECONDS: Final = 60.0
-"""How long the start of the renderer, or one plot, may take, in seconds."""
+"""Time limit in seconds for the start of the renderer, and for each plot."""
 
 
 class Renderer:
-    """A renderer in a process of its own, started with the first plot or with :meth:`start`. Threads may share it."""
+    """A renderer in a separate process, started with the first plot or with :meth:`start`. Threads may share it."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
@@ -77,10 +77,10 @@ class Renderer:
 def main(descriptor: int) -> None:
     """Draw the plots that the parent sends, until it closes the channel."""
     channel, _ = inherited_channel(descriptor)
-    vl_convert.vegalite_to_svg('{"mark": "bar"}', allowed_base_urls=[])  # starts the engine
+    vl_convert.vegalite_to_svg('{"mark": "bar"}', allowed_base_urls=[])  # the first plot starts the engine
     while frame := receive(channel):
         svg = vl_convert.vegalite_to_svg(frame.body["spec"], allowed_base_urls=[])
         with os.fdopen(os.memfd_create("plot"), "w", encoding="utf-8") as file:
             file.write(svg)
-            file.seek(0)  # the parent's copy shares this position
+            file.seek(0)  # the parent's copy of the descriptor shares the file position
             send(channel, pack({}), (file.fileno(),))

@@ -142,9 +142,10 @@ def _plain(status: int, message: str, headers: Mapping[str, str] | None = None) 
 
 
 def serve(directories: Sequence[Path], *, port: int = 0, browser: bool = True, notify: Callable[[str], None]) -> None:
-    """Serve the runs in ``directories`` until an interrupt. ``port`` 0 chooses a free one; ``notify`` gets the address.
+    """Serve the runs in ``directories`` until an interrupt. Call ``notify`` with the address.
 
-    Raises :class:`ConfigError`: ``view-port-taken``, or for a run that is missing or damaged.
+    With ``port`` 0, a free port is used. Raises :class:`ConfigError`: ``view-port-taken``, or for a run that is missing
+    or damaged.
     """
     LivePages(directories).overview()
     token = secrets.token_urlsafe(24)

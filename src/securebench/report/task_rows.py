@@ -20,7 +20,7 @@ MAX_DETAIL: Final = 5 * 1024 * 1024
 """Maximum size of the HTML of all task details on a page, in bytes."""
 
 MAX_TRAJECTORIES: Final = 32 * 1024 * 1024
-"""Maximum bytes of trajectories that are read for one run. Each is read completely to check its digest."""
+"""Maximum bytes of trajectories that are read for one run. Each file is read completely to check its digest."""
 
 _BRIEF: Final = 160
 
@@ -58,7 +58,7 @@ class TaskRows:
     _first: list[TaskRow] = field(default_factory=list)
     _rest: list[TaskRow] = field(default_factory=list)
     _droppable: list[TaskRow] = field(default_factory=list)
-    """Passed and pending tasks whose detail may be removed in favour of a failed task or an error."""
+    """Passed and pending tasks whose detail may be removed in favor of a failed task or an error."""
     _used: int = 0
     _trajectories: int = 0
 

@@ -141,7 +141,7 @@ class RunTotals:
 
     @cached_property
     def total(self) -> OutcomeGroup:
-        """The whole run, once all records are counted."""
+        """The outcomes of the whole run, once all records are counted."""
         group = OutcomeGroup("all tasks")
         for family in self.families.values():
             group.merge(family)

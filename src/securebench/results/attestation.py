@@ -42,7 +42,7 @@ _NO_VERDICT: Final = "warnedTests"
 
 
 def signature_files(kind: str) -> tuple[str, ...]:
-    """Return the names of the files that may have the signature of a ``run`` or a ``suite``."""
+    """Return the names of the files that may contain the signature of a ``run`` or a ``suite``."""
     return tuple(f"{kind}{suffix}" for suffix in (ENVELOPE_SUFFIX, BUNDLE_SUFFIX))
 
 

@@ -65,7 +65,7 @@ class Closing:
 
     closed_at: str
     ending: str
-    """One of :data:`ENDINGS`."""
+    """How the run ended: one of :data:`ENDINGS`."""
     counts: Mapping[str, int]
     """The number of trials by status and without a record (``not_run``), and of ``superseded`` records."""
     records: int

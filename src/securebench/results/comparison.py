@@ -101,7 +101,7 @@ def tally(run: RecordedRun) -> PairTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two runs on the tasks that have a verdict in both. Rates and the difference (b minus a) are over these tasks."""
+    """A comparison of two runs over the tasks with a verdict in both. ``difference`` is b minus a."""
 
     a: PairTally
     b: PairTally
@@ -117,7 +117,7 @@ class Comparison:
     """The ids of the tasks on which ``a`` has the higher pass rate. With one trial, only ``a`` passed them."""
     only_b: tuple[str, ...]
     agreement: float
-    """The share of tasks with the same pass rate in both."""
+    """The share of tasks with the same pass rate in both runs."""
     notes: tuple[str, ...]
     """What a reader must know about the comparison, such as different versions of the verifiers."""
 
@@ -274,7 +274,7 @@ def _row_digest(record: RecordedTask) -> str:
 def _share_key(a: PairTally, b: PairTally) -> bool:
     """Return whether both runs have the same commitment key, so that equal commitments mean equal hidden content.
 
-    The runs of a suite share a key. A published run has none.
+    The runs of a suite share a key. A published run has no key.
     """
     try:
         left, right = (_key(side.run.directory / KEY_FILE) for side in (a, b))

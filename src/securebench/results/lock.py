@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OWNER_FILE: Final = "owner.json"
-"""Names the owner of the lock, for error messages. The lock itself is ``flock``, which ends with its process."""
+"""The file that names the owner of the lock, for error messages. The lock itself is a ``flock`` of that process."""
 
 
 _RETRY_SECONDS: Final = 0.5

@@ -251,7 +251,7 @@ class RecordedRun:
         """Return how an inactive run ended. A killed run was never closed."""
         if self.header.version < HEADER_VERSION:
             return RunEnd.INTERRUPTED if counts.not_run else RunEnd.FINISHED
-        header = self.header if self.header.closing else read_header(self._root)  # it may have ended just now
+        header = self.header if self.header.closing else read_header(self._root)  # the run may have ended just now
         return RunEnd(header.closing.ending) if header and header.closing else RunEnd.INTERRUPTED
 
     def _step(self, path: PurePosixPath, number: int, line: bytes) -> JsonValue:

@@ -85,7 +85,7 @@ ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
         Assurance.MODEL_GRADED: "A judge model's opinion: it may be wrong, and the candidate may have influenced it.",
     }
 )
-"""What a verdict rests on, in a sentence each."""
+"""What a verdict rests on: one sentence for each assurance."""
 
 WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
     {
@@ -94,7 +94,7 @@ WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
         Assurance.MODEL_GRADED: "graded by a model",
     }
 )
-"""The words for a pass that the candidate could have forged, or could have influenced the judge to give."""
+"""How summaries describe passes that the candidate could have forged, or whose judge it could have influenced."""
 
 
 def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
@@ -165,7 +165,7 @@ class TaskRecord:
     failure: Failure | None
     provenance: Mapping[str, JsonValue]
     assurance: Assurance | None = None
-    """Set if and only if a verifier gave a verdict."""
+    """The assurance of the verdict; ``None`` if no verifier gave a verdict."""
 
     @property
     def id(self) -> TrialId:

@@ -51,7 +51,7 @@ class RecordLine(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether this record counts: it was not superseded."""
+        """Whether this record counts, because it was not superseded."""
         return self.name == JOURNAL
 
 
@@ -77,7 +77,7 @@ class RecordFiles:
         """``identity`` has what all records must have in common, if the pack is known.
 
         ``shown_as`` is the directory as the user named it, for error messages. If ``on_problem`` is given, it is
-        called with each error, and reading continues; otherwise errors are raised. It may raise to stop.
+        called with each error, and reading continues; otherwise errors are raised. ``on_problem`` may raise to stop.
         """
         self._on_problem = on_problem
         self._directory = directory
@@ -136,7 +136,7 @@ class RecordFiles:
             return None
 
     def _refuse(self, error: ConfigError) -> None:
-        """Raise ``error``, or pass it on and continue."""
+        """Raise ``error``, or call ``on_problem`` with it and continue."""
         if self._on_problem is None:
             raise error
         self._on_problem(error)

@@ -62,7 +62,7 @@ class RecordedTask:
     phase: FailurePhase | None = None
     message: str = ""
     started_at: datetime | None = None
-    """In UTC."""
+    """When the attempt started, in UTC."""
     duration_seconds: float | None = None
     """The time from the start of the attempt to its record."""
     usage: Usage | None = None
@@ -70,9 +70,9 @@ class RecordedTask:
     spent: Usage | None = None
     """The usage of all tries and attempts of the trial."""
     models: tuple[str, ...] = ()
-    """The models that answered; without a relay, the configured one."""
+    """The models that answered; without a relay, the configured model."""
     candidate_kind: CandidateKind | None = None
-    """``TEXT`` for code, too. ``None`` without a candidate."""
+    """The kind of the candidate: ``TEXT`` also for code, ``None`` without a candidate."""
     candidate_digest: str | None = None
     candidate_text: str | None = None
     candidate_redacted: bool = False
@@ -117,7 +117,7 @@ def parse_recorded_task(line: bytes) -> RecordedTask:
     if len(line) > MIB and _has_too_many_values(line):
         raise ValueError(f"more than {_MAX_VALUES} values")
     record = read_record(line)
-    if line.count(b"{") + line.count(b"[") > MAX_DEPTH:  # with fewer it cannot be deep
+    if line.count(b"{") + line.count(b"[") > MAX_DEPTH:  # with fewer, the nesting cannot be too deep
         require_shallow(record)
     return _recorded(record)
 

@@ -44,7 +44,7 @@ It is smaller, because no reader needs a text that equals a credential.
 """
 
 MIN_LINE: Final = 12
-"""Minimum length of a line of a secret, or of a quoted string in a hidden file, that a verifier's output may not have.
+"""Minimum length of single lines of a secret, and of quoted strings in hidden files, to be removed from output.
 
 It is counted as for :data:`MIN_VALUE`.
 """

@@ -44,7 +44,7 @@ def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[byte
             with refusing(raw):
                 descriptor = os.open(raw, OPEN_FILE, dir_fd=below)
             try:
-                require_file(os.fstat(descriptor), raw)  # before the next line, which raises for a directory
+                require_file(os.fstat(descriptor), raw)  # checked first, because fdopen() raises for a directory
                 file = os.fdopen(descriptor, "rb")
             except BaseException:
                 os.close(descriptor)

@@ -221,8 +221,8 @@ class RunHeader:
 def read_header(directory: Path, *, older: bool = False, check_root: bool = True) -> RunHeader | None:
     """Return the header of the run in ``directory``, or ``None`` if there is no ``run.json``.
 
-    ``older``: also accept versions whose runs can be read but not resumed. Without ``check_root``, the header may have
-    been changed after the run was closed.
+    ``older``: also accept versions whose runs can be read but not resumed. Without ``check_root``, do not
+    check whether the header was changed after the run was closed.
 
     Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
     ``closing-mismatch``, ``file-not-regular``.

@@ -33,7 +33,7 @@ _SHARE: Final = 10
 class RunSnapshot:
     """A run at one moment. ``rate`` is the number of trials per minute since the run was last started or resumed.
 
-    ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial since then.
+    ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial since that start.
     """
 
     run: RecordedRun

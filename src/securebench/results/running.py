@@ -50,7 +50,7 @@ class RunningTask:
 
 @dataclass(frozen=True, slots=True)
 class RunningSession:
-    """What a process is executing. ``since`` is when it began with its tasks."""
+    """What a process is executing. ``since`` is when it began to execute tasks."""
 
     since: datetime
     tasks: tuple[RunningTask, ...] = ()

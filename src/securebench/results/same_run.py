@@ -32,7 +32,7 @@ _PARTS: Final = {
     "pack.commitment": "the pack",
     "pack.public_digest": "the public part of the pack",
 }
-"""What each digest covers. Those of a configuration cover the settings in ``information.settings``.
+"""What each digest covers. The digests of a configuration cover the settings in ``information.settings``.
 
 In a run that judges candidates again, ``harness.config.run`` identifies the run of the candidates.
 """
@@ -56,8 +56,9 @@ def require_same(
 ) -> None:
     """Raise :class:`ConfigError` (``resume-mismatch``) with every difference between two ``decisive`` parts.
 
-    ``images`` and ``settings`` have the values of then and now. Images that only one side resolved are not compared.
-    ``settings`` are those in ``information.settings``. They name what differs if the digest of a configuration differs.
+    ``images`` and ``settings`` each contain two mappings: the values when the run began, and the current values. Images
+    that only one side resolved are not compared. ``settings`` are those in ``information.settings``. If the digest of a
+    configuration differs, the error names the settings that differ.
     """
     before, after = _shared(*images)
     old, new = _without_growth(then, now)
@@ -105,7 +106,10 @@ def _limit(decisive: Mapping[str, Any]) -> float:
 
 
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both ``decisive`` parts with only the common builds, and ``then`` with a larger size that ``now`` has."""
+    """Return both ``decisive`` parts with only the common builds.
+
+    If ``now`` has more trials or a higher task limit than ``then``, the returned ``then`` has the value of ``now``.
+    """
     if _trials(now) > _trials(then):
         then = {**then, "trials": now["trials"]}
     if _limit(now) > _limit(then):

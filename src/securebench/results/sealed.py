@@ -42,7 +42,7 @@ class SealedCandidate:
     """A sealed candidate whose bytes match ``digest``.
 
     ``text``: the whole text or code; ``None`` for a patch or a workspace, and if the bytes are not UTF-8.
-    ``files``: the entries of a workspace, or the changed ones of a patch. A patch as a diff is in
+    ``files``: the entries of a workspace, or the files that a patch changes. The diff of a patch is in
     :attr:`RecordedTask.candidate_text`.
     """
 

@@ -139,7 +139,7 @@ def paired_interval(only_a: int, only_b: int, tasks: int) -> Interval:
 
 
 def paired_bootstrap(differences: Sequence[float], seed: int = 0) -> tuple[Interval, float]:
-    """Return the interval of the mean of ``differences``, and the two-sided p-value that it is 0.
+    """Return the interval of the mean of ``differences``, and the two-sided p-value for a mean of 0.
 
     ``differences``: for each task, the pass rate of one agent minus that of the other. Whole tasks are resampled, so
     that trials of one task stay together. The ends of the interval are percentiles of the resampled means. The same

@@ -1,4 +1,4 @@
-"""The signature of a suite: which runs it has, and that none was removed, added, replaced or moved."""
+"""The signature of a suite. It covers the list of runs, so none can be removed, added, replaced or moved unnoticed."""
 
 from __future__ import annotations
 

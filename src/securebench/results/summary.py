@@ -40,7 +40,7 @@ class RunEnd(StrEnum):
     """How a run ended."""
 
     RUNNING = "running"
-    """It has not ended yet."""
+    """The run has not ended yet."""
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
@@ -67,7 +67,7 @@ class Counts:
 
     @property
     def planned(self) -> int:
-        """The trials of all tasks."""
+        """The number of planned trials of all tasks."""
         return self.tasks * self.trials
 
     @property

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 _MOST: Final = 10**15
-"""Larger reported values are ignored, because no task can use that much."""
+"""The largest accepted value. Larger reported values are ignored, because no task can use that much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Usage:
     forgiven: int = 0
     bytes: int = 0
     unreported_tokens: int = 0
-    """Tokens that answers which were cut off may have used in addition. They are charged to budgets."""
+    """Additional tokens that cut-off answers may have used. They are charged to budgets."""
     unreported_usd: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:

@@ -400,7 +400,7 @@ class SandboxDriver(Extension, ABC):
 
     @abstractmethod
     def reap(self) -> int:
-        """Remove what killed runs left behind. Returns the number of removed items."""
+        """Remove what killed runs left behind. Return the number of removed items."""
 
     @abstractmethod
     def close(self) -> None:

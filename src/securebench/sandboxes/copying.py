@@ -37,8 +37,8 @@ def adapted(driver: SandboxDriver) -> SandboxDriver:
 
     The wrapper copies mounts in when a sandbox is created. It copies the writable mounts of an ephemeral sandbox back
     when its command has ended. From a persistent sandbox nothing is copied back, because its processes may still run
-    and change the files. Other features that ``driver`` lacks cannot be replaced: using them raises an error, for
-    forwarded ports :class:`EgressError` (``egress-unavailable``).
+    and change the files. Other features that ``driver`` lacks cannot be replaced: using them raises an error. For
+    forwarded ports, it is :class:`EgressError` (``egress-unavailable``).
 
     Raises :class:`EngineError`.
     """

@@ -33,8 +33,8 @@ _CHUNK = MIB
 class HostSandbox:
     """A directory of the host for files that a container will mount.
 
-    Paths are relative POSIX paths. Methods with a path raise :class:`PathPolicyError` (``path-unsafe``) if it would
-    leave the root or passes through a link, and ``OSError`` for errors of the file system.
+    Paths are relative POSIX paths. Methods with a path raise :class:`PathPolicyError` (``path-unsafe``) if the path
+    would leave the root or passes through a link, and ``OSError`` for errors of the file system.
     """
 
     def __init__(self, root: Path) -> None:

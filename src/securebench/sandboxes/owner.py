@@ -44,7 +44,7 @@ class Owner:
         return self.boot == _boot_id()
 
     def can_be_judged(self) -> bool:
-        """Whether this process can tell if the owner is running: both need the same boot and pid namespace."""
+        """Whether this process can tell if the owner is running: both must have the same boot and pid namespace."""
         return (self.boot, self.namespace) == (_boot_id(), _pid_namespace())
 
     def is_alive(self) -> bool:

@@ -95,7 +95,7 @@ class PolicySandbox(WrappedSandbox):
 
 
 def executable_name(path: str) -> str:
-    """Return the base name of the normalised path: ``/bin/../sbin/chroot/.`` is ``chroot``."""
+    """Return the base name of the normalized path: ``/bin/../sbin/chroot/.`` is ``chroot``."""
     return posixpath.basename(posixpath.normpath(path)) if path else ""
 
 

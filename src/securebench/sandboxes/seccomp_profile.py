@@ -105,7 +105,7 @@ _ARCHITECTURES: Final = {
     "x86_64": ("SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"),
     "aarch64": ("SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"),
 }
-"""All architectures that the kernel of such a machine can run. The same list applies to each of them."""
+"""For each machine type, all architectures whose programs its kernel can run. The same calls are allowed for each."""
 
 _WITH_CAPABILITY: Final = {
     "CAP_SYS_CHROOT": ("chroot",),
@@ -172,8 +172,8 @@ def profile_of_gvisor(document: Mapping[str, Any]) -> dict[str, Any]:
 def _limits_but_of_init() -> Iterator[dict[str, Any]]:
     """Return rules that allow ``prlimit64`` for every process except the sandbox's first process, process 1.
 
-    With a CPU time limit on process 1, a sandbox could make the kernel kill it with SIGKILL, which would look like a
-    kill from outside. Rules can allow a call under conditions, but not exclude one pid. So the call is allowed for pid
+    With a CPU time limit on process 1, a sandbox could make the kernel kill process 1 with SIGKILL, as if the kill
+    came from outside. Rules can allow a call under conditions, but not exclude one pid. So the call is allowed for pid
     0, which is the caller, and for every pid in which a bit other than the lowest is set. This also blocks reading the
     limits of process 1.
     """

@@ -228,7 +228,7 @@ def inspect_sandbox(
     hit = _TOO_LITTLE if hit_limits and not view.cgroup else {}
     names = [name for name in hit if not (runtime == RUNSC and name in _HIDDEN_BY_GVISOR)]
     specs = [replace(spec, limits=replace(spec.limits, **hit[name])) for name in names]
-    with ThreadPoolExecutor(len(_TOO_LITTLE)) as pool:  # at once, because a run waits for this
+    with ThreadPoolExecutor(len(_TOO_LITTLE)) as pool:  # in parallel, because a run waits for this
         for name, ran in zip(names, pool.map(partial(_runs, create), specs), strict=True):
             if ran:
                 found[name] = f"the {name} limit is not enforced"

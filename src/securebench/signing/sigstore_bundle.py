@@ -54,7 +54,7 @@ class SigstoreSigner:
                 return signer.sign_dsse(Statement(payload)).to_json().encode()
         except SecureBenchError:
             raise
-        except Exception as error:  # of HTTP, JSON, certificates and tokens: the library does not wrap them
+        except Exception as error:  # the library does not wrap errors of HTTP, JSON, certificates and tokens
             raise _failed(f"Sigstore did not sign: {type(error).__name__}: {error}") from error
 
     def open(self, data: bytes) -> bytes:
@@ -76,10 +76,11 @@ def verify_sigstore_bundle(data: bytes, signer: SigstoreIdentity) -> bytes:
     from sigstore.verify import Verifier
     from sigstore.verify.policy import Identity
 
-    policy = Identity(identity=signer.identity, issuer=signer.issuer or "(none)")  # without an issuer, any would do
+    # An empty issuer would accept every issuer.
+    policy = Identity(identity=signer.identity, issuer=signer.issuer or "(none)")
     try:
         kind, payload = Verifier(trusted_root=trusted_root).verify_dsse(Bundle.from_json(data), policy)
-    except Exception as error:  # a hostile bundle may fail anywhere in the library, and is invalid wherever it does
+    except Exception as error:  # a hostile bundle can make any part of the library fail
         raise ValueError(f"{type(error).__name__}: {error}") from error
     if kind != PAYLOAD_TYPE:
         raise ValueError(f"it signs {kind[:80]!r}, not a statement about results")

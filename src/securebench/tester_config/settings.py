@@ -35,7 +35,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 900.0
 """The default time limit of an agent on one task."""
 
 KeyFormName: TypeAlias = Literal["bearer", "azure"]
-"""How the key is sent, if not as the API's own provider expects it."""
+"""How the key is sent, if not in the default way of the API."""
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model reasons. Not every model accepts every value."""
@@ -130,8 +130,8 @@ class AgentVariables(WireModel):
 class ModelProvider(WireModel):
     """A model and its provider. The relay adds the key and enforces the other settings.
 
-    ``api_key_env`` is the tester's variable with the key. Its default depends on the dialect. ``auth`` is how the key
-    is sent, and ``api_version`` is Azure's.
+    ``api_key_env`` is the tester's environment variable with the key. Its default depends on the dialect. ``auth`` is
+    how the key is sent, and ``api_version`` is the version of Azure's API.
     """
 
     dialect: Literal["responses", "messages", "chat_completions", "gemini"]
@@ -216,22 +216,22 @@ class CommandConfig(HarnessSettings):
 
 
 class McpServer(WireModel):
-    """An MCP server that the program starts in its sandbox."""
+    """An MCP server that the agent program starts in its sandbox."""
 
     command: Command
     environment: dict[Variable, str] = {}  # noqa: RUF012 - pydantic copies it
 
 
 class ProviderSettings(HarnessSettings):
-    """The settings of all declared agents. Some have a default for ``model``.
+    """The settings of all declared agents. Some agents have a default for ``model``.
 
     ``version`` is exact, ``latest``, or ``None`` for the version that this release was tested with. ``base_url``
-    replaces the provider's public endpoint. ``auth`` is how its key is sent, and ``api_version`` is Azure's.
+    replaces the provider's public endpoint. ``auth`` is how its key is sent. ``api_version`` is that of Azure's API.
     ``credentials`` is ``relay`` (the key stays outside the sandbox) or ``passthrough``. ``provider_tools`` allows tools
     that the provider runs: web search, file fetch, code execution. ``prices`` replaces those of the price table.
 
     ``effort`` and the settings below it change what the program does. The declaration of a program says which of them
-    it has. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to it.
+    it supports. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to that prompt.
     """
 
     identified_by_content: ClassVar = frozenset({"instructions_file", "system_prompt_file"})
@@ -262,7 +262,7 @@ class ProviderSettings(HarnessSettings):
 
 
 class ModelConfig(HarnessSettings, ModelProvider):
-    """A model without an agent program. It gives text and code in one turn, and does all other work in a shell loop.
+    """A model without an agent program. It answers text and code tasks in one turn, and other tasks in a shell loop.
 
     A setting that is ``None`` is not sent, so that the provider's default applies. The exception is ``max_tokens`` in
     the Messages API, which requires it.

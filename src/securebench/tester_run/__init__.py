@@ -1,4 +1,4 @@
-"""A whole run: plan, execute, journal, summarise."""
+"""A whole run: plan, execute, journal, summarize."""
 
 from __future__ import annotations
 

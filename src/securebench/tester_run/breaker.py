@@ -59,7 +59,7 @@ class Breaker:
         in_a_row = self._errors_in_a_row(record, node)
         if record.failure is None or not in_a_row:
             return ""
-        if record.failure.reason is FailureReason.STORAGE_FAILED and not node:  # it is the same directory for all tasks
+        if record.failure.reason is FailureReason.STORAGE_FAILED and not node:  # all tasks use the same directory
             return record.failure.message
         if (
             record.failure.reason is FailureReason.ENGINE_UNAVAILABLE

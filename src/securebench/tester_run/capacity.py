@@ -107,7 +107,7 @@ def available_memory(mounts: str | None = None, own: str | None = None) -> int:
 
 
 def free_memory(mounts: str | None = None, own: str | None = None) -> int:
-    """Return how many bytes are free: on the machine or in one of the cgroups with a limit, whichever has least."""
+    """Return how many bytes are free: on the machine or in one of the cgroups with a limit, whichever is less."""
     found = re.search(r"^MemAvailable: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
     of_machine = int(found[1]) * 1024 if found else available_memory(mounts, own)
     of_groups = (limit - used for limit, used in _memory_groups(mounts, own))
@@ -118,9 +118,9 @@ def available_cores(mounts: str | None = None, own: str | None = None) -> float:
     """Return how many cores this process may use: its CPU affinity or, if lower, the lowest quota of its cgroups."""
     cores = float(len(os.sched_getaffinity(0)))
     for version, group in _groups("cpu", mounts, own):
-        if version == 1:  # no quota is -1
+        if version == 1:  # -1 means no quota
             quota, period = (_read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
-        else:  # no quota is "max"
+        else:  # "max" means no quota
             quota, _, period = _read(group / "cpu.max").strip().partition(" ")
         if quota.isdigit() and period.isdigit():
             cores = min(cores, int(quota) / int(period))
@@ -128,9 +128,10 @@ def available_cores(mounts: str | None = None, own: str | None = None) -> float:
 
 
 def _memory_groups(mounts: str | None, own: str | None) -> Iterator[tuple[int, int]]:
-    """Yield the limit of each cgroup that has one, and its use, in bytes. In version 1, no limit is a huge number.
+    """Yield the limit of each cgroup that has one, and its use, in bytes.
 
-    Cached files that were not used lately do not count as used: the kernel drops them when it needs the memory.
+    In version 1, a huge number means that there is no limit. Cached files that were not used lately do not count as
+    used: the kernel drops them when it needs the memory.
     """
     for version, group in _groups("memory", mounts, own):
         names = ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")

@@ -81,7 +81,7 @@ class Coordinator:
                         self._write(record)
                         is_ours = not self._nodes[record.id]
                         if is_ours and record.failure and record.failure.reason is FailureReason.STORAGE_FAILED:
-                            self._control.stop()  # what agents in flight do could not be kept
+                            self._control.stop()  # results of running agents could not be stored
             if self._expected and not self._control.stopping:
                 raise _executor_failed(f"it returned no result for {counted(len(self._expected), 'task')}")
         except InfrastructureError as error:

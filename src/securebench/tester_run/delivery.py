@@ -42,7 +42,7 @@ _MAX_OUTPUT: Final = 8 * MIB
 _MAX_EGRESS: Final = 16 * MIB
 _MAX_PROBLEMS: Final = 64 * 1024
 _MAX_TRIES: Final = 100
-"""Maximum tries of an agent in one attempt. In fact there are fewer."""
+"""Maximum tries of an agent in one attempt. Real runs have fewer."""
 _SPARE: Final = 64 * 1024
 """Bytes by which a trajectory may exceed its limit, because of its last line."""
 

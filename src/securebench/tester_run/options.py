@@ -121,7 +121,7 @@ def requested_sandbox(sandbox: SandboxConfig, override: str | None, earlier: Run
     begun = earlier.decisive.get("sandbox") if earlier else None
     if requested.driver != AUTO_DRIVER or not isinstance(begun, dict):
         return requested
-    if begun.get("driver") not in plugins.own_names(ExtensionKind.DRIVER):  # the only ones that are chosen
+    if begun.get("driver") not in plugins.own_names(ExtensionKind.DRIVER):  # auto chooses only these
         return requested
     runtime = begun.get("runtime")
     return replace(

@@ -257,7 +257,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     prices = options.price_table or config.run.prices
     table = read_price_table(prices) if prices else None
     budget_usd = config.run.budget_usd if options.budget_usd is None else options.budget_usd
-    if budget_usd is not None and not budget_usd > 0:  # nor is nan
+    if budget_usd is not None and not budget_usd > 0:  # also rejects nan
         raise ValueError(f"budget_usd is {budget_usd}, and must be positive")
     faults = [user.use_prices(table) for user in (producer, judge) if user is not None]
     if any(faults) and budget_usd is not None:
@@ -276,7 +276,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     requested, choice = options.workers or config.run.max_workers, None
     max_workers = min(MAX_WORKERS, len(planned) * trials)
     if not make_executor(config.run, options.executor, 1).is_local:
-        workers = requested = max_workers if requested == AUTO else int(requested)  # as far as the executor has room
+        workers = requested = max_workers if requested == AUTO else int(requested)  # the executor may run fewer at once
     elif requested == AUTO:
         choice = choose_workers(
             Capacity.of_this_machine((directory, default_directory())),

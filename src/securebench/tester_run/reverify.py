@@ -79,7 +79,7 @@ def reverify(
     ``verifier-differs``; and the errors of :func:`read_run` and :func:`run_benchmark`.
     """
     parts = parts or RunParts()
-    read_run(directory)  # so that anything but a run is refused before it is locked
+    read_run(directory)  # to refuse a directory without a run before it is locked
     with reading(directory):
         run = _current(read_run(directory))
         sealed = SealedRun(run)
@@ -134,7 +134,7 @@ def _output_dir(directory: Path, output_dir: Path | None) -> Path:
     original = directory.resolve()
     output = output_dir.resolve() if output_dir else original.with_name(original.name + SUFFIX)
     existing = [place for place in (output, *output.parents) if place.exists()]
-    if any(place.samefile(original) for place in existing):  # even by another mount of the same directory
+    if any(place.samefile(original) for place in existing):  # also if another mount of the same directory is used
         raise ConfigError(
             f"the output directory {output} is the run directory or inside it, which is only read",
             code="output-dir-unsafe",
@@ -267,7 +267,7 @@ def _chosen(verifier: Any) -> tuple[Any, ...] | None:
 def _with_driver_hint(
     make: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver],
 ) -> Callable[[TesterConfig, Callable[[str], None]], SandboxDriver]:
-    """Return ``make``, whose errors then have a hint to use a different driver."""
+    """Return ``make`` with a hint on its errors to use a different driver."""
 
     def made(config: TesterConfig, notify: Callable[[str], None]) -> SandboxDriver:
         try:

@@ -91,7 +91,7 @@ def run_plan(
         commitment = Commitment.read(plan.directory) if earlier else parts.new_commitment()
         info, header = _prepare(plan, driver, earlier, options, commitment)
         reached(FaultPoint.RUN_PREPARED)
-        # A new run finds a wrong key before its header is written. A resumed run checks the key only if tasks are left.
+        # A new run checks the provider's key before it writes its header. A resumed run does so only if tasks are left.
         check = None if earlier else check_provider(plan, parts, options, None, RunCost(plan.budget_usd))
         if earlier is None:
             commitment.write(plan.directory)

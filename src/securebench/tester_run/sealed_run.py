@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 _RECORDED_AS: Final = {CandidateKind.CODE: CandidateKind.TEXT}
-"""The kind of candidate in a record, where it differs from the kind that the verifier receives."""
+"""Maps the kind of candidate that a verifier receives to the kind in its record, if they differ."""
 
 
 class SealedRun:
@@ -133,7 +133,7 @@ class SealedProducer(HarnessProducer):
 
 
 def _recorded(entry: RecordEntry) -> dict[str, JsonValue]:
-    """Return the earlier verdict on a trial, which its new record contains to show any difference."""
+    """Return the earlier verdict on a trial. The new record contains it, so that readers can compare both."""
     verdict = RecordedVerdict.of(entry)
     found = verdict.to_json() if verdict else {"verification_status": entry.status.value}
     return {"sequence": entry.sequence, **found}

@@ -56,7 +56,7 @@ def _is_selected(task: SecureBenchTask, selection: TaskSelection) -> bool:
 
 
 def _names(task: SecureBenchTask, criterion: str) -> tuple[str, ...]:
-    """Return the names of a task with which the values of a criterion are compared."""
+    """Return the names of a task that are compared with the values of ``criterion``."""
     return {"task": (task.id,), "tag": task.tags, "family": (task.task_type,)}[criterion]
 
 
@@ -73,7 +73,7 @@ def _unmatched(tasks: Sequence[SecureBenchTask], selection: TaskSelection) -> It
         for value in values:
             if not any(_matches(name, value, criterion) for name in known):
                 near = similar(value.strip("*?"), known) or sorted(known)[:_EXAMPLES]
-                hint = f"for example: {', '.join(map(shown, near))}" if near else "the tasks of this pack have none"
+                hint = f"for example: {', '.join(map(shown, near))}" if near else f"no task of the pack has any {noun}"
                 yield Problem("selection-empty", f"no task of the pack has the {noun} {shown(value)}", hint=hint)
 
 

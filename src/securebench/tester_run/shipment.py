@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from securebench.tester_run.worker import PreparedRun
 
 FILES, IMAGE, PROGRAM, CANDIDATE = "files", "image", "program", "candidate"
-"""The kinds of content. A name has the kind and the digest; those of images and programs also have the reference."""
+"""The kinds of content. A name consists of a kind and a digest, plus a reference for images and programs."""
 
 _SHIPMENT: Final = "shipment"
 _ARCHIVE: Final = "files.tar"
@@ -111,7 +111,7 @@ class Shipment:
     def _packed(self) -> bytes:
         """The digest of the archive, followed by the pickled settings.
 
-        Writes the archive with all files they refer to.
+        Also writes the archive, with all files that the settings refer to.
         """
         run, options = self._run, self._options
         pack, names = run.plan.pack, dict[Path, str]()
@@ -159,13 +159,13 @@ def files_of(settings: bytes) -> str:
 
 
 def read_settings(settings: bytes, directory: Path) -> RemoteSettings:
-    """Unpickle ``settings``. Paths of shipped files in them refer to files below ``directory``."""
+    """Unpickle ``settings``. In the result, the paths of shipped files are below ``directory``."""
     found: RemoteSettings = _Unpickler(io.BytesIO(settings[_DIGEST:]), directory).load()
     return found
 
 
 class _Pickler(pickle.Pickler):
-    """Replaces each path of an existing file or directory by the name that it has in the archive."""
+    """Replaces each path of an existing file or directory by its name in the archive."""
 
     def __init__(self, file: io.BytesIO, names: dict[Path, str]) -> None:
         super().__init__(file)

@@ -76,7 +76,7 @@ def run_suite(
         del run, plan  # a pack may be large
     make_directory(directory)
     with RunLock(directory):
-        known = earlier_runs(suite, options)  # again: another process may have changed them
+        known = earlier_runs(suite, options)  # read them again: another process may have changed them
         signature = SuiteAttestation(directory, RecordedSuite(suite.id, known))
         signature.require_signer(options.sign)
         # Signatures are removed before anything changes, so that a killed process leaves a valid signature or none.

@@ -138,7 +138,7 @@ class PreparedRun:
 class TrialWorker(Worker):
     """Executes trials of the tasks of ``run``.
 
-    ``on_record`` sees each record in the thread that made or received it, with the name of the node if that is another
+    ``on_record`` gets each record in the thread that made or received it, with the name of the node if that is another
     machine. ``distrusts`` returns why a node should get no more tasks, or an empty string. ``log_egress`` is called
     with each line of the logs of other machines.
     """
@@ -167,7 +167,7 @@ class TrialWorker(Worker):
     @staticmethod
     def remote(settings: bytes) -> RemoteWorker:
         """See :class:`Worker`."""
-        from securebench.tester_run.remote import RemoteTrialWorker  # it imports this module
+        from securebench.tester_run.remote import RemoteTrialWorker  # that module imports this one
 
         return RemoteTrialWorker(settings)
 
@@ -198,10 +198,10 @@ class TrialWorker(Worker):
             return b""
         if self._on_record:
             self._on_record(record, "")
-        return record.line()  # the journal numbers it
+        return record.line()  # the journal adds the record's number
 
     def needs(self, assignment: bytes | None = None) -> tuple[str, ...]:
-        """See :class:`Worker`. An assignment whose candidate only has to be verified again needs that candidate."""
+        """See :class:`Worker`. An assignment that only verifies a sealed candidate needs that candidate."""
         if assignment is None:
             return self._run.shipment.names
         before = Assignment.from_bytes(assignment).history.unverified

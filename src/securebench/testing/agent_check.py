@@ -45,7 +45,7 @@ _SHOWN_LINES: Final = 10
 _SHOWN_CHARACTERS: Final = 400
 
 _SUBMIT: Final = Shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
-"""Some agents stop at this output of a command, others at a message of the model."""
+"""Some agents stop when a command prints this line, others when the model sends a text message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @dataclass
 class EgressWorld:
-    """A gateway, its log, and the two servers of all names: ``tls`` behind port 443, ``plain`` behind port 80."""
+    """A gateway, its log, and the servers that all names lead to: ``tls`` at port 443, ``plain`` at port 80."""
 
     gateway: Gateway
     log: list[Mapping[str, JsonValue]]
@@ -142,7 +142,7 @@ def world(
     addresses: Mapping[str, tuple[str, ...]] | None = None,
     bare: bool = False,
 ) -> Iterator[EgressWorld]:
-    """Yield a world in which ``names`` lead to its servers. ``addresses`` has other names with their addresses.
+    """Yield a world in which ``names`` lead to its servers. ``addresses`` maps other names to addresses.
 
     With ``bare``, the server behind port 443 does not use TLS.
     """
@@ -161,7 +161,7 @@ def world(
 
 
 def port_of(session: EgressSession, index: int = 0) -> int:
-    """Serve a forwarded port of ``session`` on a port of this machine, and return the number of the latter."""
+    """Serve a forwarded port of ``session`` on a local port of this machine, and return the local port."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]
     session.forwarded_ports[index].serve(listener)
@@ -169,14 +169,14 @@ def port_of(session: EgressSession, index: int = 0) -> int:
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """Send ``request`` to a proxy, and return everything that it sends until it closes the connection."""
+    """Send ``request`` to a proxy, and return all data that the proxy sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
         connection.sendall(request)
         return read_all(connection)
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Return all data until the end of the connection, or a reset."""
+    """Return all data until the connection ends or is reset."""
     pieces = []
     with suppress(ConnectionError, ssl.SSLError):
         while piece := connection.recv(65536):

@@ -13,9 +13,9 @@
     with driver.create(spec) as sandbox:
         result = sandbox.run(Command(argv=("agent",), timeout_seconds=5, workdir="/workspace"))
 
-It isolates nothing: programs run on threads of this process, and have no files but the host directories that the spec
-mounts. It enforces the time limit, the output limit and kill. Other fields of a spec are checked at most, and
-recorded in ``commands``. To test a driver, use :mod:`securebench.testing.conformance`.
+It isolates nothing: programs run on threads of this process. :meth:`ProgramContext.path` finds only host directories
+that the spec mounts. The time limit, the output limit and kill are enforced. Other fields of a spec are recorded in
+``commands`` and have no effect, though some are checked. To test a driver, use :mod:`securebench.testing.conformance`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ProgramInput(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Wait for data and put what fits into ``buffer``. Returns its size in bytes, 0 at the end."""
+        """Wait for data and copy what fits into ``buffer``. Returns the number of bytes copied, 0 at the end."""
         view = memoryview(buffer).cast("B")
         if not self._unread:
             self._unread = self._process.next_input()
@@ -195,7 +195,7 @@ class ScriptedProcess(SandboxProcess):
         """Wait for the next input and return it; ``b""`` at the end. Raises :class:`ProgramKilled`."""
         data = self._input.get()
         if not data:
-            self._input.put(b"")  # for the next read
+            self._input.put(b"")  # the next read must find the end, too
         if self.is_over.is_set():
             raise ProgramKilled
         return data
@@ -214,7 +214,7 @@ class ScriptedProcess(SandboxProcess):
             raise ProgramKilled
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data`` to its stdin, without waiting for the program to read it."""
+        """Write all of ``data`` to the program's stdin, without waiting for the program to read it."""
         if self.is_over.is_set():
             raise BrokenPipeError("the program has ended")
         if data:
@@ -231,7 +231,7 @@ class ScriptedProcess(SandboxProcess):
         except Empty:
             raise TimeoutError from None
         if chunk is None:
-            self._output.put(None)  # for the next read
+            self._output.put(None)  # the next read must find the end, too
         return chunk
 
     def wait(self) -> ExitState:
@@ -239,7 +239,7 @@ class ScriptedProcess(SandboxProcess):
         while self.receive() is not None:
             pass
         self._on_wait()
-        assert self._state is not None  # it is set before the output ends
+        assert self._state is not None  # end() sets the state before it ends the output
         return self._state
 
     def kill(self) -> None:
@@ -344,7 +344,7 @@ class ScriptedDriver(SandboxDriver):
         environment: Mapping[str, str] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> ResolvedImage:
-        """Add an image with its variables, and with ``files`` (content by absolute path) for :meth:`image_tree`."""
+        """Add an image with these variables. :meth:`image_tree` returns its ``files`` (content by absolute path)."""
         image = ResolvedImage(
             reference=reference,
             id=f"sha256:{sha256(reference.encode()).hexdigest()}",
@@ -414,7 +414,7 @@ class ScriptedDriver(SandboxDriver):
         return ScriptedSandbox(self, spec)
 
     def reap(self) -> int:
-        """Return 0: programs end with their process, so there is nothing to remove."""
+        """Return 0: the programs of an earlier process ended with it, so there is nothing to remove."""
         return 0
 
     def kill_all(self) -> None:

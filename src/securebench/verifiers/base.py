@@ -37,7 +37,7 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
         FailureReason.CANDIDATE_NOT_TEXT: "the candidate is not text",
         FailureReason.CANDIDATE_TOO_LARGE: "the candidate is too long for an answer",
         FailureReason.CANDIDATE_EMPTY: "the candidate has no visible characters",
-        FailureReason.WRONG_ANSWER: "the final answer is not an accepted one",
+        FailureReason.WRONG_ANSWER: "the final answer is not one of the accepted answers",
         FailureReason.AMBIGUOUS_ANSWER: "the final answer is ambiguous: it gives several answers or takes one back",
         FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }
@@ -96,7 +96,7 @@ class Verifier(Extension, ABC):
     version: str
     """Incremented whenever a verdict could change; recorded with every verdict."""
     sandboxes: ClassVar[int] = 1
-    """The most sandboxes that it uses at once for a task. ``auto`` needs it to choose the number of workers."""
+    """The most sandboxes that the verifier uses at once for a task. ``run.max_workers: auto`` depends on it."""
     settings_model: ClassVar[type[WireModel] | None] = None
     """The class that parses its ``config`` in ``verification.verifiers``, or ``None`` if it has no settings."""
 
@@ -108,7 +108,7 @@ class Verifier(Extension, ABC):
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
         """Check that a task can be judged, before an agent works on it. Called once per attempt.
 
-        ``context.scratch`` does not exist yet: a check that needs it creates it.
+        ``context.scratch`` does not exist yet: a check that needs the directory creates it.
 
         Raises :class:`MaterializationError` or :class:`ConfigError` if it is certain that no candidate can be judged,
         or that every candidate would get the same verdict. Also raises :class:`InfrastructureError`.

@@ -16,7 +16,7 @@ def needed_modules(source: str | bytes) -> list[str]:
     """Return the top-level modules that ``source`` always imports, without those of the standard library.
 
     Imports in functions, conditions and ``try`` statements may be optional and are left out. Returns an empty list if
-    ``source`` is not valid Python or touches the import system, as it could then find modules anywhere.
+    ``source`` is not valid Python or changes the import system, because its modules could then be anywhere.
     """
     try:
         tree = parse_python(source)
@@ -32,8 +32,8 @@ def needed_modules(source: str | bytes) -> list[str]:
 def first_needed_module(source: str | bytes, own: Collection[str]) -> str | None:
     """Return the first third-party module that ``source`` imports, if no other code runs before the import.
 
-    Code or another module that runs earlier could change where modules are found. ``own`` are the names of modules
-    beside the source. Returns ``None`` if one of them is imported first.
+    Code or another module that runs earlier could change where modules are found. ``own`` are the names of the modules
+    in the directory of the source. Returns ``None`` if one of these modules is imported first.
     """
     try:
         tree = parse_python(source)
@@ -60,7 +60,7 @@ def _imported(statement: ast.stmt) -> Iterator[str]:
 
 
 def _touches_imports(node: ast.AST) -> bool:
-    """Return whether ``node`` may change where modules are found, by ``sys``, ``site`` or ``importlib``."""
+    """Return whether ``node`` may use ``sys``, ``site`` or ``importlib`` to change where modules are found."""
     if isinstance(node, ast.Attribute):
         return node.attr in {"path_hooks", "meta_path", "modules"} or (
             node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"

@@ -1,4 +1,4 @@
-"""Find the verifier of a family. Candidates of a family without one get the status ``pending``."""
+"""Find the verifier of a family. Candidates of a family without a verifier get the status ``pending``."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class WritableDirectory:
     bounded: bool = False
 
     def is_full(self) -> bool:
-        """Return whether its limit of bytes or inodes is used up, if it has one. Call this after the last write."""
+        """Return whether the limit of bytes or inodes, if any, is used up. Call this after the last write."""
         if not self.bounded:
             return False
         found = os.statvfs(self.files)
@@ -79,10 +79,10 @@ def workspace_owner() -> tuple[int, int] | None:
 
 
 def copy_safe_files(source: Path, target: Path) -> None:
-    """Copy to the empty directory ``target`` what could be sealed of the untrusted tree ``source``.
+    """Copy the parts of the untrusted tree ``source`` that could be sealed to the empty directory ``target``.
 
     Devices, FIFOs, sockets and files that their owner may not read are left out. The copy ends early if there are too
-    many of these, or if the tree exceeds the limits of sealing. Links are data. Raises ``OSError``.
+    many of these, or if the tree exceeds the limits of sealing. Links are not followed. Raises ``OSError``.
     """
     with suppress(TreeRefusedError), TreeWriter(target, workspace_owner()) as writer:
         for entry in walk(source, None, WORKSPACE):

@@ -85,7 +85,7 @@ def _read_layer(comparison: StateComparison, layer: CollectedLayer) -> None:
 def _read_layer_entry(comparison: StateComparison, entry: TreeEntry) -> None:
     is_directory = entry.kind is EntryKind.DIRECTORY
     if entry.kind is EntryKind.WHITEOUT or entry.opaque or comparison.is_directory(entry.path) is not is_directory:
-        comparison.gone(entry.path)  # the entry replaces the image's
+        comparison.gone(entry.path)  # the entry replaces what the image has at this path
     if entry.kind is EntryKind.FILE:
         comparison.file(entry.path, entry.size, entry.chunks(), executable=entry.executable)
     elif entry.kind is EntryKind.LINK:

@@ -130,7 +130,7 @@ def _cache(name: bytes) -> str:
 
 
 def _different(descriptor: int, pieces: Iterable[bytes | memoryview], weigh: Callable[[], None]) -> bytes | None:
-    """Return the content of ``pieces``, or ``None`` if it equals that of ``descriptor``, which has the same size.
+    """Return the content of ``pieces``, or ``None`` if the file ``descriptor``, of the same size, has this content.
 
     If the contents differ, ``weigh`` is called first. It raises an error if the changes are too large.
     """

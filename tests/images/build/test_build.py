@@ -123,7 +123,7 @@ def test_without_anything_to_make_a_sandbox_with_it_is_said_that_nothing_was_che
     """A machine that only builds has its image, and knows."""
     stages: list[str] = []
     assert _builder(own_store, report=stages.append, outcome=None).build(recipe).id
-    assert stages[-1].startswith("not checked")
+    assert stages[-1].startswith("the image was not checked")
 
 
 def test_an_image_that_fails_a_check_does_not_take_the_name(own_store: ImageStore, recipe: SystemRecipe) -> None:

@@ -176,7 +176,7 @@ def test_a_command_of_which_nobody_knows_is_lost(leaving: Leaving, tmp_path: Pat
     leaving.supervisor._orphan_statuses.clear()
     (tmp_path / "started").unlink()
     leaving.supervisor._child_exited(RUNTIME, 0)
-    assert (leaving.settled, leaving.process.lost) == ([9], "its exit was not seen")
+    assert (leaving.settled, leaving.process.lost) == ([9], "its exit status is unknown")
 
 
 def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path: Path) -> None:

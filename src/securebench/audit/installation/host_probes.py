@@ -94,7 +94,7 @@ def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[P
 
     def attempt(name: str, attack: archives.ArchiveAttack) -> ProbeFinding:
         root = _directory(context, "archive")
-        inside = root / "middle" / "inside"  # so deep that a link two levels up still leads below the root
+        inside = root / "middle" / "inside"  # deep enough for a link two levels up to stay below the root
         inside.mkdir(parents=True)
         try:
             replace_content(inside, [attack.data()])

@@ -52,7 +52,7 @@ class Evidence:
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
     other_packs: bool = False
-    """Whether a run of another benchmark is left uncompared with ``pack``, as in a suite, instead of failing."""
+    """Whether to skip the check of ``pack`` for a run of another benchmark, as in a suite. Otherwise, it fails."""
     public_key: PublicKey | None = None
     """The key that must have signed the run."""
     identity: SigstoreIdentity | None = None

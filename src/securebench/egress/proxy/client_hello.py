@@ -70,7 +70,7 @@ class HelloChecker:
         start = self._pending[at : at + _RECORD_HEADER + 1]
         if not self.is_complete or start[:1] == b"":
             return self._hello(at)
-        if start[0] == _CHANGE_CIPHER_SPEC:  # has no meaning in TLS 1.3 but is still sent
+        if start[0] == _CHANGE_CIPHER_SPEC:  # TLS 1.3 clients still send it, without a meaning
             return self._change(at)
         is_short = len(start) <= _RECORD_HEADER or start[3:_RECORD_HEADER] == bytes(2)
         if start[0] == _HANDSHAKE and (is_short or start[-1] == _CLIENT_HELLO):

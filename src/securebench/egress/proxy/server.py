@@ -178,7 +178,7 @@ class Proxy:
         """Run ``work`` for an allowed request, and log its end."""
         self._ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED, address)
         meter = TunnelMeter(self._ledger)
-        reason = Reason.SESSION_CLOSED  # unless something else ends it
+        reason = Reason.SESSION_CLOSED  # the reason if ``work`` is cancelled
         try:
             await meter.watch(work(meter))
             reason = Reason.DONE

@@ -33,7 +33,8 @@ def media_tokens(body: JsonValue) -> int:
             held.extend(value)
         elif isinstance(value, dict):
             held.extend(value.values())
-            texts = {name: text for name, text in value.items() if isinstance(text, str)}  # in a schema, not strings
+            # In a schema, "type" may be the name of a field, whose value is an object.
+            texts = {name: text for name, text in value.items() if isinstance(text, str)}
             mime = next((texts[name] for name in _MIME if name in texts), "") if "data" in texts else ""
             if texts.get("type") in _IMAGES or "image_url" in texts or mime.startswith("image/"):
                 images += 1
@@ -70,8 +71,8 @@ class Spending:
     the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
 
     An agent could exceed the budget by many requests at once, so tokens and money are reserved before a request is
-    sent. Only the end of an answer tells what it used. If the end is missing, the budget is charged the most that
-    the request may have used. ``unreported_tokens`` and ``unreported_micro_usd`` are what the other counts do not
+    sent. Only the end of an answer says what it used. If the end is missing, the budget is charged the most that the
+    request may have used. ``unreported_tokens`` and ``unreported_micro_usd`` are what the other counts do not
     include.
     """
 

@@ -96,7 +96,7 @@ _ERRORS: Final = (zlib.error, *((_BROTLI.error,) if _BROTLI else ()))
 
 
 class AnswerDecoder:
-    """Decompresses the body of one answer, in bounded memory. ``trouble`` is that of an invalid body.
+    """Decompresses the body of one answer, in bounded memory. ``trouble`` is reported for an invalid body.
 
     Raises :class:`NoAnswerError` if the encoding is not supported.
     """

@@ -1,4 +1,4 @@
-"""What the relay and the judge read from the error response of a provider. Imports neither asyncio nor h11."""
+"""Read error responses of providers, for the relay and the judge. This module imports neither asyncio nor h11."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_ERROR_BYTES: Final = 64 * 1024
-"""Maximum body of an error response. A longer one is not forwarded, because truncated JSON is useless."""
+"""Maximum size of an error response's body. A longer body is not forwarded, because truncated JSON is useless."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
-    """Return the seconds in ``Retry-After-Ms`` or ``Retry-After``, or ``None`` if neither header is valid."""
+    """Return the delay in seconds from ``Retry-After-Ms`` or ``Retry-After``; ``None`` if neither header is valid."""
     given = {bytes(name): bytes(value).decode("latin-1").strip() for name, value in headers}
     seconds, date = given.get(b"retry-after-ms", ""), given.get(b"retry-after", "")
     try:

@@ -1,8 +1,8 @@
 """The gateway's own test request to a provider. It distinguishes an outage from errors that an agent provoked.
 
 An agent chooses its own requests, so an error response proves nothing about the provider: an agent can exceed the rate
-limit, send forbidden requests, or leave an answer unread. The gateway therefore sends small requests of its own:
-if needed after an agent met such an error, and before a run's first task, to check key and model.
+limit, send forbidden requests, or leave an answer unread. The gateway therefore sends small requests of its own. It
+sends one before a run's first task, to check the key and the model, and, if needed, after an agent received an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from securebench.egress.relay.providers.base import Dialect, Header, ProbeRequest
 
 PROBE_SECONDS: Final = 30.0
-"""Timeout of the whole probe. Its answer has a few tokens: a provider that needs longer is unusable."""
+"""Timeout of the whole probe. The answer has few tokens, so a provider that needs longer is unusable."""
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 _ERROR: Final = 400

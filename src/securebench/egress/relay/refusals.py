@@ -19,7 +19,7 @@ class RelayRefusal(StrEnum):
     UPGRADE = "upgrade"
     """An upgrade to another protocol, such as WebSocket."""
     HEADER = "header"
-    """A header that the relay cannot allow: a compressed body, another content type, a beta of provider-side tools."""
+    """A header that the relay cannot allow: a compressed body, another content type, a beta for provider-side tools."""
     TOO_LARGE = "too_large"
     """The body is too large or contains too many values."""
     JSON = "json"

@@ -1,4 +1,4 @@
-"""Read requests from an agent, with limits and strictly, so that the provider cannot interpret them differently."""
+"""Read an agent's requests strictly and within limits, so that the provider cannot interpret them differently."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """Maximum size of a body: the limit of the Messages API."""
 
 MAX_HELD_BYTES: Final = 2 * MAX_BODY_BYTES
-"""Maximum size of all bodies in a relay's memory, so that one agent cannot exhaust the memory of the others."""
+"""Maximum total size of the bodies in a relay's memory, so that one agent cannot exhaust the gateway's memory."""
 
 DRAIN_SECONDS: Final = 5.0
 """Timeout for reading the rest of a refused request. The connection is local."""
 
 MAX_VALUES: Final = 200_000
-"""Maximum values in one body. A session that fills a context of a million tokens has tens of thousands."""
+"""Maximum JSON values in one body. A session that fills a context of a million tokens has tens of thousands."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""A JSON string, or an unterminated one at the end. A quotation mark always matches, so the scan is linear."""
+"""A JSON string, possibly unterminated at the end of the data. Each quotation mark matches, so the scan is linear."""
 
 _MARKS: Final = (b",", b"[", b"{")
 _PLAIN_JSON: Final = re.compile(rb"application/json(?: *; *charset=utf-8)?", re.IGNORECASE)
@@ -130,7 +130,7 @@ def _is_sending(agent: HttpPeer) -> bool:
 
 
 def _too_many(data: bytes) -> bool:
-    """Return whether ``data`` contains too many values, without parsing it, which could exhaust the memory."""
+    """Return whether ``data`` contains too many values. Does not parse it, because that could exhaust the memory."""
     if sum(data.count(mark) for mark in _MARKS) <= MAX_VALUES:
         return False
     found = end = 0

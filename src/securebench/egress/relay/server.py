@@ -182,13 +182,13 @@ class ProviderRelay:
         await self._explain(agent, entry, refused.status, refused.message)
 
     def _trouble_of(self, refused: RefusedError) -> Trouble | None:
-        """Return the trouble of a refusal: ``None`` if only the provider's own failures used up the budget."""
+        """Return the trouble of a refusal, or ``None`` if only the provider's failures used up the budget."""
         if refused.reason is not RelayRefusal.BUDGET:
             return Trouble.REJECTED
         return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._context.plan) else None
 
     async def _fail(self, agent: HttpPeer, entry: RequestEntry, error: NoAnswerError) -> None:
-        """Send the agent an error, or abort the connection if the answer has begun, so that it looks incomplete."""
+        """Send the agent an error. If its answer has begun, abort the connection, so that it looks incomplete."""
         entry.trouble, entry.message = error.trouble, error.message
         if agent.connection.our_state is not h11.SEND_RESPONSE:
             agent.writer.transport.abort()
@@ -200,7 +200,7 @@ class ProviderRelay:
         await self._answer(agent, entry, status, json.dumps(error).encode())
 
     async def _answer(self, agent: HttpPeer, entry: RequestEntry, status: int, body: bytes) -> None:
-        """Send the relay's own answer, after reading the rest of the request: clients read only when all is sent."""
+        """Read the rest of the request, then send the relay's own answer. Clients send everything before they read."""
         entry.status = status
         headers: list[Header] = [
             (b"content-type", b"application/json"),

@@ -39,7 +39,7 @@ class RequestEntry:
     status: int = 0
     refusal: RelayRefusal | None = None
     answer: int = 0
-    """The provider's status; ``status`` is the one sent to the agent."""
+    """The HTTP status from the provider; ``status`` is the HTTP status sent to the agent."""
     sent: int = 0
     received: int = 0
     input_tokens: int = 0
@@ -49,7 +49,7 @@ class RequestEntry:
     reserved: Reservation | None = None
     """What is reserved for the request; ``None`` until there is room for it in the budget."""
     chargeable: Reservation | None = None
-    """The most that the provider may charge; ``None`` if that is nothing or already counted."""
+    """The most that the provider may charge; ``None`` if it charges nothing, or if the charge is already counted."""
     is_answered: bool = False
     model: str = ""
     """The requested model, which the plan allows."""
@@ -61,7 +61,7 @@ class RequestEntry:
     """The monotonic time at which the provider may be asked again, according to its ``Retry-After``."""
 
     def note_retry_after(self, seconds: float | None) -> None:
-        """Record when the provider may be asked again: in ``seconds``, or ``None`` if it did not say."""
+        """Record that the provider may be asked again in ``seconds``; ``None`` if the provider sent no such time."""
         self.retry_at = None if seconds is None else monotonic() + seconds
 
     def line(self) -> dict[str, JsonValue]:
@@ -84,7 +84,7 @@ class RequestEntry:
 
     @property
     def unreported(self) -> Reservation:
-        """The most that the provider may charge beyond the counts."""
+        """The most that the provider may charge beyond the tokens and the price that are already counted."""
         if self.chargeable is None:
             return Reservation(0, 0)
         tokens = self.chargeable.tokens - self.input_tokens - self.output_tokens
@@ -98,7 +98,7 @@ class RequestEntry:
 
 
 class Tally:
-    """The counters of one relay. ``is_priced``: its plan has prices."""
+    """The counters of one relay. ``is_priced`` is true if its plan has prices."""
 
     def __init__(self, log: Callable[[dict[str, JsonValue]], None], *, is_priced: bool = False) -> None:
         self._log = log

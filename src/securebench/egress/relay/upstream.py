@@ -30,7 +30,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class NoAnswerError(Exception):
-    """The answer is missing or incomplete. ``status`` is sent to an agent that has got no part of it."""
+    """The answer is missing or incomplete. The agent gets ``status`` if it has received no part of the answer."""
 
     def __init__(self, trouble: Trouble, message: str, status: int = 502) -> None:
         super().__init__(message)
@@ -104,7 +104,7 @@ class Upstream:
             raise OSError("the provider's host name is not valid") from None
 
     async def _tunnel(self, proxy: str, tls: ssl.SSLContext) -> HttpPeer:
-        """Connect through a proxy. It sees the provider's name and no part of the requests."""
+        """Connect through a proxy. The proxy sees the provider's host name, but no part of the requests."""
         url = urlsplit(proxy)
         peer = await _open(url.hostname or "", url.port or _PORTS[url.scheme], tls if url.scheme == "https" else None)
         try:

@@ -96,7 +96,7 @@ class AnswerMeter:
         if self._is_stream:
             self._read_line()
         elif self._too_long:
-            self.ended = True  # it was not parsed, so assume that it is complete
+            self.ended = True  # the answer was not parsed, so assume that it is complete
         elif answer := read_object(bytes(self._held)):
             self._take(self._dialect.read_whole(answer))
 

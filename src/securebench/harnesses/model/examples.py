@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.tester_config import ModelConfig
 
 MAX_BYTES: Final = 512 * 1024
-"""Maximum bytes of a file. Its text is passed to the sandbox in variables, limited to 2 MiB together."""
+"""Maximum bytes of a file. Its text is passed in environment variables, whose total size is limited to 2 MiB."""
 
 
 class ExampleModel(WireModel):

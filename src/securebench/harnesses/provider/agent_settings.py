@@ -27,8 +27,8 @@ _FILES: Final = ("system_prompt", "instructions")
 class AgentSettings:
     """The settings in a configuration, with the texts of their files.
 
-    Raises :class:`ConfigError`: ``setting-unsupported`` for one that the program does not have, and the errors of a
-    file that cannot be read.
+    Raises :class:`ConfigError`: ``setting-unsupported`` for a setting that the program does not have, and the errors of
+    a file that cannot be read.
     """
 
     def __init__(self, name: str, declared: AgentDeclaration, config: ProviderSettings) -> None:
@@ -53,7 +53,7 @@ class AgentSettings:
         return self._config.extra_arguments
 
     def placeholders(self) -> dict[str, str]:
-        """Return the values of the placeholders. Those in ``_toml`` and ``_json`` are whole values of that format."""
+        """Return the values of the placeholders. Names ending in ``_toml`` or ``_json`` have values in that format."""
         servers = {
             name: {"command": server.command[0], "args": list(server.command[1:]), "env": dict(server.environment)}
             for name, server in self._config.mcp_servers.items()

@@ -17,7 +17,7 @@ MAX_FILE: Final = 4 * 1024 * 1024
 """Maximum bytes of the file. It is often the system's whole bundle, about a quarter of a megabyte."""
 
 MAX_BYTES: Final = 64 * 1024
-"""Maximum bytes of the additional certificates. Usually there are a few."""
+"""Maximum bytes of the additional certificates. Usually there are only a few."""
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-----END CERTIFICATE-----")
 

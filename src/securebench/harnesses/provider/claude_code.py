@@ -19,7 +19,7 @@ _SHOWN: Final = ("command", "file_path", "notebook_path", "pattern", "path", "qu
 
 
 class ClaudeEventParser(EventParser):
-    """Parses Claude Code's events. Only ``is_error`` shows that it failed: ``subtype`` and exit code may not."""
+    """Parses Claude Code's events. Only ``is_error`` reliably shows a failure; ``subtype`` and exit code do not."""
 
     def take(self, event: Event) -> None:
         """See :meth:`EventParser.take`."""
@@ -35,7 +35,7 @@ class ClaudeEventParser(EventParser):
 
     def _take_answer(self, message: Event) -> None:
         if message.get("model") == _SYNTHETIC:
-            return  # the result event repeats it, with a status
+            return  # the result event repeats this message, with a status
         self.self_report.answer()
         for block in objects_of(message.get("content")):
             match block.get("type"):
@@ -87,7 +87,7 @@ def _tokens(usage: Event) -> dict[str, int]:
 
 
 def _trouble(status: Any, message: Any = "API Error: Unable to connect") -> Trouble | None:
-    """Return the trouble that an HTTP status means. Without one, a failed connection is recognised by the message."""
+    """Return the trouble that an HTTP status means. Without a status, the message shows whether a connection failed."""
     if status is None:
         return Trouble.UNREACHABLE if text_of(message, MAX_TEXT).startswith("API Error: Unable to connect") else None
     return trouble_of_status(number_of(status))

@@ -118,7 +118,7 @@ class ProviderConnection:
         if report.is_foreign:
             message = f"the server at {endpoint.host} did not answer as the configured API does: {report.message}"
             raise ConfigError(message, code="provider-rejected", hint=endpoint.url_hint)
-        # With passthrough, agents connect through the proxy, which may reach what the probe does not.
+        # With passthrough, agents connect through the proxy, which may reach hosts that the probe cannot reach.
         if not report.is_connected and endpoint.is_relayed:
             own_url = "" if endpoint.is_own else f", and {endpoint.place}.base_url"
             raise ProviderError(

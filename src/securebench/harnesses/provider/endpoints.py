@@ -35,7 +35,7 @@ _BEARER_NAMES: Final = {Provider.ANTHROPIC: ("ANTHROPIC_AUTH_TOKEN",)}
 
 _SUBSCRIPTION: Final = "sk-ant-oat"
 _SUBSCRIPTION_NAME: Final = "CLAUDE_CODE_OAUTH_TOKEN"
-"""The form and the variable of a token of a Claude subscription. Anthropic permits such tokens only in its own
+"""The prefix and the usual variable of a token of a Claude subscription. Anthropic permits such tokens only in its own
 programs, and not in a relay or for probes."""
 
 _CLOUDS: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "GOOGLE_GENAI_USE_VERTEXAI")
@@ -200,7 +200,7 @@ class ProviderEndpoint:
 
     def relay_plan(self, key: ProviderKey, network: HostNetwork | None = None) -> RelayPlan:
         """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
-        if self.budget.usd is not None and self.token_prices is None:  # the relay could not enforce it
+        if self.budget.usd is not None and self.token_prices is None:  # no price, so the relay could not enforce it
             raise AssertionError("call priced() first")
         network = network or HostNetwork()
         return RelayPlan(
@@ -231,8 +231,9 @@ class ProviderEndpoint:
     def priced(self, table: PriceTable | None) -> ProviderEndpoint:
         """Return the endpoint with the model's prices in ``table``, by default SecureBench's own.
 
-        Prices of the tester YAML win. SecureBench's table is only for the provider's public endpoint: others charge
-        what they like. An alias that only the agent program resolves gets the prices of every model that it may mean.
+        Prices of the tester YAML win. SecureBench's table is only for the provider's public endpoint: other endpoints
+        set their own prices. An alias that only the agent program resolves gets the prices of every model that it may
+        mean.
         """
         if not self.is_relayed or self.prices:
             return self

@@ -54,7 +54,7 @@ HOME: Final = "/opt/securebench/home"
 """The program's home: an empty tmpfs, so that no task sees the files of another."""
 
 _EXTRA_SECONDS: Final = 60.0
-"""Seconds that a program's timeout exceeds the relay's, so that the relay records why there was no answer."""
+"""How many seconds longer a program waits than the relay, so that the relay records why there was no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

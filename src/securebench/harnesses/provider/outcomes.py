@@ -12,10 +12,10 @@ program's own events. The first two are evidence. The third is a claim: any proc
   slow answer unread.
 * A policy refusal by the model or the provider is a failure of the agent at any time, and so is a used-up budget.
 * After the first answer, a request that the provider rejects as invalid is a failure of the agent.
-* A command or a program that the tester declared is itself under test. It acts from the start, so it is judged as after
-  a first answer: only trouble that the gateway meets, too, is an infrastructure error. Nothing that it reports is
-  trusted. The gateway therefore also probes if the provider's last response was an error but the agent left a
-  candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
+* A command or a program that the tester declared is itself under test. It acts from the start, so it is judged as if
+  the model had already answered: trouble is an infrastructure error only if the gateway also meets it. Nothing that it
+  reports is trusted. The gateway therefore also probes if the provider's last response was an error but the agent left
+  a candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
   rejection counts as trouble, too.
 * A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
@@ -44,15 +44,15 @@ class AgentOutcome(StrEnum):
     """How an agent's work on a task ended. A closed set: records contain no other value."""
 
     WORKED = "worked"
-    """It finished and left a candidate."""
+    """The agent finished and left a candidate."""
     GAVE_UP = "gave_up"
-    """It finished and left no candidate that can be judged, or its program failed and said that it gave up."""
+    """The agent finished without a candidate that can be judged, or its program failed and reported that it gave up."""
     DENIED = "denied"
-    """It finished without a candidate, and its program denied it tools."""
+    """The agent finished without a candidate, and its program denied tool calls."""
     REFUSED = "refused"
     """The model refused the task, or the provider's policy stopped it. Not a crash and not a rejected key."""
     NOT_STARTED = "not_started"
-    """Its program exited before any model answer, and the provider was not the cause."""
+    """The agent's program exited before any model answer, and the provider was not the cause."""
     PROVIDER_REFUSED = "provider_refused"
     PROVIDER_REJECTED = "provider_rejected"
     RATE_LIMITED = "rate_limited"
@@ -61,15 +61,15 @@ class AgentOutcome(StrEnum):
     """The provider could not be reached."""
     OUT_OF_BUDGET = "out_of_budget"
     TRUNCATED = "truncated"
-    """Its last answer reached the limit of tokens for one answer. What it left is judged."""
+    """The model's last answer reached the token limit of one answer. What the agent left is judged."""
     OUT_OF_TURNS = "out_of_turns"
-    """It used up its turns. What it left is judged."""
+    """The agent used up its turns. What it left is judged."""
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MUCH_OUTPUT = "too_much_output"
     WORKSPACE_FULL = "workspace_full"
     CRASHED = "crashed"
-    """Its program failed."""
+    """The agent's program failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ MAX_WARNINGS: Final = 5
 """Maximum warnings of one program."""
 
 MAX_TRAJECTORY: Final = 4 * MIB
-"""Maximum bytes of one trajectory, without the line that says that it was clipped."""
+"""Maximum bytes of one trajectory, not counting the line that marks it as clipped."""
 
 _REFUSED: Final = frozenset({401, 402, 403})
 _RATE_LIMITED: Final = 429
@@ -78,7 +78,7 @@ class SelfReport:
 class Trajectory:
     """An agent's steps, one JSON object per line, in ASCII.
 
-    It holds at most ``limit`` bytes. Later steps are dropped, and one more line says that it was clipped.
+    Its steps have at most ``limit`` bytes in total. Later steps are dropped, and a last line marks it as clipped.
     """
 
     def __init__(self, limit: int = MAX_TRAJECTORY) -> None:

@@ -31,12 +31,11 @@ PAUSE_SECONDS: Final = 1.0
 """Seconds between probes that succeed. Several are sent because a provider may fail intermittently."""
 
 QUESTIONS: Final = 3
-"""Successful probes before a provider counts as working."""
+"""Successful probes before a provider counts as working. After a rate limit, one is enough."""
 
 RATE_LIMIT_PAUSES: Final = (5.0, 20.0, 40.0)
-"""Seconds before each new probe of a provider that limits its rate.
-Limits are per minute: after a minute, the quota that the agent's own requests used is free again, so a limit that
-persists is not the agent's doing.
+"""Seconds before each new probe of a provider that answered with a rate limit. Limits are per minute: after a minute,
+the quota that the agent's own requests used is free again, so a limit that persists is not the agent's doing.
 """
 
 _MAX_PAUSE: Final = 60.0

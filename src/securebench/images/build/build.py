@@ -114,14 +114,14 @@ class Builder:
         if self.engine and self._registry_offers(self.engine, recipe):
             labels = build_labels(recipe, self._find)
             engine_build.build(self.engine, recipe, build_directory.token, labels, self.report)
-            self.store.forget(recipe.reference)  # it would take precedence over the engine's new image
+            self.store.forget(recipe.reference)  # the store's image would take precedence over the new one
         else:
             self._build_from_packages(recipe, build_directory)
 
     def _build_dockerfile(self, recipe: DockerfileRecipe, build_directory: BuildDirectory) -> None:
         engine = require_engine(self.engine, recipe)
         for base in base_references(recipe):
-            resolve(engine, base, self.report, self.store)  # before the labels, which contain its id
+            resolve(engine, base, self.report, self.store)  # must precede build_labels(), which reads its id
         build = DockerfileBuild(
             engine=engine,
             store=self.store,
@@ -149,7 +149,7 @@ class Builder:
     def _build_derived(self, recipe: DerivedRecipe, build_directory: BuildDirectory) -> None:
         log = build_directory.directory.parent / log_name(recipe.short_reference)
         log.write_bytes(b"")
-        ensure_image(self.store, recipe.base, self.report)  # before the labels, which contain its id
+        ensure_image(self.store, recipe.base, self.report)  # must precede build_labels(), which reads its id
         build = DerivedBuild(
             store=self.store,
             recipe=recipe,
@@ -193,7 +193,7 @@ class Builder:
             self.report(f"checking: {shlex.join(command)}")
             outcome = self.check(image, command)
             if outcome is None:
-                self.report("not checked: this machine cannot create sandboxes")
+                self.report("the image was not checked: this machine cannot create sandboxes")
                 return
             status, output = outcome
             if status != 0:

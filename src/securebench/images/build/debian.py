@@ -31,7 +31,7 @@ _APT_SETTINGS = ("Acquire::http", "Acquire::https", "Acquire::Check-")
 """Prefixes of apt's settings for reaching mirrors. The build uses them, and the image does not keep them."""
 
 _DPKG_OPTIONS = (
-    "force-unsafe-io",  # saves a quarter of the time; a failed build is discarded anyway
+    "force-unsafe-io",  # skips fsync, which saves a quarter of the time; a failed build is discarded
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/doc/*",
@@ -129,7 +129,7 @@ def _pieces(process: subprocess.Popen[bytes], log_reader: threading.Thread, log:
     while piece := process.stdout.read(_CHUNK):
         yield piece
     if process.wait() != 0:
-        log_reader.join()  # the log is complete now
+        log_reader.join()  # afterwards, the log is complete
         raise ImageError(
             f"{PROGRAM} failed with exit code {process.returncode}:\n{_tail(log)}",
             code="image-build-failed",
@@ -139,7 +139,7 @@ def _pieces(process: subprocess.Popen[bytes], log_reader: threading.Thread, log:
 
 def _stop(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     if process.poll() is None:
-        with suppress(PermissionError):  # under sudo; it ends anyway, because its stdout is closed
+        with suppress(PermissionError):  # raised under sudo; the process ends anyway, as its stdout is closed
             os.killpg(process.pid, number)
         process.wait()
 

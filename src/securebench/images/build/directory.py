@@ -80,7 +80,7 @@ def _enter(base: Path) -> tuple[BuildDirectory, int]:
         token = secrets.token_hex(8)
         directory = base / token
         directory.mkdir()
-        directory.chmod(_SEARCHABLE)  # whatever the umask
+        directory.chmod(_SEARCHABLE)  # regardless of the umask
         lock = take(directory)
     return BuildDirectory(directory, token), lock
 
@@ -89,7 +89,7 @@ def _sweep(base: Path, clear: Callable[[str], None]) -> None:
     with locked(base):
         for directory in sorted(path for path in base.iterdir() if path.is_dir() and not path.is_symlink()):
             if (lock := take_now(directory)) is not None:
-                os.close(lock)  # no other build enters: they need the lock of ``base``
+                os.close(lock)  # no other build can take it: that needs the lock of ``base``
                 clear(directory.name)
                 _remove(directory)
 
@@ -97,6 +97,6 @@ def _sweep(base: Path, clear: Callable[[str], None]) -> None:
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     if directory.exists() and shutil.which(PROGRAM):
-        # Created in a user namespace: its files have subordinate owners and can only be removed in such a namespace.
+        # Created in a user namespace: the files have subordinate owners and can only be removed in such a namespace.
         query((PROGRAM, "--unshare-helper", "rm", "-rf", *map(str, directory.iterdir())))
         shutil.rmtree(directory, ignore_errors=True)

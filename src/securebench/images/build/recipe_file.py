@@ -213,7 +213,7 @@ class _DockerfileFile(_Common):
 
 
 _MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
-"""The model of a recipe by the key that only its kind has. All other recipes are for derived images."""
+"""The model of a recipe, by a key that only recipes of its kind have. All other recipes are for derived images."""
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -101,7 +101,8 @@ class DerivedRecipe(Recipe):
 class DockerfileRecipe(Recipe):
     """A Dockerfile that an engine builds with the directory ``context`` as its build context.
 
-    ``base_images`` maps images of ``FROM`` and ``COPY --from`` to replacements. ``network`` is that of RUN steps.
+    ``base_images`` maps images of ``FROM`` and ``COPY --from`` to replacements. ``network`` is the network of RUN
+    steps.
     """
 
     dockerfile: Path

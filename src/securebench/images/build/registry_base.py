@@ -23,7 +23,7 @@ PROBE_SECONDS = 15
 """How long to wait for a registry, in seconds. Firewalls often drop packets instead of refusing them."""
 
 PROGRESS_SECONDS = 2.0
-"""The least time between two reports of a download, in seconds. The engine sends many reports a second."""
+"""The minimum time between two reports of a download, in seconds. The engine sends many reports per second."""
 
 
 def offers(engine: Engine, reference: str) -> bool:
@@ -75,7 +75,7 @@ def read_build(
     ``report`` receives the steps and the progress of downloads, ``on_output`` everything that the build printed.
     """
     image, error, reported = "", "", 0.0
-    for event in events:  # to the end, which frees the connection
+    for event in events:  # read to the end, which frees the connection
         error = str(event.get("error") or error).strip()
         image = str((event.get("aux") or {}).get("ID") or image)
         on_output(str(event.get("stream") or event.get("error") or ""))

@@ -143,7 +143,7 @@ class RegistryClient(HttpClient):
         return self.get(address, _with(headers, self._authorization))
 
     def _renewed(self, challenge: Challenge) -> str:
-        """Return the ``Authorization`` header for ``challenge``: the password, or a token requested with it."""
+        """Return the ``Authorization`` header for ``challenge``: the login, or a token from the token server."""
         basic = self._credentials.basic if self._credentials else ""
         if not challenge.realm:
             if basic in {"", self._authorization}:

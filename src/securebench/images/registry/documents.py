@@ -19,7 +19,7 @@ MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 
 MAX_CONFIG_BYTES: Final = 8 * 1024 * 1024
 MAX_IMAGE_BYTES: Final = 64 * 1024**3
-"""Bytes of all compressed layers together: several times the largest image of a known benchmark."""
+"""The most bytes of all compressed layers together: several times the largest image of a known benchmark."""
 
 _DOCKER: Final = "application/vnd.docker."
 _OCI: Final = "application/vnd.oci.image."
@@ -52,7 +52,7 @@ class Index:
 
     def choose(self, wanted: Platform) -> Descriptor | None:
         """Return the manifest for ``wanted``, or ``None``. The same variant is preferred to compatible ones."""
-        offered = dict(reversed(self.entries))  # the first of two wins
+        offered = dict(reversed(self.entries))  # of two entries for a platform, the first wins
         names = [Platform(wanted.os, wanted.architecture, variant) for variant in _variants(wanted)]
         return next((offered[name] for name in names if name in offered), None)
 

@@ -114,7 +114,7 @@ class _Pull:
                 raise
 
     def _layer(self, layer: Descriptor, sink: BlobSink) -> None:
-        with closing(self._client.blob(layer)) as pieces:  # even if an error of the sink refers to its frame
+        with closing(self._client.blob(layer)) as pieces:  # close it even if a traceback keeps it alive
             sink.write(layer.digest, layer.size, self._progress.counted(pieces))
 
     def _wrong_platform(self, offered: str) -> ImageError:

@@ -82,7 +82,7 @@ class TarFiles:
             if member.kind is MemberKind.FILE and _KNOWN.fullmatch(name):
                 self._blobs[name] = incoming.take(reader.content())
             elif member.kind is MemberKind.SYMLINK and _KNOWN.fullmatch(name):
-                # Engines store a layer that several images share only once, and link to it.
+                # Engines store a shared layer only once, and link to it from the other images.
                 self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), _name(member.link)))
 
     def take(self, name: str) -> Descriptor:

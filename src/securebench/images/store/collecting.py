@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class StoreEntry:
     """An image of the store. ``reference`` is empty if the image has no name. Sizes are in bytes.
 
-    ``used_at`` is when it was last leased, or else imported; ``added_at`` when it was imported; in seconds since 1970.
+    ``used_at`` is when the image was last leased or, if it was never leased, imported. ``added_at`` is when it was
+    imported. Both are in seconds since 1970.
     """
 
     reference: str

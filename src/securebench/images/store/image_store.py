@@ -200,7 +200,7 @@ class ImageStore:
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
-        from securebench.images.store.image_store import saved  # loads the registry client
+        from securebench.images.store.image_store import saved  # the import loads the registry client
 
         found = self._catalogue.find(canonical(reference))
         if found is None:

@@ -68,7 +68,7 @@ class Incoming:
         digester = Digester()
         with temporary.open("xb", buffering=0) as file:
             for piece in digester.through(pieces):
-                with explaining(self._places.top):  # errors of the source of the pieces are not the store's
+                with explaining(self._places.top):  # covers only the write: the source raises its own errors
                     write_all(file.fileno(), piece)
         temporary.replace(self._staged(digester.digest))
         return Descriptor("", digester.digest, digester.size)

@@ -174,7 +174,7 @@ class Trees:
                     os.utime(held)
                     return TreeLease(tree, held)
                 os.close(held)
-                with self.claimed(image_id) as free:  # without waiting for readers, which may hold it for hours
+                with self.claimed(image_id) as free:  # does not wait for readers, which may hold the lock for hours
                     if free and not tree.is_dir():
                         self._unpack(image_id)
 
@@ -201,7 +201,7 @@ class Trees:
         with temporary_directory(self._places) as work:
             try:
                 self._unpack_into(work, image_id)
-            except (ImageError, FileNotFoundError):  # its archive is damaged
+            except (ImageError, FileNotFoundError):  # the archive of a layer is damaged or missing
                 return False
             expected = content_digest(work / _ROOT)
             return bool(expected) and content_digest(tree) == expected

@@ -138,5 +138,5 @@ class StorePaths:
             if (shift := tree_shift()) and self.trees.stat().st_gid != shift:
                 os.chown(self.trees, 0, shift)
             if not (self.top / LAYOUT_FILE).exists():
-                with locked(self.store_lock):  # another process may be writing the same file
+                with locked(self.store_lock):  # another process may write the same file
                     write_whole(self.top / LAYOUT_FILE, encoded(LAYOUT))

@@ -113,7 +113,7 @@ class _Attributes:
 
 
 class TreeBuilder:
-    """Builds a tree below the directory ``root`` (a descriptor; empty and private). ``shift`` is added to each owner.
+    """Builds a tree below ``root``, the descriptor of an empty, private directory. ``shift`` is added to each owner.
 
     If ``shift`` is 0, this user owns everything. Directories get their modes and times only in :meth:`finish`. Raises
     :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
@@ -125,7 +125,7 @@ class TreeBuilder:
         self._limits = limits
         self._directories: dict[bytes, _Attributes] = {b"": _Attributes()}
         self._new: set[bytes] = set()
-        """Real paths that the current layer created, or created something in."""
+        """Real paths of entries that the current layer created, and of directories that it entered."""
         self._walk = TreeWalk(root, self._new, self._note_made)
         self._what = ""
         self.unpacked = Unpacked()

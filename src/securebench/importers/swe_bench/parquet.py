@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_ROWS: Final = 100_000
-"""The most rows of a file. The largest known data set has 20,000."""
+"""Maximum rows of a file. The largest known data set has 20,000."""
 
 
 def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:

@@ -57,7 +57,7 @@ class ImportedInstance:
     report: TaskReport
 
     def at(self, commit: str) -> ImportedInstance:
-        """Return a copy whose base commit is ``commit``: that of the repository in the built image."""
+        """Return a copy with the base commit ``commit``, the commit of the repository in the built image."""
         task = {**self.row.task, "input": {**self.row.task["input"], "base_commit": commit}}
         return replace(self, row=replace(self.row, task=task))
 

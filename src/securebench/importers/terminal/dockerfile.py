@@ -172,7 +172,7 @@ def _in_context(source: str) -> str:
 
 
 def _fits(source: str, parts: list[str]) -> bool:
-    """Whether a source matches ``parts`` or a parent directory. A ``*`` does not match a slash, as in Docker."""
+    """Whether a source matches ``parts`` or one of its parent directories. As in Docker, ``*`` matches no slash."""
     if source == _WHOLE:
         return True
     wanted = [pattern.replace("[^", "[!") for pattern in source.split("/")]

@@ -40,7 +40,7 @@ MANIFEST_DEFAULTS: Final[dict[str, Any]] = {"family": "terminal_task"}
 class TerminalChoices:
     """The user's choices: replacements for base images, and the working directory if a Dockerfile sets none.
 
-    If ``registry`` is set, a task uses its prebuilt image from a registry if it names one.
+    If ``registry`` is set, a task that names a prebuilt image uses that image from its registry.
     """
 
     base_images: Mapping[str, str] = field(default_factory=dict)
@@ -187,7 +187,7 @@ def _workdir(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) ->
 def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
     """Return the task without copies of its tests and solution in its build context.
 
-    Only copies of ``.py``, ``.sh`` and ``.yaml`` files of at least 64 bytes are recognised. Raises
+    Only copies of ``.py``, ``.sh`` and ``.yaml`` files of at least 64 bytes are recognized. Raises
     :class:`ConfigError` if the Dockerfile copies one into the image.
     """
     private = {

@@ -1,7 +1,7 @@
 """Parse a task's verifier script, command by command: what it installs and which tests it runs.
 
 Such scripts download a test runner, run pytest with it, and write a verdict to a reward file. None of that is run
-here: SecureBench's runner replaces the script if every command of it is recognised. A single unknown command rejects
+here: SecureBench's runner replaces the script if every command of it is recognized. A single unknown command rejects
 the task. Only a small, unambiguous part of the shell language is understood: plain commands, line continuations and
 ``if``.
 """
@@ -136,7 +136,7 @@ def read_script(text: str) -> VerifierScript:
 
 
 def _read(line: int, words: Sequence[str], found: VerifierScript, *, inside: bool) -> None:
-    """Recognise one command. An ``if`` may contain only harmless commands and those for the reward file."""
+    """Recognize one command. An ``if`` may contain only harmless commands and those for the reward file."""
     if _is_harmless(words) or _is_verdict(words, found):
         return
     words = _without_environment(words)
@@ -202,7 +202,7 @@ def _apt(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _download(words: Sequence[str], _found: VerifierScript) -> bool:
-    """Recognise the installer of uv, downloaded and piped into a shell."""
+    """Recognize the installer of uv, downloaded and piped into a shell."""
     source, bar, shell = words[:-2], words[-2:-1], words[-1:]
     addresses = [word for word in source[1:] if not word.startswith("-")]
     return (
@@ -243,7 +243,7 @@ def _uv(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _uvx(words: Sequence[str], found: VerifierScript) -> bool:
-    """Recognise ``uvx`` or ``uv run``: options, packages to add, then pytest."""
+    """Recognize ``uvx`` or ``uv run``: options, packages to add, then pytest."""
     found.own_environment = True
     rest = list(words[1:])
     while rest and rest[0].startswith("-"):
@@ -262,7 +262,7 @@ def _uvx(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _pytest(words: Sequence[str], found: VerifierScript) -> bool:
-    """Recognise a run of pytest on paths, with options that do not affect the verdict."""
+    """Recognize a run of pytest on paths, with options that do not affect the verdict."""
     if found.tests:
         return False
     rest = list(words[1:])

@@ -20,7 +20,7 @@ _VERSION: Final = "ATIF-v1.7"
 
 
 def write_atif(run: RecordedRun, directory: Path) -> int:
-    """Write the trajectory of each trial that has one into ``directory``, and return their number.
+    """Write the trajectory of each trial that has one into ``directory``. Return the number of trajectories.
 
     The first step is the task, as far as the record has it. Token counts and cost are those of the record.
     Raises :class:`StorageError`.

@@ -24,9 +24,9 @@ _STATUS: Final = VerificationStatus
 def write_junit(runs: Iterable[RecordedRun], file: IO[str]) -> None:
     """Write a test suite for each run, and in it a test case for each trial.
 
-    A failed trial is a failure, an infrastructure error is an error, and a pending one is skipped. Trials without a
-    record are one more error, so that an incomplete run never looks complete. Everything that an agent or a pack wrote
-    is printable text.
+    A failed trial is a failure, an infrastructure error is an error, and a pending trial is skipped. All trials without
+    a record together are one more error, so that an incomplete run never looks complete. Text of an agent or a pack is
+    written in printable form.
     """
     root = ET.Element("testsuites", {"name": "securebench"})
     root.extend([_suite(run) for run in runs])  # with an iterator, extend() replaces every error by TypeError

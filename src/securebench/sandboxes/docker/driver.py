@@ -52,9 +52,9 @@ FORGOTTEN_SECONDS = 3600
 class DockerDriver(SandboxDriver):
     """A driver for ``engine``, by default the result of :func:`connect`. Closing the driver closes the engine.
 
-    Labels on everything that it creates name ``run_id``, this process and this driver. ``runtime`` is the name of one
-    of the engine's runtimes, such as ``runsc``, or ``None`` for the engine's default. Images are unpacked into
-    ``store``. Raises :class:`EngineError`.
+    The driver labels what it creates with ``run_id``, this process and this driver. ``runtime`` is the name of one of
+    the engine's runtimes, such as ``runsc``, or ``None`` for the engine's default. Images are unpacked into ``store``.
+    Raises :class:`EngineError`.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class DockerDriver(SandboxDriver):
 def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
     """Whether ``container``, an entry of the engine's list, was left by a SecureBench process that is gone.
 
-    If this cannot be checked, a container counts as left if it is stopped and older than :data:`FORGOTTEN_SECONDS`.
+    If this cannot be checked, a container is abandoned if it is stopped and older than :data:`FORGOTTEN_SECONDS`.
     """
     owner = Owner.parse((container.get("Labels") or {}).get(OWNER_LABEL, ""))
     if owner is None:

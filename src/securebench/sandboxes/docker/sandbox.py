@@ -35,7 +35,7 @@ _REMOVERS = 8
 
 
 _DIRECTORY: Final = 1 << 31
-"""The directory bit in the file modes that the engine returns, which are Go's. It is not set for a link."""
+"""The directory bit in Go's file modes, which the engine returns. It is not set for a link."""
 
 
 class Background:
@@ -76,7 +76,7 @@ class DockerContext:
     runtime: str | None = None
     background: Background = field(default_factory=Background)
     starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(len(os.sched_getaffinity(0))))
-    """Limits how many containers start at once to one per core: more would only slow each other down."""
+    """Lets at most one container per core start at the same time: more would only slow each other down."""
     sandboxes: OpenSandboxes[DockerSandbox] = field(default_factory=OpenSandboxes)
 
 

@@ -223,7 +223,7 @@ def _rlimits(limits: Limits, layout: HostLayout) -> list[OciRlimit]:
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
     if layout.cgroup is None:
         values["DATA"] = max(limits.memory, layout.runtime.least_data)
-        if not layout.runtime.limits_itself:  # else the supervisor limits the processes
+        if not layout.runtime.limits_itself:  # otherwise the supervisor limits the processes
             values["NPROC"] = limits.pids
     return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
 
@@ -384,7 +384,7 @@ def outside(id_map: IdMap, inside: int) -> int:
 
 def _id_map(own: int, count: int, available: HostIds) -> IdMap:
     """Return a map of the id ``own`` and of as many ids below and above it as are available, in order."""
-    hole = available.own is None  # the id in root's range that is not used, because the same id is mapped to itself
+    hole = available.own is None  # skip one id of root's range: ``own`` is mapped to itself instead
     outside = (own or available.first) if available.own is None else available.own
     below = min(own, count, COUNT)
     above = min(count - below - hole, COUNT - own - 1)

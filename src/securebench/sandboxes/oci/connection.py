@@ -160,7 +160,7 @@ class SupervisorConnection:
             finally:
                 with suppress(OSError):
                     channel.shutdown(socket.SHUT_WR)
-                    channel.recv(1)  # its end means that the file system is unmounted
+                    channel.recv(1)  # the end of the channel means that the file system is unmounted
                 os.close(descriptor)  # this frees the memory
 
     def close(self) -> None:
@@ -182,13 +182,13 @@ class ProcessHandle:
     """The driver's handle of a container, or of a command in a container. Thread-safe. Use ``fileno`` only to poll.
 
     For a command, ``within`` is the handle of its container. ``descriptor`` is the open directory with the container's
-    changes, or -1 before the report, or if the report has none.
+    changes. It is -1 before the report, and if the report contains no directory.
     """
 
     def __init__(self, channel: socket.socket, within: ProcessHandle | None = None) -> None:
         self._channel = channel
         self._within = within
-        weakref.finalize(self, channel.close)  # not earlier: another thread may be polling it
+        weakref.finalize(self, channel.close)  # not before this object is unused: another thread may poll the channel
         self._reading = threading.Lock()
         self._report: ProcessReport | None = None
         self._lost = False
@@ -245,7 +245,7 @@ class ProcessHandle:
     def container_exited(self, timeout: float) -> bool:
         """Whether the container of this command has exited too, or exits within ``timeout`` seconds.
 
-        ``False`` if the machine made the container exit (``ProcessReport.lost``), and not a process in it.
+        ``False`` if the machine, and not a process in the container, made the container exit (``ProcessReport.lost``).
         """
         if self._within is None:
             return False
@@ -308,7 +308,8 @@ class ProcessHandle:
         self._report = ProcessReport(**body)
         if descriptors:
             self.descriptor = descriptors[0]
-            weakref.finalize(self, os.close, self.descriptor)  # not earlier: another thread may be reading it
+            # Closed only when this object is unused, because another thread may be reading from the descriptor.
+            weakref.finalize(self, os.close, self.descriptor)
 
 
 @contextmanager

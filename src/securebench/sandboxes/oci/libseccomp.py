@@ -93,7 +93,8 @@ class Library:
         refused = _ACTIONS[document["defaultAction"]] | document["defaultErrnoRet"]
         built = ctypes.c_void_p(self._library.seccomp_init(ctypes.c_uint32(refused)))
         try:
-            self._library.seccomp_attr_set(built, _OPTIMIZE, _AS_TREE)  # before 2.5 it is only slower
+            # This fails before version 2.5, where the filter is only slower.
+            self._library.seccomp_attr_set(built, _OPTIMIZE, _AS_TREE)
             for name in document["architectures"]:
                 code = self._library.seccomp_arch_add(built, ctypes.c_uint32(_ARCHITECTURES[name]))
                 if code != -errno.EEXIST:  # the machine's own architecture is included from the start
@@ -108,7 +109,7 @@ class Library:
         compared = (_Comparison * len(conditions))(*(_comparison(condition) for condition in conditions))
         for name in rule["names"]:
             number = self._library.seccomp_syscall_resolve_name(name.encode())
-            if number == -1:  # newer than the library: the default action refuses it
+            if number == -1:  # the library does not know this call: the default action refuses it
                 continue
             _require(
                 self._library.seccomp_rule_add_array(built, action, number, len(conditions), compared),

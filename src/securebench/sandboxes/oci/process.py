@@ -37,7 +37,7 @@ _NOT_EXECUTABLE = 126
 _SIGKILLED = 137
 
 _EXIT_NOTICE_SECONDS = 10.0
-"""Seconds to wait for a sandbox's exit to be reported after the runtime of a command in it has lost the command."""
+"""Seconds to wait for the report of a sandbox's exit after the runtime has lost a command in the sandbox."""
 
 _HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
 """Messages of crun and runc for a command in a container whose first process has just exited.
@@ -333,7 +333,7 @@ def _refused(report: ProcessReport) -> InfrastructureError | MaterializationErro
         return MaterializationError(
             report.failed,
             code="mount-unsafe",
-            hint="mount a regular file or directory by its real path (Path.resolve()) that no other user can change",
+            hint="mount a regular file or directory that no other user can change, by its real path (Path.resolve())",
         )
     return InfrastructureError(f"cannot create a sandbox: {report.failed}")
 

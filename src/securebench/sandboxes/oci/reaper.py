@@ -1,4 +1,4 @@
-"""Run directories and cgroups: they are labelled with the owning process, and removed when it is gone.
+"""Run directories and cgroups: they are labeled with the owning process, and removed when it is gone.
 
 If a driver is killed, its supervisor removes everything automatically. If the supervisor was killed too, the kernel
 kills all processes in its pid namespace. The next run then removes the cgroups and the empty directory on which the

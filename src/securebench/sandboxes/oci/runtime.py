@@ -4,8 +4,8 @@
   cgroups.
 * **runc** reads the seccomp profile as text and compiles it each time. As root it creates its own cgroups.
 * **runsc** (gVisor) is a kernel in user space, without a network. Like crun, it is started in the sandbox's cgroups.
-  Its network stack does not see sockets that listen in its network namespace, and it could use the host's stack only if
-  a user who is mapped into the sandbox started it, which root never is. So it does not support forwarded ports.
+  Its network stack does not see sockets that listen in its network namespace. It could use the host's stack only if the
+  user who starts it were mapped into the sandbox, and root never is. So it does not support forwarded ports.
 
 The standard streams belong to the sandbox, so runtimes write their messages to a log. For ``run``, it is ``log`` in the
 bundle; for ``exec``, it is next to the process document and has the document's name with ``.log``. An error in the log

@@ -190,8 +190,8 @@ class OciContainer:
 
         This requires cgroups. They show whether a kill was due to the sandbox's own memory limit. Without them, an
         agent could use up the machine's memory, and the kill of its first process would count as an infrastructure
-        error. Cgroups also list the processes that a killed runtime left. ``False`` if root in the sandbox has a
-        capability to trace the first process.
+        error. Cgroups also list the processes that a killed runtime left running. ``False`` if root in the sandbox has
+        a capability to trace the first process.
         """
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
         return self._context.runtime.detaches_containers and self._context.has_cgroups and not may_trace
@@ -234,8 +234,8 @@ class OciContainer:
 def open_forwarded_ports(handle: ProcessHandle, forwarded_ports: Sequence[ForwardedPort]) -> None:
     """Receive the listening sockets of a starting container, and pass each to the ``serve`` of its port.
 
-    If the container could not be created, do nothing: its report says why. Otherwise, errors kill the container. Raises
-    :class:`InfrastructureError`, and the errors of ``serve``.
+    If the container could not be created, do nothing: the supervisor's report gives the reason. Any other error kills
+    the container. Raises :class:`InfrastructureError`, and the errors of ``serve``.
     """
     try:
         if listeners := handle.listeners(_PORT_SECONDS):
@@ -333,7 +333,7 @@ class PersistentOciSandbox(OciSandbox):
         self._container = OciContainer(self._context, self._spec, self._tree)
         with pipes_to_pass_on() as pipes:
             self._handle = self._container.start(None, pipes)
-        # The idle process exits when this end of its stdin is closed, even when this process is killed.
+        # The idle process exits when this end of its stdin is closed, which also happens if this process is killed.
         self._lifeline = pipes.stdin
         try:
             _greet(self._handle, pipes)
@@ -356,7 +356,7 @@ class PersistentOciSandbox(OciSandbox):
 
 def _greet(handle: ProcessHandle, pipes: Pipes) -> None:
     """Send the greeting to the idle process, and wait for the echo. Raises :class:`InfrastructureError`."""
-    with suppress(BrokenPipeError):  # it has exited already: its report says how
+    with suppress(BrokenPipeError):  # the idle process has exited: its report gives the reason
         os.write(pipes.stdin, _GREETING)
     poll = select.poll()
     poll.register(pipes.stdout, select.POLLIN)

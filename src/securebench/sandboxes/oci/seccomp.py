@@ -75,7 +75,7 @@ def _seccomp(capabilities: tuple[str, ...], directory: Path | None) -> Seccomp:
     if program is None:
         program = library.compile(document)
         if directory:
-            with suppress(OSError):  # without the file, the next process compiles it again
+            with suppress(OSError):  # without the file, the next process compiles the filter again
                 _write(directory, key, program)
     return Seccomp(program, document)
 

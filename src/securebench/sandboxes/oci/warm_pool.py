@@ -74,7 +74,7 @@ class WarmPool:
         return found[1]
 
     def give_back(self) -> None:
-        """Count one container less in use. It has been killed and is not reused."""
+        """Count one container fewer as in use. The container was killed and is not reused."""
         with self._changing:
             self._in_use -= 1
 

@@ -33,7 +33,7 @@ FORWARDED_PORTS: Final = "forwarded_ports"
 """The key of a report with listening sockets. Its value is their number."""
 
 REPORT_DESCRIPTORS: Final = 8
-"""The most descriptors that come with one report."""
+"""The largest number of descriptors in one report."""
 
 BOUNDED: Final = "bounded"
 """The key of a request to mount a file system in memory over a directory, and of its answer.
@@ -78,9 +78,9 @@ class SupervisorSettings:
 class ProcessReport:
     """How a process ended. If it could not be started, ``failed`` is the reason.
 
-    ``unsafe`` is true if the reason is the source of a mount. ``exit`` is the exit code of the process or its runtime.
-    ``started`` is true if the runtime started the process, and ``log`` is the runtime's log. ``lost`` is the reason why
-    the exit is due to the machine, or empty.
+    ``unsafe`` is true if the reason is an unsafe mount source. ``exit`` is the exit code of the process or its runtime.
+    ``started`` is true if the runtime started the process, and ``log`` is the runtime's log. ``lost`` is the reason if
+    the machine, and not the sandbox, caused the exit. Otherwise it is empty.
 
     For a container whose changes are collected, ``collected`` is the outcome, ``opaque`` is the extended attribute of a
     directory that hides the image's entries, and ``whole`` is true if the collected directory or one above it has that

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TOP: Final = "workspace"
-"""The directory below which all members of an honest archive are."""
+"""The directory that contains all members of an honest archive."""
 
 
 @dataclass(frozen=True, slots=True)

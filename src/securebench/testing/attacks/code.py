@@ -304,7 +304,7 @@ if os.fork() == 0:
 def solve(xs): return xs
 """,
         _PROTOCOL,
-        _FAILED,  # where the tests are done before it gets to write
+        _FAILED,  # the verdict if the tests end before the candidate can write
     ),
     *(
         _cheat("A15", f"send {name}", f"{_RAW}\ndef solve(xs):\n    raw({kind!r}, {body})", _PROTOCOL, *more)
@@ -409,7 +409,7 @@ BOMBS = [
         _TIMEOUT,
         _PROTOCOL,
         _CRASHED,
-        _MEMORY,  # in gVisor, where processes take memory of the sandbox's own
+        _MEMORY,  # in gVisor, where each process uses the sandbox's memory
         timeout=5,
     ),
     _cheat(

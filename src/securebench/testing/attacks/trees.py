@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SEALED = "sealed"
-"""Harmless: the tree is sealed, as plain data."""
+"""The outcome of a harmless trap: the tree is sealed as plain data."""
 UNSAFE = "unsafe"
 TOO_LARGE = "too_large"
 
@@ -64,7 +64,7 @@ def link_climbing_out(root: Path) -> None:
 
 @_trap("H01", SEALED)
 def link_through_a_link(root: Path) -> None:
-    """Climb out through a link: each target alone, read as text, seems to stay inside."""
+    """Link out of the tree through another link. As text, each target alone seems to stay inside."""
     (root / "a/b").mkdir(parents=True)
     (root / "a/b/up").symlink_to("../..")
     (root / "out").symlink_to("a/b/up/../etc/passwd")
@@ -78,7 +78,7 @@ def link_to_proc(root: Path) -> None:
 
 @_trap("H02", SEALED)
 def link_to_root_directory(root: Path) -> None:
-    """Link to the whole host."""
+    """Link to the root directory of the host."""
     (root / "all").symlink_to("/")
 
 
@@ -241,7 +241,7 @@ def attributes(root: Path) -> None:
     (root / "file").write_text("content")
     for path in (root / "directory", root / "file"):
         for name in ("user.overlay.opaque", "user.overlay.whiteout", "user.overlay.redirect", "user.x"):
-            with suppress(OSError):  # what a file system, or the kernel, does not take
+            with suppress(OSError):  # not every file system or kernel accepts them
                 os.setxattr(path, name, b"y")
 
 

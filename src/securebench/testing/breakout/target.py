@@ -50,7 +50,7 @@ EVIDENCE: Final = (
 class Target:
     """A canary file, a victim process, and servers. As a context manager, it removes them at the end.
 
-    ``shared`` is a directory that sandboxes may write.
+    ``shared`` is a directory that sandboxes may write to.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Target:
         return Host(str(self._canary), self._secret, self._victim.pid, port, addresses, abstract)
 
     def harm(self) -> Iterator[str]:
-        """Yield for each of :data:`EVIDENCE`, in order, what happened to the host: empty if nothing happened."""
+        """Yield a text for each of :data:`EVIDENCE`, in order: what happened to the host, or empty if nothing did."""
         canary, settings, memory = self._before
         after = self._canary.lstat()
         same = (after.st_mtime_ns, after.st_mode, after.st_ino) == (canary.st_mtime_ns, canary.st_mode, canary.st_ino)
@@ -101,7 +101,7 @@ class Target:
         self.close()
 
     def _start_victim(self) -> subprocess.Popen[bytes]:
-        """Start a process that a sandbox could end if it saw it. If we are root, it runs as the sandboxes' user."""
+        """Start the victim process. If this process is root, the victim runs as the sandboxes' user."""
         user, group = UNPRIVILEGED_USER if os.getuid() == 0 else (None, None)
         victim = subprocess.Popen(  # noqa: S603 - a fixed program
             [_VICTIM, "600"],

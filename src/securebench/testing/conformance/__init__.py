@@ -1,7 +1,7 @@
 """The conformance suite: the behavior of every sandbox driver, as checks that need no test framework.
 
 ``run_conformance(driver, image)`` runs them all and returns the results. ``CHECKS`` lists them, so that a test
-framework can parametrise over them. The image needs ``python3`` 3.9 or later and ``/bin/cat``.
+framework can parametrize over them. The image needs ``python3`` 3.9 or later and ``/bin/cat``.
 """
 
 from __future__ import annotations

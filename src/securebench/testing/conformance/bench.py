@@ -122,7 +122,7 @@ class Check:
     def run(self, driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
         """Run the check. Raises :class:`ConformanceError`, or what the driver raises.
 
-        As in a run, features that the driver lacks are replaced where that is possible.
+        As in a run, features that the driver lacks are replaced where possible: see :func:`adapted`.
         """
         bench = Bench(adapted(driver), image, directory)
         try:

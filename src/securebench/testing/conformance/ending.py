@@ -1,4 +1,4 @@
-"""Checks: how processes end, on their own or not."""
+"""Checks: how processes end, on their own or because they are stopped."""
 
 from __future__ import annotations
 

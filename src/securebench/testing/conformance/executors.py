@@ -1,6 +1,6 @@
 """The conformance suite of executors: what every executor promises, as checks that need no test framework.
 
-``EXECUTOR_CHECKS`` lists them, so that a test framework can parametrise over them. Each gets a function that returns an
+``EXECUTOR_CHECKS`` lists them, so that a test framework can parametrize over them. Each gets a function that returns an
 executor with a given number of workers, and raises ``AssertionError`` if the executor breaks a promise.
 """
 

@@ -80,7 +80,7 @@ class Server:
             try:
                 while data := connection.recv(4096):
                     connection.sendall(f"{self.name}: ".encode() + data)
-            except OSError:  # the client ended
+            except OSError:  # the client closed the connection
                 pass
         self.ended.set()
 

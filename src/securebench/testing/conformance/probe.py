@@ -31,7 +31,7 @@ _SPARSE_BYTES = 64 * 1024 * 1024
 
 
 def emit(out: str, err: str, code: str) -> int:
-    """Write to both streams, and exit with ``code``."""
+    """Write to stdout and stderr, and exit with ``code``."""
     sys.stdout.write(out)
     sys.stderr.write(err)
     return int(code)
@@ -51,7 +51,7 @@ def digest() -> None:
 
 
 def converse() -> None:
-    """Answer each line of stdin before the next."""
+    """Answer each line of stdin before reading the next one."""
     for line in sys.stdin:
         print("heard", line.strip(), flush=True)  # noqa: T201
 
@@ -70,7 +70,7 @@ def flood(size: str) -> None:
 
 
 def sleep(seconds: str) -> None:
-    """Print that it sleeps, and sleep."""
+    """Print that this process sleeps, and sleep."""
     print("asleep", flush=True)  # noqa: T201
     time.sleep(float(seconds))
 
@@ -251,14 +251,14 @@ def ask(host: str, port: str) -> None:
 
 
 def listen(port: str) -> None:
-    """Listen on a port of every address of this sandbox, and stay."""
+    """Listen on a port of every address of this sandbox, and keep running."""
     with socket.create_server(("", int(port))):
         print("listening", flush=True)  # noqa: T201
         time.sleep(_LIFETIME_SECONDS)
 
 
 def network() -> None:
-    """Print the interfaces, listening sockets, and numbers of other sockets and of routes of the network namespace."""
+    """Print the network namespace's interfaces and listening sockets, and how many other sockets and routes it has."""
     tcp = [line.split() for line in _shown("tcp")]
     answer = {
         "interfaces": sorted(line.split(":")[0].strip() for line in _shown("dev")[1:]),
@@ -337,7 +337,7 @@ def plant(path: str) -> None:
 
 
 def harvest(path: str) -> None:
-    """Run the set-id copy; print its user and group."""
+    """Run the set-id copy, and print the user and group that it runs as."""
     code = "import os; print(os.geteuid(), os.getegid())"
     subprocess.run([path, "-I", "-S", "-c", code], check=True)  # noqa: S603 - the attack itself
 

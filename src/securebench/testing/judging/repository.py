@@ -69,7 +69,7 @@ TREE = {
 GIT = CommitObjects(TREE)
 COMMIT = GIT.commit
 FILES = {**TREE, ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": f"{COMMIT}\n"}
-"""The repository as the judgement needs it: git itself also needs the objects in :data:`GIT`."""
+"""The files of the repository that a judgement needs. Git also needs the objects in :data:`GIT`."""
 PYTEST = ["python3", "-m", "pytest", "-q", "tests/test_numbers.py"]
 EVERYTHING = {"allow_sensitive_paths": ["**"]}
 """A policy that allows every path."""

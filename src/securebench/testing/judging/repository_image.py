@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def repository_image(base: str) -> Iterator[str]:
-    """Yield the name of an image in the store, with the repository on top of ``base``.
+    """Yield the name of an image in the store: the image ``base`` with the repository on top.
 
-    At the end it is removed from the store, and from the engine that a driver may have loaded it into. Close all
-    drivers before that. Raises the errors of :func:`~securebench.images.ensure.ensure_image` and of the store.
+    On exit, the image is removed from the store, and from the engine if a driver has loaded it there. Close all
+    drivers before the exit. Raises the errors of :func:`~securebench.images.ensure.ensure_image` and of the store.
     """
     store = ImageStore()
     reference = f"securebench-audit/repository:{secrets.token_hex(8)}"
@@ -40,12 +40,12 @@ def repository_image(base: str) -> Iterator[str]:
         remove_from_any_engine(reference)
         try:
             store.remove(reference)
-        except ImageError:  # in use: the next prune removes an image without a name
+        except ImageError:  # the image is in use: remove its name, so that the next prune removes the image
             store.forget(reference)
 
 
 def _layer() -> bytes:
-    """Return a layer with the repository. A random file in it gives the image an id that no other audit has."""
+    """Return a layer with the repository. A random file in it makes the image's id different in each audit."""
     texts = {**FILES, ".git/audit": secrets.token_hex(16)}
     files = {**GIT.stored, **{name: text.encode() for name, text in texts.items()}}
     buffer = io.BytesIO()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import TextVerifier, VerificationResult, VerifyContext
 
 NO_CONTEXT = cast("VerifyContext", None)
-"""Text is judged without a driver, a policy or a scratch directory. Using one would raise."""
+"""No context: text verifiers use no driver, policy or scratch directory. Using one of them raises an error."""
 
 
 def verdict(
@@ -39,7 +39,7 @@ def verdict(
 
 
 def sealed_text(text: str | None) -> CandidateArtifact:
-    """Return a candidate of ``text``, as the store would load it."""
+    """Return a candidate that contains ``text``, as if the store had loaded it."""
     data = (text or "").encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(data).hexdigest()
     return CandidateArtifact(CandidateKind.TEXT, digest, len(data), Path("candidates") / digest, text)

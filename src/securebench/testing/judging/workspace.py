@@ -29,7 +29,7 @@ LIMITS = Limits(memory=128 * MIB, output=MIB)
 """Small limits, so that a resource bomb reaches them at once."""
 
 CHECK = "securebench/evaluation_inputs/check.py"
-"""The path of a file of ``test_files`` named ``check.py``."""
+"""The path of the test file ``check.py`` in the sandbox of the checker, relative to the workspace."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ Tree = dict[str, str | bytes | TreeLink | None]
 
 @dataclass
 class WorkspaceJob:
-    """A terminal task. ``files`` are hidden files, named in ``eval.test_files``; ``public`` are read-only assets."""
+    """A terminal task. ``files`` are the hidden files in ``eval.test_files``; ``public`` are read-only assets."""
 
     checker: Any = field(default_factory=lambda: {"command": ["python3", CHECK]})
     files: Mapping[str, str] = field(default_factory=dict)

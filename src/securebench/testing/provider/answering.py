@@ -1,4 +1,4 @@
-"""How each request is answered, independent of connections: which script, which answer, which fault."""
+"""Answer requests, independent of connections: choose the script, the answer and the fault."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TextBook = Callable[[ModelConversation], Say]
 
 MAX_REQUESTS: Final = 4096
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
-"""The most requests that are kept, and the most bytes of their bodies. The oldest are dropped first."""
+"""The limits of the recorded requests: their number, and the bytes of their bodies. The oldest are dropped first."""
 
 _MAX_ATTEMPTS: Final = 65536
 
@@ -51,7 +51,11 @@ BESIDE: Final = frozenset(
         "vector_stores",
     }
 )
-"""Other endpoints of providers. All but Chat Completions' report success, so that a test notices if one is reached."""
+"""Endpoints of providers that do not return a model's answer.
+
+The scripted provider reports success for them, so that a test notices a request that should have been blocked. In the
+Chat Completions API, it reports "not found".
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class Answering:
             return tuple(self._received)
 
     def keys(self) -> frozenset[str]:
-        """Return all API keys of requests."""
+        """Return all API keys that requests contained."""
         with self._lock:
             return frozenset(self._keys)
 
@@ -118,7 +122,7 @@ class Answering:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
     def _gateway_request(self, conversation: ModelConversation) -> ModelRequest:
-        """Describe a request of the gateway. Its number is that of the latest request of an agent."""
+        """Describe a request of the gateway. Its number is the number of the agent's latest request."""
         with self._lock:
             return ModelRequest(self._numbers, 1, conversation)
 

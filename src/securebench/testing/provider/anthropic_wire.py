@@ -61,7 +61,7 @@ def _properties(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
-    """Return ``answer`` in the form of the API: a stream of events, or one object if the client asked for that."""
+    """Return ``answer`` in the form of the API: a stream of events, or one object if the client wants no stream."""
     blocks = [_block(act, conversation.shell) for act in answer.acts]
     opened: Event = {
         "id": new_id("msg_"),

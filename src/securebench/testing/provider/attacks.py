@@ -1,8 +1,8 @@
 """Attacks as a shell command: a program that makes attempts, and writes one line of JSON for each attempt.
 
-The lines are ``{"attempt": …, "outcome": …, "how": …}``. The expected outcome is ``denied``; ``allowed`` is an escape,
-unless the attempt's name begins with ``control``: that checks that the attack itself works. ``done`` leaves open
-whether an attempt succeeded: check the requests that the provider received, and the loot file.
+The lines are ``{"attempt": …, "outcome": …, "how": …}``. The expected outcome is ``denied``; ``allowed`` is an escape.
+Attempts whose names begin with ``control`` must be ``allowed``: they check that the attack itself works. ``done`` does
+not show whether an attempt succeeded: check the requests that the provider received, and the loot file.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def attack(
 ) -> Shell:
     """Return the command that makes the attempts of ``kinds``, or by default of all kinds except ``budget``.
 
-    ``lines`` and ``loot`` are files below the working directory. ``most`` is how many answers ``budget`` requests. The
-    image needs ``python3`` 3.9 or later. The command takes some seconds, and does nothing outside of an agent's
-    sandbox: see ``inside.main``.
+    ``lines`` and ``loot`` are files below the working directory. ``most`` is the number of answers that attacks on the
+    budget request. The image needs ``python3`` 3.9 or later. The command takes some seconds. Outside of an agent's
+    sandbox it does nothing: see ``inside.main``.
     """
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown kind of attack: {', '.join(sorted(unknown))}")

@@ -58,7 +58,7 @@ def _tool(function: object) -> Tool:
 
 
 def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
-    """Return ``answer`` in the form of the API: a stream of chunks, or one object if the client asked for that."""
+    """Return ``answer`` in the form of the API: a stream of chunks, or one object if the client wants no stream."""
     begun = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": conversation.model}
     message = _message(answer, conversation.shell)
     reason = "tool_calls" if message.get("tool_calls") else "stop"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SHELL_TOOLS: Final = ("exec_command", "shell_command", "run_shell_command", "shell", "container.exec", "Bash", "bash")
-"""The names of shell tools in clients."""
+"""The names that clients give to their shell tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Tool:
 class ModelConversation:
     """The conversation so far.
 
-    ``prompt`` is everything that the user wrote before the model's first answer, ``results`` the output of each
-    command, in order, ``shell`` the tool for the next command. Without such a tool, it is a background conversation,
-    such as for a title or summary.
+    ``prompt`` is everything that the user wrote before the model's first answer. ``results`` contains the output of
+    each command, in order. ``shell`` is the tool for the next command. Without such a tool, the conversation is a
+    background conversation, for example to get a title or summary.
     """
 
     model: str
@@ -44,7 +44,7 @@ class ModelConversation:
     shell: Tool | None
     streams: bool
     streams_usage: bool = True
-    """Whether a streamed answer has its usage. Clients of Chat Completions must ask for it."""
+    """Whether a streamed answer reports its tokens. Clients of Chat Completions must request this."""
     questions: tuple[str, ...] = ()
     """The user's messages, in order."""
 
@@ -70,7 +70,7 @@ def shell_function(tools: list[Tool]) -> Tool | None:
 
 
 def objects(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a list; nothing if ``value`` is not a list."""
+    """Return the JSON objects in a list, or an empty list if ``value`` is not a list."""
     return [member for member in value if isinstance(member, dict)] if isinstance(value, list) else []
 
 

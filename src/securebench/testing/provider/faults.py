@@ -20,7 +20,7 @@ _GARBLED: Final = b'{"type": "message", "content": ['
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request for a model's answer that is not a background request.
+    """A request for a model's answer to which a fault may apply.
 
     ``number`` counts these requests from 1. ``attempt`` counts from 1 how often this answer was requested.
     """
@@ -91,7 +91,7 @@ def _failed(reply: Reply, fail: Fail, wire: ApiWire, key: str) -> Reply:
 
 
 def _garbled(reply: Reply) -> Reply:
-    """Return ``reply`` with invalid JSON in each piece of a stream but the first, or in its only piece."""
+    """Return ``reply`` with invalid JSON: as the whole body, or in every piece of a stream except the first."""
     if not reply.streams:
         return replace(reply, pieces=(_GARBLED,))
     return replace(reply, pieces=(reply.pieces[0], *(b"data: " + _GARBLED + b"\n\n" for _ in reply.pieces[1:])))

@@ -47,7 +47,7 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
 
 
 def addressed(conversation: ModelConversation, path: str) -> ModelConversation | None:
-    """Return the conversation with the model and mode in the request's path; ``None`` if it asks for no answer."""
+    """Return the conversation with the model and mode in the path; ``None`` if the path is not one for answers."""
     if (found := _TARGET.search(path)) is None:
         return None
     return replace(conversation, model=found[1], streams=found[2].startswith("stream"))
@@ -70,7 +70,7 @@ def _result(result: Mapping[str, Any]) -> str:
 
 
 def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
-    """Return ``answer`` in the form of the API: a stream of answers, or one if the client asked for that."""
+    """Return ``answer`` in the form of the API: a stream of objects, or one object if the client wants no stream."""
     meta = {"modelVersion": conversation.model, "responseId": new_id("")}
     refused = any(isinstance(act, Say) and act.refused for act in answer.acts)
     pieces = [] if refused else [_piece(act, conversation.shell) for act in answer.acts]

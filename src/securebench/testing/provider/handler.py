@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         stopped: threading.Event
 
         def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Delivery:
-            """Return the response."""
+            """Return the response to a request."""
 
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -160,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send_body(self, delivery: Delivery, server: Serving) -> None:
-        """Send the pieces. If the delivery is to be cut, end the connection before the end."""
+        """Send the pieces. If the delivery has a ``cut``, close the connection after this many bytes."""
         left = sys.maxsize if delivery.cut is None else delivery.cut
         for piece in delivery.reply.pieces:
             if left == 0 or server.stopped.wait(delivery.pause):

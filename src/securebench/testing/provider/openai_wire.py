@@ -39,7 +39,7 @@ _STREAMED: Final = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
 }
-"""Calls whose arguments are streamed: the event's name, and the item's field."""
+"""Calls whose arguments are streamed, each with the name of the event and the field of the item."""
 
 Event = dict[str, Any]
 
@@ -65,7 +65,7 @@ def _is_the_models(item: Mapping[str, Any]) -> bool:
 
 
 def _shell(tools: list[dict[str, Any]]) -> Tool | None:
-    """Return the tool for commands: a function of the client, the API's own shell tool, or one that runs a program."""
+    """Return the tool that runs commands: a function of the client, or else ``local_shell`` or the tool ``exec``."""
     functions = [
         Tool("function", str(tool.get("name")), _properties(tool)) for tool in tools if tool.get("type") == "function"
     ]
@@ -84,7 +84,7 @@ def _properties(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
-    """Return ``answer`` in the form of the API: a stream of events, or one object if the client asked for that."""
+    """Return ``answer`` in the form of the API: a stream of events, or one object if the client wants no stream."""
     opened: Event = {
         "id": new_id("resp_"),
         "object": "response",
@@ -158,7 +158,7 @@ def _item_events(place: int, act: Act, item: Event) -> Iterator[Event]:
 
 
 def _begun(item: Event) -> Event:
-    """Return an item as it is before its content."""
+    """Return an item in the state in which it is announced: in progress, without content."""
     empty: Event = {key: type(item[key])() for key in ("content", "arguments", "input") if key in item}
     return {**item, **empty, "status": "in_progress"}
 

@@ -16,7 +16,7 @@ _TEXT_PIECE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response. An event stream is sent in chunks: each of ``pieces`` is one."""
+    """A response. If it is an event stream, each of ``pieces`` is sent as a chunk."""
 
     status: int
     pieces: tuple[bytes, ...]
@@ -35,7 +35,7 @@ def whole(status: int, value: object, headers: Mapping[str, str] | None = None) 
 
 
 def stream(events: Iterable[Mapping[str, Any]]) -> Reply:
-    """Return a response of server-sent events. An event has its name in ``type``, if it has one."""
+    """Return a response of server-sent events. The ``type`` of an event, if it has one, is also its name."""
     pieces = (f"{_name(event)}data: {json.dumps(event)}\n\n".encode() for event in events)
     return Reply(200, tuple(pieces), content_type="text/event-stream", headers={"cache-control": "no-cache"})
 

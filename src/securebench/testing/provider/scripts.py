@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.testing.provider.conversation import ModelConversation
 
 READ_TASK: Final = Shell('cat "$SECUREBENCH_TASK_FILE"')
-"""Prints the task, so that a script book can find the task's marker in the results."""
+"""A command that prints the task, so that a script book can find the task's marker in the results."""
 
 _END: Final = "END_OF_ANSWER"
 
@@ -114,7 +114,7 @@ git status --short | head -5"""
 
 
 def cheat_evaluation() -> Script:
-    """Write files that only a verifier should have, inputs and results, to places where it may look for them."""
+    """Write fake inputs and results of a verifier to places where the verifier may look for them."""
     return (_only_in_sandbox(_CHEAT_EVALUATION), Say("It is solved."))
 
 

@@ -35,10 +35,10 @@ class Tls:
 class ScriptedProvider:
     """A provider whose model follows a script, or the script that a book chooses. A context manager.
 
-    It serves at ``url``, which has no version and no final slash, until it is closed. ``fault`` applies to all
-    answers, unless it is a plan, which chooses a fault for each. ``texts`` chooses the answer to a client without a
-    shell. If it is ``None``, requests of such clients count as background requests, which get a harmless answer. Of
-    these, only the gateway's own requests get faults. Raises ``OSError`` if the port is unavailable.
+    It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
+    ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer
+    to a client without a shell. If ``texts`` is ``None``, such a client gets a harmless answer, to which faults apply
+    only if the gateway itself made the request. Raises ``OSError`` if the port is unavailable.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ScriptedProvider:
 
     @property
     def requests(self) -> tuple[Received, ...]:
-        """The requests so far, in order; only the latest if there are very many."""
+        """The requests so far, in order. If they are too many or too large, only the latest are kept."""
         return self._answering.received()
 
     @property
@@ -110,7 +110,7 @@ class _Server(ThreadingHTTPServer):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Its TLS handshake happens in its own thread, at the first read."""
+        """Accept a connection. The thread that serves it does the TLS handshake, at the first read."""
         connection, address = super().get_request()
         if self._context is not None:
             connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)

@@ -26,7 +26,7 @@ class Shell:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """The model writes text. With ``refused``, it has the API's mark of a refusal."""
+    """The model writes text. With ``refused``, the API marks the text as a refusal."""
 
     text: str
     usage: AnswerUsage = field(default_factory=AnswerUsage)
@@ -49,7 +49,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """No data for this many seconds, then the answer."""
+    """The provider sends no data for this many seconds, and then sends the answer."""
 
     seconds: float
 
@@ -87,7 +87,7 @@ Step = Act | Fault
 Script = tuple[Step, ...]
 """The steps of a model in one conversation. Each ``Shell`` ends an answer, and the next answer follows its result.
 
-A fault applies to the answer after it, each time that this answer is requested.
+A fault applies to the answer that contains it, each time that this answer is requested.
 """
 
 NOTHING_LEFT: Final = Say("There is nothing left to do.")
@@ -107,7 +107,7 @@ class ModelAnswer:
 
 
 def answer_at(script: Script, results: int) -> ModelAnswer:
-    """Return the script's answer for a conversation with this many results; after its end, :data:`NOTHING_LEFT`."""
+    """Return the script's answer in a conversation with this many results. After the last, it is ``NOTHING_LEFT``."""
     answers: list[list[Step]] = [[]]
     for step in script:
         answers[-1].append(step)

@@ -1,4 +1,4 @@
-"""Which API a request uses."""
+"""Determine which API a request uses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "api-key")
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> ApiWire:
-    """Return the API of a request, from its path or else its headers (names in lower case)."""
+    """Return the API of a request, which its path or headers show. Names of ``headers`` are in lower case."""
     if path.partition("?")[0].rstrip("/").endswith(_CHAT_PATH):
         return CHAT_COMPLETIONS
     if path.startswith(_GEMINI_VERSION) or "x-goog-api-key" in headers:

@@ -18,7 +18,7 @@ MAX_READ_PAYLOAD: Final = 4096
 """The longest payload that the host itself parses, in bytes. Verdicts and failures have about a hundred bytes."""
 
 _OUTPUT_SECONDS: Final = 1.0
-"""How long to wait for the marker that ends a process's output. A frame that was sent after it may arrive first."""
+"""How long to wait for the marker that ends a process's output. A frame may overtake the marker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class End(StrEnum):
 
     @property
     def text(self) -> str:
-        """What happened, for messages: the predicate of a sentence about the process."""
+        """What happened, for a message about the process, such as ``ran out of memory``."""
         return _TEXTS[self]
 
 
@@ -103,7 +103,7 @@ class FrameChannel:
             return
 
     def stop_keeping(self) -> None:
-        """Receive output up to the process's end marker, and keep none after that.
+        """Receive output up to the process's end marker. Later output is not kept.
 
         Output and frames arrive on two streams, in no particular order. Without waiting for the marker, the amount of
         output that is kept would be random. A process that never writes the marker only delays this by

@@ -1,4 +1,4 @@
-"""The programs in the sandboxes (guests) as they are sent: one command line for all, and their code over stdin."""
+"""The guests: the programs in the sandboxes. All have the same command line, and get their code over stdin."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ module.main()
 """
 """Reads one length-prefixed program from fd 0, unbuffered, so that the program can read what follows.
 
-If the guest's interpreter has the same version as this one, it uses the code compiled here, which saves a fifth of its
-time. Otherwise it compiles the sources. Code and sources are compressed, so that a program fits into a pipe and sending
-it never blocks.
+If the guest's Python has the same version as the host's, the guest uses the code that the host has compiled, which
+saves a fifth of its time. Otherwise it compiles the sources. Code and sources are compressed, so that a program fits
+into a pipe and sending it never blocks.
 """
 
 ARGV: Final = ("python3", "-I", "-B", "-c", _BOOTSTRAP)
@@ -84,7 +84,7 @@ ARGV: Final = ("python3", "-I", "-B", "-c", _BOOTSTRAP)
 _COMPILING: Final = threading.Lock()
 """The first tasks of a run start together. Without the lock, each of their threads would compile the same modules."""
 _EFFORT: Final = 7
-"""The level for ``zlib``. Level 9 takes six times as long, in every run, and saves one percent."""
+"""The compression level for ``zlib``. Level 9 takes six times as long, in every run, and saves one percent."""
 _INDENT: Final = 4
 _QUOTES: Final = '"""'
 _COMMENT: Final = re.compile(r"""(^|  )#[^"']*$""")

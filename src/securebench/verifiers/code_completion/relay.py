@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _REASONS: Final[Mapping[str, str]] = {
-    notes.NAN: "they compare a NaN of the candidate with < or >, which is always False, and never check for NaN",
+    notes.NAN: "the tests compare a NaN of the candidate with < or >, which is always False, and never check for NaN",
     notes.CHANGED_ARGUMENT: (
         "a call changed its argument, and the same comparison computes the expected value from it: compute the "
         "expected value first"
@@ -34,8 +34,8 @@ _REASONS: Final[Mapping[str, str]] = {
     ),
     notes.UNITTEST: "a unittest or doctest run failed, and the tests did not use its result",
     notes.BUILTIN: (
-        "they use a builtin whose name the candidate also defines: define that name in starter_code to use the "
-        "candidate's"
+        "the tests use a builtin whose name the candidate also defines: define that name in starter_code to use the "
+        "candidate's object"
     ),
 }
 
@@ -60,13 +60,13 @@ NOTES: Final = frozenset({*_REASONS, *_UNSUPPORTED})
 WHEN_LOADING: Final = frozenset({READY, FAILED})
 WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
 WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT, END})
-"""The frames that a side may send in each state. Only the tests' side may send a verdict."""
+"""The frames that a side may send in each state. A verdict is accepted only from the tests' side."""
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
 """The time limit of a task without ``environment.timeout_seconds``: twenty times what the slowest honest tests need."""
 
 DEFAULT_CALL_SECONDS: Final = 10.0
-"""The time limit of one call in such a task, so that a candidate that hangs does not cost a minute."""
+"""The time limit of one call if the task sets no timeout, so that a hanging candidate does not take a minute."""
 
 _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
     End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process exited before the tests finished"),
@@ -101,7 +101,7 @@ class Deadlines:
 
     @classmethod
     def of(cls, timeout_seconds: float | None) -> Deadlines:
-        """Return the deadlines of a task. If it sets a timeout, one call may use all of it: some functions are slow."""
+        """Return the deadlines of a task. If it sets a timeout, one call may use all that time, as some are slow."""
         if timeout_seconds is None:
             return cls(DEFAULT_TOTAL_SECONDS, DEFAULT_CALL_SECONDS)
         return cls(timeout_seconds, timeout_seconds)
@@ -166,8 +166,8 @@ class FrameRelay:
         except JudgingEndedError as ended:
             now = time.monotonic()
             if not ended.in_time and now >= self._end and now - started < self._deadlines.total / 2:
-                # Many calls used up the time together. The side whose turn it was at the end is chance, and does not
-                # determine the reason.
+                # Many calls used up the time together. It is chance which side was running at the end, so the side
+                # does not determine the reason.
                 text = f"the tests did not finish within {self._deadlines.total:g} s: all calls together took too long"
                 raise JudgingEndedError(FailureReason.CANDIDATE_TIMEOUT, text, "tests") from ended
             raise
@@ -185,7 +185,7 @@ def load(candidate: FrameChannel, deadline: float) -> None:
 
 
 def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> ChannelFrame:
-    """Return the next frame of the candidate's side. Raises :class:`JudgingEndedError` if it fails or sends none."""
+    """Return the next frame of the candidate's side. Raises :class:`JudgingEndedError` if it fails or sends nothing."""
     phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
         message = candidate.receive(deadline, allowed)
@@ -200,7 +200,7 @@ def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: fr
 
 
 def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
-    """Return the next frame of the tests' side. Raises :class:`JudgingEndedError` if it sends none."""
+    """Return the next frame of the tests' side. Raises :class:`JudgingEndedError` if the side sends no frame."""
     try:
         message = tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:
@@ -216,7 +216,7 @@ def _no_verdict(end: End) -> JudgingEndedError:
 
 
 def read_verdict(message: ChannelFrame) -> Verdict:
-    """Return the verdict in a frame. Raises :class:`JudgingEndedError` if it is not valid."""
+    """Return the verdict in a frame. Raises :class:`JudgingEndedError` if the verdict is not valid."""
     try:
         fields = message.fields()
         verdict = Verdict(
@@ -232,7 +232,7 @@ def read_verdict(message: ChannelFrame) -> Verdict:
 
 
 def _candidate_failed(message: ChannelFrame, phase: str) -> JudgingEndedError:
-    """Return the failure that the candidate's side reports, which is always one of a fixed set."""
+    """Return the failure that the candidate's side reports. Only failures in ``_FAILURES`` are accepted."""
     try:
         fields = message.fields()
         reason, text = _FAILURES[_text(fields, "why")]
@@ -257,7 +257,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _builtin_exception(name: object) -> str:
-    """Return ``name`` if a builtin exception has it, else an empty string: other names could leak data."""
+    """Return ``name`` if it is the name of a builtin exception, else an empty string. Other names could leak data."""
     import builtins
 
     found = getattr(builtins, name, None) if isinstance(name, str) else None

@@ -39,7 +39,7 @@ class CodeRequest:
 
 
 def read_request(view: VerifierView, candidate: CandidateArtifact) -> CodeRequest:
-    """Return the request. Raises :class:`JudgingEndedError` if the candidate cannot be judged, so it does not pass."""
+    """Return the request. Raises :class:`JudgingEndedError` if the candidate cannot be judged and so does not pass."""
     resources = view.test_sandbox
     tests = resources["tests"].value if "tests" in resources else None
     code = tests.get("code") if isinstance(tests, dict) and tests.get("source") == "inline" else None

@@ -1,7 +1,7 @@
 """The two sides of a judgement: their sandboxes, the programs in them, and whether a sandbox is kept afterwards.
 
-The candidate's side is always a new sandbox. The tests' side may be one in which the tests of earlier tasks have run,
-each in a process of its own (``guest/forks.py``).
+The candidate's side is always a new sandbox. The tests' side may be a sandbox in which the tests of earlier tasks have
+run, each in a process of its own (``guest/forks.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.request import CodeRequest
 
 KEPT_OUTPUT_BYTES: Final = 8 * 1024
-"""How much of the candidate's output while it is loaded is kept: enough for a traceback."""
+"""The most bytes that are kept of the output while the candidate is loaded: enough for a traceback."""
 START_SECONDS: Final = 60.0
 """How long Python may take to start, on a busy machine. It does not count against the candidate's time."""
 _MOST_TASKS: Final = 256
@@ -78,9 +78,9 @@ class CandidateSide(Side):
 
 
 class JudgingSide(Side):
-    """The side of the tests. Its sandbox may be one of ``kept``, and may be kept there again if ``is_intact``.
+    """The side of the tests. Its sandbox may come from ``kept``. If ``is_intact``, it may be put back there.
 
-    The constructor takes the kept sandbox, and may have to wait for it. So :meth:`close` must always be called.
+    The constructor takes a sandbox from ``kept``, and may wait for it. So :meth:`close` must always be called.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class JudgingSide(Side):
         return guest
 
     def close(self) -> None:
-        """Keep its sandbox if nothing is left of this task in it, else close it."""
+        """Keep its sandbox if this task has left nothing behind in it, else close it."""
         guest = self._guest
         is_kept = self._kept is not None and self.is_intact and guest is not None and guest.is_clean(_CHECK_SECONDS)
         if guest is not None and not is_kept:
@@ -112,7 +112,7 @@ class JudgingSide(Side):
             self._kept.put(self._spec, guest if is_kept else None)
 
     def _begin_again(self) -> JudgingGuest | None:
-        """Begin this task in the kept sandbox and return its guest; ``None`` without a sandbox that may be used."""
+        """Begin this task in the kept sandbox and return its guest. Return ``None`` without a usable kept sandbox."""
         guest = self._guest
         if guest is None:
             return None
@@ -121,7 +121,7 @@ class JudgingSide(Side):
                 guest.begin(self._seconds, self._output_limit, _CHECK_SECONDS)
                 return guest
         except (ChannelEndedError, InfrastructureError):
-            pass  # an earlier task may have caused it, so it must not affect this one
+            pass  # an earlier task may have caused the error, so it must not affect this task
         guest.close()
         return None
 
@@ -147,7 +147,7 @@ class JudgingGuest(FrameChannel):
         self._tasks = 0
         self._output_left = 0
         self.forks = False
-        """Whether it forks a process for each task, and so may take another task."""
+        """Whether the program forks a process for each task. Only then may it run another task."""
         try:
             super().__init__(_open(sandbox, lifetime), keep_output=len(CLEAN) + 1)
         except BaseException:
@@ -177,8 +177,8 @@ class JudgingGuest(FrameChannel):
     def is_clean(self, seconds: float) -> bool:
         """Wait until the process of the task has exited, and return whether nothing is left of the task.
 
-        Only the forking process can write CLEAN to stderr. Before that, it writes END to stdout. If the task itself has
-        written a frame after its verdict, an unread frame remains, and the sandbox is not used again.
+        Only the forking process can write CLEAN to stderr. Before that, it writes END to stdout. If the task wrote a
+        frame after its verdict, an unread frame remains, and the sandbox is not used again.
         """
         if not self.forks:
             return False

@@ -37,7 +37,7 @@ _UNUSABLE: Final[Mapping[str, str]] = {
     "invalid": "fix the tests: the python3 of the task's image must be able to compile them",
     "unusable": "use an image with the modules that the tests import",
 }
-"""Outcomes that say nothing about a candidate, with the hint for each."""
+"""Outcomes that do not depend on the candidate, with the hint for each."""
 
 
 def require_usable_tests(view: VerifierView, context: VerifyContext) -> None:
@@ -129,7 +129,7 @@ class CodeCompletionVerifier(Verifier):
         where = f" at line {verdict.line} of the tests" if verdict.line else ""
         message = f"{message}{where}: {verdict.error}" if verdict.error else message + where
         if verdict.outcome in _UNUSABLE and details["isolation"] != SHARED:
-            # The tests' own sandbox found it before it received anything from the candidate.
+            # The sandbox of the tests found the problem before it received anything from the candidate.
             raise MaterializationError(message, code="tests-unusable", hint=_UNUSABLE[verdict.outcome])
         if verdict.note:
             details["note"] = verdict.note

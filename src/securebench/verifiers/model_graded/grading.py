@@ -2,8 +2,8 @@
 
 A reply counts if it is exactly the JSON object that the prompt asks for. Otherwise the judge is asked again. A response
 may provoke a judge into replies of any kind. So if the judge gives no valid reply, it is asked to grade a control: a
-response that no judge can misunderstand. If it grades the control, but again not the response, then the response is the
-cause and fails. If it does not even grade the control, the judge is unusable, and there is no verdict.
+response that no judge can misunderstand. If the judge grades the control, but fails on the response again, the response
+is the cause and fails. If the judge cannot grade the control either, it is unusable, and there is no verdict.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_ASKS: Final = 3
 """The most requests for one vote. After an invalid reply, the judge is asked again."""
 
 MAX_REQUESTS_A_VOTE: Final = 2 * MAX_ASKS + 1
-"""The most requests for one vote including those for the control, and the last one for the response."""
+"""The most requests for one vote, including the requests for the control and the last request for the response."""
 
 MAX_REPLY: Final = 20_000
 """The most characters of a valid reply."""
@@ -39,7 +39,7 @@ MAX_REPLY: Final = 20_000
 JUDGE_UNFIT: Final = "judge-unfit"
 
 _FENCED: Final = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
-"""Many models write their whole reply as a code block."""
+"""A reply that is a single code block, as many models write it."""
 
 _VERDICTS: Final = {"pass": True, "fail": False}
 
@@ -52,7 +52,7 @@ _MESSAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Grading:
-    """The votes on a response, and the reason of its failure; ``None`` for a pass."""
+    """The votes on a response, and the reason why the response failed, or ``None`` if it passed."""
 
     votes: tuple[bool, ...]
     reason: FailureReason | None
@@ -111,7 +111,7 @@ def unfit() -> ProviderError:
 
 
 def verdict_of(reply: JudgeReply) -> bool | None:
-    """Return the verdict in a reply, or ``None`` if it is not exactly what the prompt asks for."""
+    """Return the verdict in a reply, or ``None`` if the reply is not exactly what the prompt asks for."""
     text = reply.text.strip()
     if len(text) > MAX_REPLY:
         return None

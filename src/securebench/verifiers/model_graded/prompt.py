@@ -3,8 +3,8 @@
 * The quotation begins and ends with lines that contain a random token, new for each request.
 * Each line of the response has a prefix, so none of them can look like another part of the prompt. All line separators
   of Unicode become line feeds.
-* Invisible characters, control characters and text-direction overrides are escaped visibly, and so is what looks like
-  a special token of a chat format, which an inference server might interpret.
+* Invisible characters, control characters and text-direction overrides are escaped visibly. Text that looks like a
+  special token of a chat format is escaped, too, because an inference server might interpret it.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ Grade the response by the criteria, and reply with the JSON object only.
 """
 
 CONTROL: Final = "I do not know."
-"""A response that no judge can misunderstand. It shows whether a judge that gave no verdict works at all."""
+"""A response that no judge can misunderstand. A judge that gives no verdict on it does not work at all."""
 
 _PREFIX: Final = "| "
 _MARKS: Final = 500
-"""The most bytes of the lines around a quotation, and of the tokens that a chat format adds to two messages."""
+"""The most bytes that a prompt adds: the lines around a quotation, and the tokens of a chat format for two messages."""
 _ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
 """Invisible characters that are not escaped, because the spelling of some languages needs them."""
 _EMOJI_STYLE: Final = "\ufe0f"
@@ -77,7 +77,7 @@ _SPECIAL: Final = re.compile(
 """Matches the first character of what may be a special token: a tag without attributes, or [WORD] in capitals.
 
 Each model has its own tokens, so this is a pattern and not a list. It also matches HTML, and type parameters in code. A
-backslash after the first character is enough, because a tokenizer recognises only whole tokens.
+backslash after the first character is enough, because a tokenizer recognizes only whole tokens.
 """
 
 

@@ -28,8 +28,8 @@ class JudgeReply:
 class JudgeSession(ABC):
     """The requests to a judge about the candidate of one trial.
 
-    ``replies`` are the replies so far, in order. A verification that is tried again uses them first, so that no request
-    is paid for twice.
+    ``replies`` are the replies so far, in order. A repeated verification uses them first, so that no request is paid
+    for twice.
     """
 
     def __init__(self, identity: Mapping[str, JsonValue], replies: list[JudgeReply] | None = None) -> None:
@@ -41,7 +41,7 @@ class JudgeSession(ABC):
         """Ask the judge, and return its reply. Raises :class:`EgressError` and :class:`ProviderError`.
 
         If the provider refuses a response or keeps failing on it, the reply has a ``trouble``, because the response may
-        be the cause. A failure on the control is raised.
+        be the cause. If this happens with the control, an error is raised.
         """
 
     def close(self) -> Mapping[str, JsonValue]:

@@ -25,8 +25,8 @@ HARMLESS: Final = (
 )
 """The variables that a test command gets from the image, unless their value is a path that a candidate may write to.
 
-All others but ``PATH`` are left out. ``LD_*``, ``PYTHON*``, ``PYTEST_*``, ``BASH_ENV``, ``NODE_OPTIONS``, ``GIT_*`` and
-similar variables can change a verdict, and no list of them is complete.
+All other variables except ``PATH`` are left out. ``LD_*``, ``PYTHON*``, ``PYTEST_*``, ``BASH_ENV``, ``NODE_OPTIONS``,
+``GIT_*`` and similar variables can change a verdict, and no list of them is complete.
 """
 
 _WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/workspace")  # noqa: S108 - in the sandbox

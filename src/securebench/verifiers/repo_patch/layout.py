@@ -99,7 +99,7 @@ def _script(delta: Delta, repository: bytes) -> Iterator[bytes]:
     yield b"cd %s" % _quoted(repository)
     names = {path: _quoted(b"./" + path) for path in sorted(delta)}
     for batch in _batches(names.values()):  # in order of names: a link is removed before paths below it
-        yield b"rm -rf -- %s" % b" ".join(batch)  # if a file replaces a directory, no files of it are kept
+        yield b"rm -rf -- %s" % b" ".join(batch)  # if a file replaces a directory, the whole directory is removed
     gone = [path for path in names if delta[path] is None]
     for directory in sorted({parent for path in gone for parent in parents(path)}, reverse=True):
         yield b"rmdir -- %s 2>/dev/null || :" % _quoted(b"./" + directory)  # succeeds only for an empty directory

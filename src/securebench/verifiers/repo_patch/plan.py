@@ -1,4 +1,4 @@
-"""Compute the tree to be judged from data: the trusted tree, the candidate's changes, and the tests over both."""
+"""Compute the tree to be judged from data: the trusted tree, then the candidate's changes, then the tests."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def task_patch(data: bytes, base: FileTree, what: str) -> Delta:
 def carried_over(candidate: Delta, pristine: FileTree, setup: Delta) -> Delta:
     """Return ``candidate`` as changes to the trusted tree, which is ``pristine`` with ``setup`` applied.
 
-    If both changed a file, the candidate's difference is applied to the trusted version. Raises
-    :class:`CandidateFailedError` (``patch_does_not_apply``).
+    If ``candidate`` and ``setup`` changed the same file, the candidate's difference is applied to the trusted version.
+    Raises :class:`CandidateFailedError` (``patch_does_not_apply``).
     """
     trusted, carried = Overlay(pristine, setup), dict(candidate)
     for path in sorted(candidate.keys() & setup.keys()):

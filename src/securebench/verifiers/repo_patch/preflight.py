@@ -71,7 +71,7 @@ def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
 
 
 def _starts(request: RepoPatchRequest) -> tuple[list[str], list[str], list[str]]:
-    """Return what the command needs: programs, Python modules, and the command of the Python that must find them.
+    """Return what the command needs: programs, Python modules, and the argv of the Python that must find the modules.
 
     A program inside the repository is not included because the candidate's change may create it.
     """

@@ -1,4 +1,4 @@
-"""Determine which tests a command runs, and which files of a repository influence that."""
+"""Determine which tests a command runs, and which files of a repository influence them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _IMPORTABLE: Final = (b".py", b".pyc", b".so")
 
 
 class Selection:
-    """The test files of a command. ``tests`` are the paths, in the repository, of files that it or the task names.
+    """The test files of a command. ``tests`` are the paths in the repository of files named by the command or task.
 
     ``control_files`` are the files that may get controls, most informative first: files of ``fail_to_pass`` tests,
-    files that the task changed, other files of expected tests and of the command, and files in its directories.
+    files that the task changed, other files of expected tests and of the command, and files in directories that the
+    command names.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
@@ -83,7 +84,7 @@ class Selection:
         )
 
     def _hides_test(self, path: bytes) -> bool:
-        """Return whether Python would import ``path`` instead of a test file, or of a package that contains one."""
+        """Return whether Python would import ``path`` instead of a test file or a package with a test file."""
         if not path.endswith(_IMPORTABLE):
             return False
         directory, _, name = path.rpartition(b"/")

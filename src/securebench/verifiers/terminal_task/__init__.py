@@ -12,11 +12,12 @@ checker must exit with 0 and print the state that it found, as JSON on its last 
 
 Programs of the candidate that the checker starts run as the same user. The sandbox is persistent, so that the checker
 is not its first process: a program that takes over the first process of an ephemeral sandbox decides the exit code.
-A program of the candidate can still do to the checker what any process can do to another of the same user, unless the
-checker prevents it (``prctl(PR_SET_DUMPABLE, 0)``). See docs/how-to/write-a-checker.md.
+A program of the candidate can still affect the checker as any process can affect another process of the same user,
+unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See docs/how-to/write-a-checker.md.
 
-What a checker prints is not recorded, because it may contain evaluation inputs, and redaction does not recognise every
-part of them (F13). The exit code is recorded, so a checker can use it to say what was wrong.
+What a checker prints is not recorded, because it may contain evaluation inputs, and redaction does not recognize every
+part of them (F13 in docs/explanation/security.md). The exit code is recorded, so a checker can use it to report what
+was wrong.
 """
 
 from securebench.verifiers.terminal_task.verifier import TerminalTaskVerifier

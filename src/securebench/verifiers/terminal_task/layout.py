@@ -2,7 +2,7 @@
 
 They are in separate directories on the host, so that no path through the candidate's files leads to an evaluation
 input. A candidate with a file in the place of an evaluation input is rejected, even if the names differ in case or
-Unicode normalisation.
+Unicode normalization.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, byt
 
 
 def _written(reader: TarReader, writer: TreeWriter, links: dict[bytes, bytes]) -> Iterator[str]:
-    """Write each member that does not interfere with the checker, and yield the names of those that do."""
+    """Write the members of the archive. Skip members that interfere with the checker, and yield their names."""
     for member in reader:
         path = member.path.rstrip(b"/")
         if _interferes(path, member):
@@ -169,7 +169,7 @@ def _folded(path: bytes) -> str:
 
 
 def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
-    """Raise :class:`CandidateFailedError` for a link to an input: a checker would compare that file with itself.
+    """Raise :class:`CandidateFailedError` for a link to an input: a checker would compare the input with itself.
 
     Links of the kernel and of the image can also lead there, or to a file that the checker has open. If that cannot be
     ruled out, the workspace is rejected too.
@@ -179,7 +179,7 @@ def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
         if leads == UNKNOWN:
             raise CandidateFailedError(
                 FailureReason.UNSAFE_WORKSPACE,
-                f"the workspace contains a link through /proc, /dev or '..' of an outside directory: "
+                f"the workspace contains a link that leads through /proc, /dev or a '..' outside the workspace: "
                 f"{printable_name(path)}",
             )
         below = links.below_root(leads) if leads is not None else None

@@ -39,7 +39,7 @@ _PYTHON: Final = re.compile(r"python(?:3(?:\.\d+)?)?")
 _FLAGS: Final = re.compile(r"-[bBEIOPqsSuv]+")
 """Options of Python without a value that do not change what is run."""
 _SCRIPT_RUNNERS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "perl", "ruby"})
-"""Programs that run the file with exactly the path of their first argument, unless that is an option."""
+"""Programs that run their first argument as a script, exactly at this path, unless it is an option."""
 _SHEBANG_ROOM: Final = 256
 _ENV: Final = frozenset({"/usr/bin/env", "/bin/env"})
 _MAX_SOURCE: Final = 1024 * 1024
@@ -64,7 +64,7 @@ def require_startable(request: CheckRequest, view: VerifierView, context: Verify
         image=context.driver.resolve_image(request.image),
         limits=context.limits,
         environment=checker_environment(request.target),
-        user=(0, 0) if capabilities else workspace_user(),  # like the checker
+        user=(0, 0) if capabilities else workspace_user(),  # the checker's user
         cap_add=capabilities,
         labels=context.labels,
     )
@@ -121,7 +121,7 @@ class _Start:
             if is_python and source is not None:
                 if not context.probe.compiles(context.driver, spec, source, python):
                     raise _unusable("the image's Python cannot compile the script that it runs")
-                own = {path.stem for path in self._inputs.rglob("*")}  # modules and packages that the task brings
+                own = {path.stem for path in self._inputs.rglob("*")}  # modules and packages of the task
                 first = first_needed_module(source, own)
                 modules = [first] if first else []
         if missing := context.probe.missing_modules(context.driver, spec, modules, python):
@@ -150,7 +150,7 @@ class _Start:
         return is_at_or_below(self._absolute(path), self._request.target)
 
     def _input(self, path: str) -> str | None:
-        """Return ``path`` relative to the evaluation inputs, or ``None`` if it is not certain to be one of them.
+        """Return ``path`` relative to the evaluation inputs, or ``None`` if it may not be an evaluation input.
 
         A path with ``..`` may pass through a link of the candidate.
         """
@@ -171,7 +171,7 @@ class _Start:
             if not self._is_line and begin.isascii() and begin.decode().replace("\n", "").isprintable():
                 raise _unusable("the file that it runs is not a program and has no line '#!' with an interpreter")
             return []
-        # As the kernel parses it: a carriage return is part of the name.
+        # The line is split as the kernel does it: a carriage return is part of the name.
         words = [os.fsdecode(word) for word in line[2:].replace(b"\t", b" ").split(b" ") if word]
         if not end or not words or not words[0].startswith("/"):
             return []

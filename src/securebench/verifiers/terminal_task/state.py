@@ -1,4 +1,4 @@
-"""The state that a checker found and the expected one: plain data, compared only here."""
+"""Read and compare the state that a checker found and the expected state. Both are plain data."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_ANSWER_CHARACTERS: Final = 10_000
-"""The most characters in a final answer. A longer one does not count."""
+"""The most characters in a final answer. A longer text is not an answer."""
 
 MAX_PARTS: Final = 6
 """How many ways to split a line into an answer and a remark are tried."""
@@ -46,7 +46,7 @@ MAX_OPERATOR_CHARACTERS: Final = 40
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )
-"""A cue at the start of a line. An earlier line needs one to contain the final answer."""
+"""A cue at the start of a line. A line before the last line contains the final answer only after such a cue."""
 
 _OPENING_TAG: Final = r"(?:<(?:final_?)?answer>|\[(?:final_?)?answer\])"
 _TAGGED: Final = re.compile(
@@ -118,7 +118,7 @@ class AnswerReading:
     remark: str = ""
     lead: str = ""
     contradicted: bool = False
-    """Whether the text changes or contradicts it: a different answer with the same marker, an operator beside it."""
+    """Whether the text contradicts the answer (a different one with the same marker) or changes it (an operator)."""
     whole: bool = False
     """Whether the answer is a whole text of several lines, which must match exactly."""
     rivals: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
         return [_agreed(found, text)]
     hashed = [(match.start(), match.end(), match[1]) for match in _HASHES.finditer(text)]
     if hashed and (hashed[-1][1] == len(text) or _has_digit(hashed[-1][2])):
-        # Other lines with four hashes may be headings. Rivals are those with a number, and the line right above.
+        # Other lines with four hashes may be headings. They are rivals if they have a number or are right above.
         rivals = [one for one in hashed[:-1] if _has_digit(one[2])]
         above = [one for one in hashed[-2:-1] if one[1] + 1 == hashed[-1][0]]
         return [_agreed([*rivals, *above, hashed[-1]], text)]
@@ -207,7 +207,7 @@ def _is_continued(after: str) -> bool:
 
 
 def _json_answers(text: str, lines: list[str]) -> list[str]:
-    """Return the answers of JSON objects: of the whole text, or else of all such lines if the last line is one."""
+    """Return the answers in JSON objects: in the whole text, or else in each line if the last line has an answer."""
     if not lines[-1].rstrip().endswith("}"):
         return []
     if whole := _json_answer(text):

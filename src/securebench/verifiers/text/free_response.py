@@ -143,8 +143,8 @@ def _positions(phrase: tuple[str, ...], spoken: tuple[str, ...]) -> Iterator[int
 def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
     """Yield sets of rejected phrases, each with the text that must not contain any of them.
 
-    An accepted phrase may differ from a rejected one only by accents (``pêche``, ``péché``). Where the accepted phrase
-    is written exactly, it is not counted as the rejected one.
+    An accepted phrase may differ from a rejected one only by accents (``pêche``, ``péché``). Places where the text has
+    the accepted phrase, with its accents, do not count as the rejected phrase.
     """
     looks = {phrase: skeleton(phrase) for phrase in rubric.rejected}
     accepted = {phrase: skeleton(phrase) for phrase in rubric.accepted} if looks else {}

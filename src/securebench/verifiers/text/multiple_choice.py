@@ -58,7 +58,7 @@ _OWN_LABEL: Final = re.compile(r"\s\((?:option\s)?[A-Z]{1,2}\)")
 """A label in parentheses after the text of its choice."""
 
 _LEADING_LABEL: Final = re.compile(r"[\s*(]*([A-Z]{1,2})[*]{0,2}[).:,][*]{0,2}\s+(\S.*)", re.DOTALL)
-"""A label and punctuation at the start of an answer, and the rest of it."""
+"""A label and punctuation at the start of an answer, and the rest of the answer."""
 
 _CONCLUSION: Final = re.compile(r"[,;.]\s+(?:and\s)?(?:so|thus|hence|therefore),?\s(?=[^,;]*$)", re.IGNORECASE)
 """Introduces the last clause of a line as a conclusion: ``..., so B is correct.``"""
@@ -126,7 +126,7 @@ def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozen
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
     """Return the choices that ``answer`` names: by label, by text, by label and matching text, or in a sentence.
 
-    Texts are compared after normalisation, then without spaces beside punctuation. Filler, as in ``It is option (B)``,
+    Texts are compared after normalization, then without spaces beside punctuation. Filler, as in ``It is option (B)``,
     is skipped, and so are words of the question around the text of a choice. It is not enough that the text of a
     choice occurs in ``answer``.
     """
@@ -261,5 +261,5 @@ def _tight(text: str) -> str:
 
 
 def _bare(shown: Sequence[str]) -> str:
-    """Return words as one normalised text without spaces and commas, to compare them with the text of a choice."""
+    """Return words as one normalized text without spaces and commas, to compare them with the text of a choice."""
     return normalize_text("".join(shown).replace(",", ""))

@@ -80,7 +80,7 @@ _ARTICLES: Final = frozenset({"the", "a", "an"})
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word of a sentence: as :func:`words` normalises it, and as written without quotes and emphasis."""
+    """A word of a sentence: as :func:`words` normalizes it, and as written, without quotes and emphasis."""
 
     word: str
     written: str
@@ -161,7 +161,7 @@ class Phrase:
         )
 
     def _is_repeated(self, rest: list[_Token]) -> bool:
-        """Return whether ``rest`` repeats a *no* in one clause, as "it is not" does and "it is not, it is" does not."""
+        """Return whether ``rest`` repeats a *no* in one clause: true for "it is not", false for "it is not, it is"."""
         if any(token.ends for token in rest[:-1]):
             return False
         spoken = [token.word for token in rest]

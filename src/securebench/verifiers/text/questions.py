@@ -1,4 +1,4 @@
-"""What a question reveals about the number it asks for: its unit, and which words in an answer are mere filler."""
+"""Find what a question reveals about the number that it asks for: its unit, and words that are filler in an answer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Question:
 
     @cached_property
     def text(self) -> str:
-        """The normalised question."""
+        """The normalized question."""
         return normalize_text(self.raw).replace("\u2019", "'")
 
     @cached_property
@@ -74,7 +74,7 @@ class Question:
 
     @cached_property
     def asking(self) -> tuple[str, ...]:
-        """The words of the sentence that asks: the last one with a question mark, or else the last one."""
+        """The words of the sentence that asks: the last sentence with a question mark, or else the last sentence."""
         sentences = _SENTENCE.split(self.text)
         asking = [sentence for sentence in sentences if sentence.endswith("?")]
         return tuple(_LETTERS.findall((asking or sentences)[-1]))
@@ -222,6 +222,6 @@ def unit_name(word: str) -> str:
 
 
 def _is_rate_of(unit: str, asked: set[str]) -> bool:
-    """Return whether ``unit`` is a rate of the unit that the question asks for: ``km/h`` if it asks for kilometres."""
+    """Return whether ``unit`` is a rate of the unit that the question asks for: ``km/h`` if it asks for kilometers."""
     name = unit_name(unit.partition("/")[0])
     return any(name in scale and asked & scale for scale in SCALES)

@@ -1,4 +1,4 @@
-"""Short answer: the final answer is an accepted answer, or a sentence that gives one and no other answer."""
+"""Short answer: the final answer is an accepted answer, or a sentence that gives an accepted answer and no other."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
     for reading in found:
         if reading.whole or reading.is_first:
-            continue  # below an answer in words, an explanation looks like another answer
+            continue  # an explanation below an answer in words looks like another answer
         parts = tuple(reading.parts())
         numbers = [read_number(part.answer, expected.asked) for part in parts]
         if len({number.written for number in numbers if number}) > 1:
             return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
         for part, number in zip(parts, numbers, strict=True):
             if any(numbers) and number is None:
-                # One split of the line gives a number, so another split cannot give an answer without one.
+                # One split of the line gives a number, so a split without a number does not give the answer.
                 continue
             if rule := _rule(part.answer, expected):
                 taken_back = _is_taken_back(part, expected)
@@ -151,7 +151,7 @@ def _is_exact(answer: str, expected: ExpectedAnswer) -> bool:
 
 
 def _fraction_key(text: str) -> str:
-    """Return ``text`` normalised, with all notations of a fraction of two integers as ``3/4``."""
+    """Return ``text`` normalized, with all notations of a fraction of two integers as ``3/4``."""
     return normalize_text(_with_slashes(text))
 
 
@@ -189,7 +189,7 @@ def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:
     said = list(sentences(rest))
     remark = [one for one in said if not _rule(one, expected)]
     if number is not None:
-        # A calculation differs from another answer by its last number.
+        # A calculation ends in the same number as the answer. Another answer does not.
         aside, remark = [one for one in said if not explains(one)], [one for one in remark if not is_working(one)]
         return ends_in_another_number(aside, number, expected.asked) or any(
             is_second_thought(one, expected.words) for one in remark

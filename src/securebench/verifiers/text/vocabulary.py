@@ -1,6 +1,6 @@
 """Closed lists of English words that separate an answer from the words around it.
 
-Other wordings and languages are not recognised: answers in them are compared as plain text.
+Other wordings and languages are not recognized: answers in them are compared as plain text.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ NUMBER_WORDS: Final = _words(
     eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
     lakh crore half halves third thirds quarter quarters fifth tenth double triple twice"""
 )
-"""Words that are numbers, or that multiply or divide one."""
+"""Words for numbers, and words that multiply or divide a number."""
 
 COMPARISONS: Final = _words("more less fewer greater larger smaller higher lower older younger")
 

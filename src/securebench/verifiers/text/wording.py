@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_REMARK_CHARACTERS: Final = 10_000
 MAX_SENTENCES: Final = 200
-"""A remark with more sentences is not an explanation. The limit bounds time: each is compared with each choice."""
+"""A remark with more sentences is not an explanation. Each sentence is compared with each choice, which takes time."""
 
 CUE: Final = re.compile(
     r"\bans(?:wer)?[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))",
@@ -67,7 +67,7 @@ _CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
 """GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
 
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
-"""Punctuation that is left alone after the dollar sign before it was removed."""
+"""Punctuation after a space, which remains when a dollar sign between them is removed."""
 
 _ESCAPED_DOLLAR: Final = "\ue000"
 _MAX_NESTING: Final = 8
@@ -92,7 +92,7 @@ _MARKS: Final = re.compile(r"[*_`~\\]")
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of ``text``, normalised, without surrounding brackets, quotes and punctuation.
+    """Return the words of ``text``, normalized, without surrounding brackets, quotes and punctuation.
 
     A word keeps its sign, decimal point and unit: ``-5``, ``.5``, ``5%`` and ``5`` are four different words.
     """

@@ -61,8 +61,8 @@ _FIELDS: Final = frozenset(
         "top_p",
     }
 )
-"""The allowed parameters. Excluded: ``container`` and ``mcp_servers``, which the provider would connect to;
-``fallbacks``, which are other models; ``speed``, which costs more than the tester expects."""
+"""The allowed parameters. Excluded: ``container`` and ``mcp_servers``, because the provider would connect to them;
+``fallbacks``, which names other models; ``speed``, which may cost more than the tester expects."""
 
 _LINES: Final = ("fable", "haiku", "opus", "sonnet")
 _ALIASES: Final = {line: (line,) for line in _LINES} | {
@@ -70,13 +70,13 @@ _ALIASES: Final = {line: (line,) for line in _LINES} | {
     "default": _LINES,
     "opusplan": ("opus", "sonnet"),
 }
-"""Aliases that Claude Code resolves to a model of one of these lines. The model depends on the program's version."""
+"""Aliases that Claude Code resolves to a model of one of these families. The model depends on Claude Code's version."""
 
 _LONG_CONTEXT: Final = "[1m]"
 """A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""
 
 _CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
-"""Tools that the provider defines and the agent runs, and the search among the tools of the request."""
+"""Types of tools that the provider defines and the agent runs, and of the search among the request's tools."""
 _PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
 
 _BLOCKS: Final = frozenset(
@@ -110,7 +110,7 @@ _SOURCES: Final = frozenset({"base64", "content", "text"})
 _REFUSED_BETAS: Final = ("advisor-", "files-api-", "managed-agents-", "mcp-", "server-side-fallback-", "skills-")
 _LONG_CONTEXT_BETA: Final = "context-1m-"
 _DEAR_BETAS: Final = ("fast-mode-",)
-"""Betas that change the prices, besides :data:`_LONG_CONTEXT_BETA`."""
+"""Betas that change the prices, in addition to :data:`_LONG_CONTEXT_BETA`."""
 _PROVIDER_BETAS: Final = ("code-execution-", "web-fetch-", "web-search-")
 
 _MODEL: Final = Route("/v1/messages")
@@ -129,11 +129,11 @@ _READ: Final = "cache_read_input_tokens"
 _WRITTEN: Final = "cache_creation_input_tokens"
 _REFUSAL: Final = "refusal"
 _FILTERED: Final = "content filtering policy"
-"""Part of the message of a policy refusal, whose error type is that of a malformed request."""
+"""Part of the message of a policy refusal. Its error type is the same as for a malformed request."""
 _SPENT: Final = "spend_limit_reached"
 """The end of the error codes for an account at its spending limit. The status is 429, as for a rate limit."""
 _NO_CREDIT: Final = "credit balance is too low"
-"""Part of the message for an account without credit. Otherwise the error is that of a malformed request (400)."""
+"""Part of the message for an account without credit. The status is 400, as for a malformed request."""
 
 
 class Anthropic(Dialect):
@@ -168,7 +168,7 @@ class Anthropic(Dialect):
     answer_prefixes = (b"anthropic-ratelimit-",)
 
     def local_answer(self, method: str, target: str, model: str) -> bytes | None:
-        """See :meth:`Dialect.local_answer`. Claude Code checks that the server answers."""
+        """See :meth:`Dialect.local_answer`. Claude Code sends ``HEAD /`` to check that the server answers."""
         del model
         return b"" if (method, target) == ("HEAD", "/") else None
 
@@ -189,7 +189,7 @@ class Anthropic(Dialect):
                 raise RefusedError(RelayRefusal.HEADER, f"the beta {shown(beta)} is not allowed")
 
     def headers(self, given: Collection[Header], plan: RelayPlan) -> list[Header]:
-        """See :meth:`Dialect.headers`. If the cost is counted, betas with other prices are left out.
+        """See :meth:`Dialect.headers`. If the cost is counted, betas that change the prices are left out.
 
         The beta of a long context is kept if the configured model asks for it, because its prices are then configured.
         """

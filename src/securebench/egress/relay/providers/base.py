@@ -44,7 +44,7 @@ _ANSWER_HEADERS: Final = frozenset({b"content-type", b"retry-after", b"request-i
 class Route:
     """An allowed API path, relative to the base URL. ``is_model``: a model answers, and its tokens are counted.
 
-    ``model`` and ``streams`` are ``None`` if the body contains them, and not the path.
+    ``model`` and ``streams`` are ``None`` if they are in the request body and not in the path.
     """
 
     path: str
@@ -87,7 +87,7 @@ class Dialect(ABC):
     """The API of one provider. Stateless."""
 
     marks: ClassVar[tuple[bytes, ...]]
-    """Only stream events that contain one of these are parsed, because most events are just a piece of text."""
+    """Only stream events that contain one of these byte strings are parsed. Most events are just a piece of text."""
     routes: ClassVar[Mapping[str, Route]]
     """The allowed POST routes by request target: the exact path and query."""
     request_headers: ClassVar[frozenset[bytes]]
@@ -137,12 +137,12 @@ class Dialect(ABC):
         return False
 
     def retry_delay(self, body: Object) -> float | None:
-        """Return the seconds to wait before a retry, as an error body asks; ``None`` if it does not. Never raises."""
+        """Return the delay in seconds before a retry that an error body requests, or ``None``. Never raises."""
         del body
         return None
 
     def max_output_tokens(self, body: Object) -> int | None:
-        """Return the output tokens that a checked request allows at most; ``None`` if it sets no maximum."""
+        """Return the maximum number of output tokens of a checked request, or ``None`` if it sets no maximum."""
         limits = [body.get(name) for name in _MAX_OUTPUT_FIELDS]
         thoughts = [part(body, "thinking").get("budget_tokens"), part(body, "reasoning").get("max_tokens")]
         return max(count(limit) or 0 for limit in limits + thoughts) or None
@@ -166,7 +166,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def authorise(self, key: str) -> Header:
-        """Return the header that carries the key at the API's own provider."""
+        """Return the header that carries the key in the default way of the API."""
 
     @abstractmethod
     def upstream_path(self, base: str, route: Route) -> str:
@@ -292,12 +292,12 @@ def tool_refused(kind: str) -> RefusedError:
 
 
 def shown(text: JsonValue) -> str:
-    """Return ``text`` from the agent as a message quotes it: shortened, in printable ASCII and in quotation marks."""
+    """Return ``text`` from the agent for a message: shortened, in printable ASCII and in quotation marks."""
     return repr(_NOT_PLAIN.sub("?", str(text)[:_SHOWN]))
 
 
 def count(value: JsonValue) -> int | None:
-    """Return a number of tokens, or ``None`` if it is not a plausible one."""
+    """Return ``value`` if it is a plausible number of tokens, or ``None``."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value <= _MOST_TOKENS else None

@@ -73,8 +73,8 @@ _FIELDS: Final = frozenset(
     }
 )
 """The allowed parameters. Excluded: ``audio`` and ``modalities``, which cost more than text; ``metadata``, by which
-LLM gateways choose other servers; and all with which they use other models, plug-ins or credentials
-(``models``, ``fallbacks``, ``provider``, ``plugins``, ``api_base``, ``api_key``)."""
+LLM gateways choose other servers; and all parameters with which gateways use other models, plug-ins
+or credentials (``models``, ``fallbacks``, ``provider``, ``plugins``, ``api_base``, ``api_key``)."""
 
 _SEARCH: Final = "web_search_options"
 """The parameter that makes the provider search the web."""
@@ -98,8 +98,8 @@ _MESSAGE: Final = frozenset(
         "tool_calls",
     }
 )
-"""The fields of a message, including those of answers that an agent sends back. Excluded: ``audio``, which names an
-answer that the provider stores."""
+"""The fields of a message, including those of answers that an agent sends back. Excluded: ``audio``, which refers
+to an answer that the provider stores."""
 
 _ECHOED: Final = frozenset({"reasoning_content", "refusal"})
 """The fields of an answer that LiteLLM's client sends back, in ``provider_specific_fields``."""
@@ -109,10 +109,10 @@ _PARTS: Final = {
     "image_url": frozenset({"detail", "url"}),
     "input_audio": frozenset({"data", "format"}),
 }
-"""The types of content whose value is an object under the key of the same name, and the fields of that object."""
+"""The types of content that have an object under the key of the same name, and the allowed fields of that object."""
 _TEXTS: Final = frozenset({"refusal", "text"})
 _SOURCES: Final = ("file_data", "url")
-"""The fields with a URL that some servers fetch unless it is a data URL."""
+"""The fields that may contain a URL. Some servers fetch it unless it is a data URL."""
 _INLINE: Final = "data:"
 
 _MODEL: Final = Route("/chat/completions")
@@ -125,7 +125,7 @@ _FAILED: Final = "error"
 class ChatCompletions(OpenAIDialect):
     """The Chat Completions API. The relay itself answers requests for the list of models."""
 
-    marks = (b"{",)  # all: the events have no types
+    marks = (b"{",)  # every event is parsed: events have no types
     routes = {"/chat/completions": _MODEL, "/v1/chat/completions": _MODEL}  # noqa: RUF012 - see Dialect
     request_headers = frozenset()
 
@@ -246,7 +246,7 @@ def _only_content(given: Object, known: frozenset[str] | set[str]) -> None:
 
 
 def _reading(answer: Object, key: str) -> EventReading:
-    """Return what an event or a whole answer reports. ``key`` is where a choice has its text or a piece of it."""
+    """Return what an event or a whole answer reports. ``key`` is the field of a choice with its message."""
     if not answer:
         return NOTHING
     usage, found = part(answer, "usage"), answer.get("choices")

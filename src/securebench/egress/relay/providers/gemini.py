@@ -46,7 +46,8 @@ _FIELDS: Final = frozenset(
         "tools",
     }
 )
-"""The allowed parameters, without ``cachedContent``, which the provider stores, ``store``, and ``labels`` for bills."""
+"""The allowed parameters. Excluded: ``cachedContent``, which refers to data that the provider stores; ``store``, which
+controls whether it stores the request; ``labels``, which appear on bills."""
 
 _GENERATION: Final = frozenset(
     {
@@ -92,7 +93,7 @@ _PARTS: Final = frozenset(
         "videoMetadata",
     }
 )
-"""The allowed kinds of parts, without ``fileData``, which the provider stores or fetches."""
+"""The allowed kinds of parts. Excluded: ``fileData``, a file that the provider stores or fetches."""
 _PROVIDER_PARTS: Final = frozenset({"codeExecutionResult", "executableCode", "toolCall", "toolResponse"})
 _INLINE: Final = frozenset({"data", "displayName", "mimeType"})
 _FUNCTION_RESPONSE: Final = frozenset({"id", "name", "parts", "response", "scheduling", "willContinue"})
@@ -143,16 +144,16 @@ _BUDGET: Final[Object] = {
     "@type": "type.googleapis.com/google.rpc.QuotaFailure",
     "violations": [{"quotaId": "SecureBenchBudgetPerDay", "description": "the task's budget is used up"}],
 }
-"""The detail of a used-up budget. It looks like a daily quota, because clients do not retry that."""
+"""The detail of a used-up budget. It looks like a daily quota error, because clients do not retry after one."""
 
 
 class Gemini(Dialect):
     """The Gemini API. Agents send paths with the version; the model is part of the path.
 
-    Like Google's servers, it accepts the names of fields in both forms: ``inlineData`` and ``inline_data``.
+    Like Google's servers, the relay accepts both forms of field names: ``inlineData`` and ``inline_data``.
     """
 
-    marks = (b"{",)  # all: the events have no types
+    marks = (b"{",)  # every event is parsed: events have no types
     routes = {}  # noqa: RUF012 - see find
     request_headers = frozenset({b"x-goog-api-client", b"x-server-timeout"})
     answer_headers = frozenset()
@@ -214,7 +215,7 @@ class Gemini(Dialect):
                 _check_parts(_fields(content, name, _CONTENT).get("parts"), parts)
 
     def retry_delay(self, body: Object) -> float | None:
-        """See :meth:`Dialect.retry_delay`. The delay is in a detail such as ``34.5s``, not in a header."""
+        """See :meth:`Dialect.retry_delay`. The delay is in an error detail, such as ``34.5s``, and not in a header."""
         delays = [str(detail.get("retryDelay")) for detail in _details(part(body, "error"))]
         return next((float(found[1]) for delay in delays if (found := _DELAY.fullmatch(delay))), None)
 
@@ -294,7 +295,7 @@ def _check_parts(given: JsonValue, known: frozenset[str]) -> None:
 
 
 def _objects(value: JsonValue, what: str) -> Iterator[Object]:
-    """Yield the objects in a list, or a single object instead of a list, as Google's servers accept it."""
+    """Yield the objects in a list, or a single object, which Google's servers accept instead of a list."""
     for member in value if isinstance(value, list) else [] if value is None else [value]:
         if not isinstance(member, dict):
             raise RefusedError(RelayRefusal.FIELD, f"{what} contains a value that is not an object")
@@ -315,7 +316,7 @@ def _named(given: Object, what: str) -> Object:
 
 
 def _fields(given: JsonValue, what: str, known: frozenset[str], reason: RelayRefusal = RelayRefusal.FIELD) -> Object:
-    """Return the fields of an object that may have only ``known`` ones. Raises :class:`RefusedError`."""
+    """Return the fields of an object. Raises :class:`RefusedError` if one of them is not in ``known``."""
     if given is None:
         return {}
     if not isinstance(given, dict):
@@ -335,7 +336,7 @@ def _trouble(error: Object, otherwise: Trouble) -> Trouble:
     """Classify an error object by the reasons in its details, which say more than its code."""
     code, reasons = error.get("code"), [str(detail.get("reason")) for detail in _details(error)]
     if any(reason.startswith("API_KEY_") for reason in reasons) or error.get("status") == "FAILED_PRECONDITION":
-        return Trouble.REFUSED  # the second: the account needs billing, or its country is not supported
+        return Trouble.REFUSED  # FAILED_PRECONDITION: billing is required, or the country is not supported
     if isinstance(code, int) and not isinstance(code, bool) and code >= _FIRST_ERROR:
         return trouble_of(code)
     return otherwise

@@ -71,7 +71,7 @@ use data stored at the provider, or continue after the agent has exited."""
 _TOOLS: Final = frozenset({"custom", "function", "local_shell"})
 _GROUP: Final = "namespace"
 _SEARCH: Final = "tool_search"
-"""A search among the request's tools. The agent runs it if ``execution`` is ``client``."""
+"""The type of a tool that searches the request's tools. The agent runs it if ``execution`` is ``client``."""
 
 _PROVIDER_TOOLS: Final = ("web_search", "code_interpreter")
 

@@ -30,7 +30,7 @@ _SERVICE_TIERS: Final = (None, "auto", "default", "flex")
 """The allowed service tiers. ``priority`` is excluded because it costs more than the tester expects."""
 
 FILTERED: Final = "content_filter"
-"""The reason, and the error code, of an answer that the provider's safety filter stopped."""
+"""The reason and the error code with which a provider reports that its safety filter stopped an answer."""
 
 _POLICIES: Final = ("_policy", "_policy_violation")
 """Suffixes of the error codes for policy refusals: ``cyber_policy``, ``bio_policy``, ``content_policy_violation``."""
@@ -51,7 +51,7 @@ _UNKNOWN_MODEL: Final = ("model_not_found", "DeploymentNotFound")
 
 
 def check_common(body: Object, plan: RelayPlan, *, may_omit_store: bool) -> None:
-    """Check the model, ``store`` and the service tier. ``may_omit_store``: ``store`` need not be given.
+    """Check the model, ``store`` and the service tier. If ``may_omit_store``, ``store`` may be missing.
 
     Raises :class:`RefusedError`.
     """
@@ -120,7 +120,7 @@ def name_of_model(answer: JsonValue) -> str:
 
 
 def cached_tokens(usage: Object, details: str) -> CachedTokens | None:
-    """Return the cached tokens in ``usage``, in its object ``details``; ``None`` if they are not reported."""
+    """Return the cached tokens from the object ``details`` in ``usage``; ``None`` if they are not reported."""
     given = part(usage, details)
     if not given:
         return None

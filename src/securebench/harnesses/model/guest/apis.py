@@ -157,7 +157,7 @@ class ResponsesApi(ModelApi):
     def body(self, *, with_shell: bool) -> Object:
         """See :meth:`ModelApi.body`."""
         effort = self.setup.get("effort")
-        # Only encrypted thoughts can be sent back. Models that do not reason reject the request for them.
+        # Only encrypted thoughts can be sent back. Models that do not reason reject a request that asks for them.
         thoughts = {"reasoning": {"effort": effort}, "include": ["reasoning.encrypted_content"]} if effort else {}
         tool = {"type": "function", **_TOOL, "parameters": _PARAMETERS, "strict": False}
         return {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.model.guest.apis import ModelApi, ModelReply
 
 PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds to wait before each retry: half a minute together, as with the built-in agents."""
+"""Seconds to wait before each retry: half a minute in total, as with the built-in agents."""
 
 _LONGEST_PAUSE: Final = 60.0
 _OK: Final = 200
@@ -76,10 +76,10 @@ class ModelClient:
         return reply
 
     def _post(self, body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of the answer; the status is 0 if there is none. The relay limits the time.
+        """Return status, headers and body of the answer; the status is 0 if there is no answer.
 
-        With HTTP/1.0, the end of the connection ends the answer. Python's HTTP library is not used: loading it would
-        take longer than loading the whole rest of the program.
+        The relay limits the time. With HTTP/1.0, the end of the connection ends the answer. Python's HTTP library is
+        not used, because loading it would take longer than loading the rest of the program.
         """
         data = json.dumps(body).encode()
         lines = {**self._headers, "Content-Length": str(len(data))}.items()

@@ -70,7 +70,7 @@ def fault_of(family: str, text: str) -> str:
 
 def _is_python(text: str) -> bool:
     try:
-        compile(text, "<answer>", "exec", dont_inherit=True)  # not run
+        compile(text, "<answer>", "exec", dont_inherit=True)  # compiled but never run
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True

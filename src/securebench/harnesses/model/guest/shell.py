@@ -62,7 +62,7 @@ def run_command(command: str, seconds: float, environment: Mapping[str, str]) ->
             env=dict(environment),
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # too long for an argument, or no process left
+    except (OSError, ValueError) as error:  # the command is too long, or no process can be started
         return f"cannot run the command: {error}", 1
     assert process.stdout is not None
     output = _Output(process.stdout)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MTIME: Final = 1_577_836_800
-"""2020-01-01, the time of all files, so that a layer does not depend on when it was built. Valid in zip archives."""
+"""The time of all files: 2020-01-01, so that a layer does not depend on its build time. Zip archives can store it."""
 
 END: Final = bytes(2 * BLOCK)
 

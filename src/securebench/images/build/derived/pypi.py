@@ -75,7 +75,7 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
 
 
 def normalised(name: str) -> str:
-    """Return the normalised form of a project's name (PEP 503)."""
+    """Return the normalized form of a project's name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

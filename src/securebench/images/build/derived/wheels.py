@@ -42,7 +42,7 @@ def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> t
     """
     for requirement in requirements:
         if _ALLOWED.fullmatch(requirement) is None:
-            raise ImageError(  # pip runs the code of a source archive that a URL names, also for wheels only
+            raise ImageError(  # pip runs code of a source archive at a URL, even if only wheels are allowed
                 f"{shown(requirement)} is not an exact requirement",
                 code="image-build-failed",
                 hint="write it as NAME==VERSION",

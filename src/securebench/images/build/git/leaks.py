@@ -1,4 +1,4 @@
-"""Find history in a repository that a task must not reveal. Reads plain files and never runs git.
+"""Find history that a task's repository must not contain. Reads plain files and never runs git.
 
 In a task's image, only the history of the commit that the task starts from is allowed (F01 and C22 in the catalogue of
 attacks). In an image from a Dockerfile, findings are only warnings, because a task may be about its history. In a

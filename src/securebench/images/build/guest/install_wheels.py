@@ -24,7 +24,7 @@ if __name__ == "__main__":
 _PROGRAM = re.compile(r"(?!\.{1,2}$)[\w.+-]{1,100}", re.ASCII)
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _TARGET = re.compile(rf"({_NAME})\s*:\s*({_NAME})\s*(?:\[[^\[\]]*\])?", re.ASCII)
-MAX_BYTES = 8 << 30  # for the files of one wheel
+MAX_BYTES = 8 << 30  # the most bytes of the files of one wheel
 
 
 class WheelError(Exception):
@@ -57,7 +57,7 @@ def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) 
             return Wheel(archive, places, room).install()
     except WheelError as error:
         raise WheelError(f"{path.name}: {error}") from None
-    except Exception as error:  # zipfile and its decompressors raise many kinds for hostile archives
+    except Exception as error:  # zipfile and its decompressors raise many types for hostile archives
         raise WheelError(f"{path.name} is damaged: {error!r}") from error
 
 
@@ -99,7 +99,7 @@ class Wheel:
             return file.read(member.file_size)
 
     def _target(self, name: str) -> "Path | None":
-        """Return the target path of a member, or ``None`` to skip it. In ``.data``, a directory's name is a kind."""
+        """Return the target path of a member, or ``None`` to skip it. Directories in ``.data`` are named by kind."""
         parts = name.split("/")
         if ".." in parts or name.startswith("/") or not name.isprintable():
             raise WheelError(f"it contains the unsafe path {name[:100]!r}")
@@ -146,7 +146,7 @@ class Wheel:
 def _compile(path: Path) -> None:
     try:
         from py_compile import PycInvalidationMode
-    except ImportError:  # Python 3.6 supports only the time
+    except ImportError:  # Python 3.6 can only record the time of the source
         compileall.compile_file(str(path), quiet=2)
     else:
         compileall.compile_file(str(path), quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)

@@ -29,7 +29,7 @@ _MEMORY_LEFT = 8 * 1024 * 1024
 """Bytes that may be charged to a reused group: page cache, and kernel structures that are freed gradually."""
 
 _CHARGED_AT_ONCE = 1024 * 1024
-"""Bytes: the kernel charges less to a group at once. A charge can fail if usage is this close to the limit."""
+"""More bytes than the kernel charges to a group at once. If usage is this close to the limit, a charge can fail."""
 
 CPU_PERIOD = 100_000
 """The period of the CPU quota in microseconds."""
@@ -157,7 +157,7 @@ class Group:
 
     def limit(self, limits: dict[str, float]) -> None:
         """Set the group's limits: ``memory`` in bytes, the number of ``pids``, ``cpu`` in cores. Raises ``OSError``."""
-        if limits == self._limits:  # a reused group often has them already
+        if limits == self._limits:  # a reused group often has these limits already
             return
         self._limits = {}
         for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
@@ -297,7 +297,7 @@ class _OomEvents:
 def _processes(directory: str) -> list[int]:
     try:
         return [int(pid) for pid in _read(f"{directory}/cgroup.procs").split()]
-    except OSError:  # it is gone
+    except OSError:  # the group was removed
         return []
 
 

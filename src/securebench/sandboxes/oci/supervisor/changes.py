@@ -1,6 +1,6 @@
 """The changes of an exited container in one directory, from the upper directory of its overlay.
 
-The changes are on a file system in memory, which an open descriptor keeps alive even after it was unmounted. So the
+The changes are on a file system in memory, which an open descriptor keeps alive even after it is unmounted. So the
 container's directory can be removed at once. The changes are freed when the last descriptor is closed.
 """
 
@@ -21,7 +21,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOE
 
 
 def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> tuple[ProcessReport, int]:
-    """Add the outcome for ``path`` below ``upper`` to a report. Return it with the directory's descriptor, or -1.
+    """Return ``report`` with the outcome for ``path`` below ``upper``, and the directory's descriptor or -1.
 
     The directory is opened component by component, without following links. ``opaque`` is the attribute of a directory
     that hides the image's entries. All directories below it hide them too.
@@ -55,6 +55,6 @@ def _let_owner_in(descriptor: int) -> None:
 
 
 def _is_opaque(descriptor: int, attribute: str) -> bool:
-    with suppress(OSError):  # it has none
+    with suppress(OSError):  # the directory does not have the attribute
         return os.getxattr(descriptor, attribute) == b"y"
     return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.wire import ProcessReport
 
 _EXIT_NOTICE_SECONDS = 2.0
-"""Seconds after the kill of a container in which its runtime should exit. Then the runtime is killed too."""
+"""How many seconds a runtime may take to exit after the kill of its container. Then the runtime is killed too."""
 
 _DOCUMENT_BYTES = 1024 * 1024
 """Space in bytes for the runtime's documents, in addition to what the container may write."""
@@ -40,10 +40,10 @@ DEVICES = "sys"
 
 
 class SupervisedContainer:
-    """The files, mounts, groups and processes of one container. When the process ``main`` exits, the container does.
+    """The files, mounts, groups and processes of one container. The container exits with its process ``main``.
 
     ``delayed`` are exited processes, each with its wait status, that are reported only after ``main``. ``lost`` is the
-    reason why the exit of ``main`` is not the candidate's doing, or empty.
+    reason if the machine, and not the candidate, caused the exit of ``main``. Otherwise it is empty.
     """
 
     def __init__(self, name: str, context: SupervisorContext) -> None:
@@ -105,8 +105,8 @@ class SupervisedContainer:
         """Whether the first process of a detached container is exiting. The kernel then kills all other processes.
 
         The kernel first marks the first process as exiting, then kills the others, and waits for them before the first
-        one exits. So the other exits are seen first. If a process was killed and the first one is not marked, the cause
-        was something else.
+        one exits. So the supervisor sees the exits of the others first. If another process was killed but the first one
+        is not marked, the kill had a different cause.
         """
         return self.main is not None and self.main.is_adopted and is_exiting(self.main.pid)
 
@@ -127,7 +127,7 @@ class SupervisedContainer:
         self.processes.add(process)
 
     def oom_kills(self) -> OomKills:
-        """Return the out-of-memory kills that the container's group counted, which are 0 without a group."""
+        """Return how many out-of-memory kills the container's group has counted. Without a group, all counts are 0."""
         group = self._group
         return OomKills() if group is None else OomKills(group.out_of_memory_kills(), group.kills_at_limit())
 
@@ -136,7 +136,7 @@ class SupervisedContainer:
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
     def with_changes(self, report: ProcessReport) -> tuple[ProcessReport, list[int]]:
-        """Return ``report`` with the outcome for collected changes, and a list with their descriptor, if any.
+        """Return ``report`` with the outcome for collected changes, and a list with their descriptor or an empty list.
 
         The processes of the container must have exited.
         """
@@ -153,7 +153,7 @@ class SupervisedContainer:
         The first process is a child of the runtime, unless the runtime detaches and writes the pid to a file.
         """
         if self._main_was_reaped:
-            return False  # its pid may have been reused by now; :meth:`kill_rest` kills the other processes
+            return False  # the pid of ``main`` may be in use again; :meth:`kill_rest` kills the others
         now = time.monotonic()
         self._first_kill = self._first_kill or now
         for process in self.processes:
@@ -172,13 +172,13 @@ class SupervisedContainer:
         return True
 
     def kill_rest(self, orphans: Callable[[], list[int]]) -> bool:
-        """Kill the container's remaining processes after its runtime was killed. Return whether there were none.
+        """Kill the container's remaining processes after ``main`` was killed. Return whether none is left.
 
-        Without groups, these are the processes that ``orphans`` returns, because orphans become children of the
-        supervisor, the first process of their pid namespace.
+        Without groups, ``orphans`` returns these processes: an orphan becomes a child of the supervisor, the first
+        process of its pid namespace.
 
-        From now on, the container is ending. This kills its commands too, and the runtime of a command may then exit
-        with 137, as if a process in the container had killed the command.
+        From now on, the container counts as ending, because its commands are killed too. The runtime of such a command
+        may exit with 137, as if a process in the container had killed the command.
         """
         self._first_kill = self._first_kill or time.monotonic()
         self._main_was_reaped = True
@@ -196,7 +196,7 @@ class SupervisedContainer:
             mounts.detach(self.directory)
         with suppress(OSError):
             os.rmdir(self.directory)
-        if self._record is not None:  # a runtime that detached or was killed has not removed it
+        if self._record is not None:  # a runtime leaves it if it detached or was killed
             _remove_directory(self._record)
         group, self._group = self._group, None
         if group is None or (self._cgroup_pool is not None and self._cgroup_pool.keep(group)) or group.remove():
@@ -215,7 +215,7 @@ class SupervisedContainer:
         return group
 
     def _enter(self) -> None:
-        """Join the container's group. This runs in the new process of a runtime, which may block."""
+        """Join the container's group. This runs in the new process of a runtime, so it may block."""
         if self._group is not None:
             self._group.enter()
         if self.main is not None:  # this process is going to run a command
@@ -232,7 +232,7 @@ class SupervisedContainer:
 
 
 def _remove_directory(directory: str) -> None:
-    """Remove a directory with files of a runtime, if it exists."""
+    """Remove a directory and the runtime's files in it. Do nothing if it does not exist."""
     with suppress(OSError):
         for name in os.listdir(directory):
             os.unlink(f"{directory}/{name}")

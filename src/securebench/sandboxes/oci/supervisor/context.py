@@ -61,7 +61,7 @@ class SupervisorContext:
             os.rmdir(self.run)
 
     def _show(self, files: dict[str, str]) -> None:
-        """Copy ``files``. Sandboxes mount the copies, because they can see the host path of the source of a mount.
+        """Copy ``files``. Sandboxes mount the copies, because a sandbox can see the host path of a mounted file.
 
         Where the runtime supports it, the copy of a program is executable but not readable. Other processes in a
         sandbox then cannot trace a process of this program, such as the first one, or open its memory and files in
@@ -87,7 +87,7 @@ class SupervisorContext:
         try:
             for hierarchy in self.hierarchies:
                 hierarchy.make_parent(self.group)
-        except OSError:  # not writable after all: then cgroups enforce no limits, and the driver reports that
+        except OSError:  # a group cannot be created: continue without cgroups, and report no controllers
             self._remove_groups()
             self.hierarchies = []
 

@@ -1,8 +1,8 @@
 """A user namespace around a runtime, so that the processes of its sandbox are counted separately from all others.
 
 Without cgroups, the only process limit is the user's (``RLIMIT_NPROC``). The kernel counts processes for each user
-namespace, and also enforces the limit that the creator of a namespace had. If a runtime applies the sandbox's limit to
-itself before it creates the namespace, the processes of all sandboxes together would count towards that limit.
+namespace, and also enforces the limit that the creator of a namespace had. If a runtime applied the sandbox's limit to
+itself before creating the namespace, the processes of all sandboxes together would count towards that limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Gate:
         resource.setrlimit(resource.RLIMIT_NPROC, (self._processes, self._processes))
 
     def open(self, pid: int) -> None:
-        """Write the id maps of the new process ``pid``. If this fails, that process's :meth:`enter` raises an error."""
+        """Write the id maps of the new process ``pid``. If this fails, :meth:`enter` raises an error there."""
         self._inside.close()
         with self._outside, suppress(OSError):
             if self._outside.recv(1) != _READY:

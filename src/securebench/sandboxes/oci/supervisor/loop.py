@@ -60,7 +60,7 @@ class _Request(NamedTuple):
 
 
 class Supervisor:
-    """The event loop. Its state is containers by name, processes by pid, and scheduled calls."""
+    """The event loop. Its state consists of containers by name, processes by pid, and scheduled calls."""
 
     def __init__(self, control: socket.socket, context: SupervisorContext) -> None:
         self._control = control
@@ -90,7 +90,7 @@ class Supervisor:
             self._run_scheduled()
         _kill_everything()
         self._remove_all()
-        self._cgroup_pool.remove()  # last, because removed containers return their groups to it
+        self._cgroup_pool.remove()  # last, because removed containers return their groups to the pool
 
     def _serve_events(self, events: Iterable[tuple[int, int]]) -> None:
         """Call the handlers of ``events``, except for descriptors that are no longer watched or are new.
@@ -117,8 +117,8 @@ class Supervisor:
         try:
             frame = receive(self._control, START_DESCRIPTORS)
         except FrameError:
-            # The frame's descriptors are lost because this process has too many open files. One of them is the channel
-            # for the answer. The driver sees the channel close. Running sandboxes are unaffected.
+            # The frame's descriptors are lost because this process has too many open files. One of them was the channel
+            # for the answer, so the driver sees that the channel is closed. Running sandboxes are unaffected.
             return
         if frame is None:
             self._stop()
@@ -145,7 +145,7 @@ class Supervisor:
             with channel, suppress(OSError):
                 send(channel, pack({BOUNDED: str(error)}))
             return
-        with suppress(OSError):  # a driver that is gone has closed its side
+        with suppress(OSError):  # the driver may have exited
             send(channel, pack({BOUNDED: ""}), (top,))
         self._watch(channel.fileno(), partial(self._unbind, channel, top))
 
@@ -211,7 +211,7 @@ class Supervisor:
             self._launch(container, request, document, process)
 
     def _refill(self) -> None:
-        with suppress(OSError):  # if a cgroup is needed and cannot be created, that raises the error
+        with suppress(OSError):  # starting a container that needs a cgroup reports the error
             self._cgroup_pool.refill()
 
     def _launch(
@@ -245,7 +245,7 @@ class Supervisor:
     # --- ends
 
     def _on_message(self, container: SupervisedContainer, process: RuntimeProcess) -> None:
-        """Set a new time limit for a process, or kill its container if the driver requests that or hangs up."""
+        """Set a new time limit for a process, or kill its container if the driver requests it or closes the channel."""
         try:
             frame = receive(process.channel)
         except BlockingIOError:
@@ -272,7 +272,7 @@ class Supervisor:
             self._kill(container)
 
     def _kill(self, container: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
-        """Kill a container. Repeat this until its runtime is gone, because the runtime may still be setting it up."""
+        """Kill a container. Repeat this until its runtime is gone: it may still be setting up the container."""
         if container.kill():
             self._later(delay, partial(self._kill, container, delay * 2))
 
@@ -302,7 +302,7 @@ class Supervisor:
         elif process.pid in self._orphan_statuses:
             self._settle(container, process, self._orphan_statuses[process.pid])
         else:
-            process.lost = "its exit was not seen"
+            process.lost = "its exit status is unknown"
             self._settle(container, process, signal.SIGKILL)
 
     def _settle(

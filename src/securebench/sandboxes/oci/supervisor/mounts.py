@@ -16,7 +16,7 @@ _KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
 """Mount flags of a source that its bind mount keeps. In a user namespace, the kernel does not allow clearing them."""
 
 _OF_THE_PATH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
-"""Error numbers whose cause is the path itself, unlike that for too many open files."""
+"""Error numbers that are caused by the path. Others, such as too many open files, are not."""
 
 _PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"
 
@@ -38,9 +38,9 @@ def mount_tmpfs(target: str, mode: str, size: int | None = None) -> None:
 def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: bool) -> None:
     """Mount an overlay over ``lower`` at ``root`` in ``directory``. Changes are written to ``upper`` in ``directory``.
 
-    With ``locked``, the mount forbids devices and set-id programs, which a user namespace cannot undo. The options name
-    no path of the host, which a sandbox could read in its list of mounts, and no path whose special characters could
-    inject options.
+    With ``locked``, the mount forbids devices and set-id programs, and no process in a user namespace can undo this. A
+    sandbox can read the options in its list of mounts, so they contain no path of the host. They also contain no path
+    whose special characters could inject options.
 
     The options override the kernel's defaults so that ``upper`` contains only complete files, directories under their
     own names, and no references to the image. So ``upper`` has only two kinds of markers: a character device 0/0 for a
@@ -121,7 +121,7 @@ def detach(target: str) -> None:
 
 
 def _open_plain(source: str) -> int:
-    """Open ``source`` component by component, so that a component replaced by a link meanwhile is rejected."""
+    """Open ``source`` component by component, to reject a component that was replaced by a link."""
     descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY)
     for part in source.split("/")[1:]:
         try:

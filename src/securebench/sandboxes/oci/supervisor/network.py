@@ -1,7 +1,7 @@
 """The network namespace of a container, created before its runtime starts: loopback with listening sockets.
 
-The supervisor itself has a separate network namespace without connections. So it can always switch back to it, even in
-the user namespace of an ordinary user, and no runtime is ever started in the host's network namespace.
+The supervisor itself has a separate network namespace without connections. So it can always switch back to its own,
+even in the user namespace of an ordinary user, and no runtime is ever started in the host's network namespace.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ MACHINE_MEMORY = "the machine, or a limit above the sandbox, ran out of memory"
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
 """The environment variable for crun's temporary directory, in which it binds its own program to a file, read-only.
 
-The default is the host's /tmp, where the file would stay if crun is killed meanwhile. crun does not need this file
-if it runs from a copy in memory, and ignores that it cannot create it. The variable is from runc, which sets it itself.
+The default is the host's /tmp, where the file would stay if crun were killed. crun does not need this file if it runs
+from a copy in memory, and ignores a failure to create it. The variable is from runc, which sets it itself.
 gVisor creates no such file.
 """
 
@@ -58,7 +58,7 @@ _LOG_BYTES = 4096
 
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
-"""Seconds between checks whether the container of a command has started. They last at most ``_RECORD_SECONDS``."""
+"""Seconds between two checks whether a container has started. The checks end after ``_RECORD_SECONDS``."""
 
 
 class OomKills(NamedTuple):
@@ -75,8 +75,8 @@ class RuntimeProcess:
     clock at which the process is killed. ``streams`` are its standard streams, which are open here only until the
     runtime has them.
 
-    ``log`` is the file for the runtime's error messages. To the file ``started``, the runtime writes the pid of the
-    process that it has started. If ``detached``, the runtime then exits, the process becomes a child of the supervisor,
+    ``log`` is the file for the runtime's error messages. The runtime writes the pid of the process that it has started
+    to the file ``started``. If ``detached``, the runtime then exits, the process becomes a child of the supervisor,
     and the supervisor sets ``is_adopted``. ``first`` is true if the process is the first one of a container, and false
     for a command in a container.
     """
@@ -141,13 +141,13 @@ class RuntimeProcess:
     def outcome(self, status: int, oom_kills: OomKills, lost: str = "") -> ProcessReport:
         """Return the report of an exit with the wait ``status``, given the ``oom_kills`` in the sandbox so far.
 
-        The report's ``lost`` is the reason why the exit is due to the machine, or empty. No process in a sandbox can
-        cause that. The argument ``lost`` is the reason of the container, for a command that ended with its container.
+        The report's ``lost`` is the reason if the machine, and not the sandbox, caused the exit. Otherwise it is empty.
+        The argument ``lost`` is the reason for the exit of the container, for a command that ended with it.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
         kills = oom_kills.total > self.oom_before.total
-        if log and (self.killed or kills):  # the kill affected the runtime itself, which logged that
+        if log and (self.killed or kills):  # a kill made the runtime fail and log an error
             code, log = SIGKILLED, ""
         # If the time limit fires while the process is exiting anyway, it is not the reason for the exit.
         timed_out = self.timed_out and code == SIGKILLED
@@ -200,7 +200,7 @@ class RuntimeProcess:
             return ""
         if not self.is_adopted and os.WTERMSIG(status) in _FROM_OUTSIDE:
             return f"its runtime was killed from outside, by signal {os.WTERMSIG(status)}"
-        # Processes in a pid namespace cannot kill its first process, and the calls that would make the kernel do it are
+        # Processes in a pid namespace cannot kill its first process, and calls that would make the kernel kill it are
         # blocked (:mod:`~securebench.sandboxes.seccomp_profile`). Out-of-memory kills were handled above.
         if self.is_adopted and self.first and os.WTERMSIG(status) == signal.SIGKILL:
             return "its first process was killed from outside"
@@ -233,8 +233,8 @@ class RuntimeCall(NamedTuple):
 def sealed_copy(path: str) -> int:
     """Return a descriptor of an immutable copy, in memory, of the program at ``path``. Raises ``OSError``.
 
-    A process in a container can open the program of a runtime that enters the container, through ``/proc``. So that its
-    program cannot be overwritten, a runtime copies itself at each start, unless it already runs from a sealed copy.
+    Through ``/proc``, a process in a container can open the program of a runtime that enters the container. To protect
+    its program from being overwritten, a runtime copies itself at each start, unless it runs from a sealed copy.
     """
     descriptor = os.memfd_create("runtime", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(path, "rb") as original, os.fdopen(descriptor, "wb", closefd=False) as copy:
@@ -272,7 +272,7 @@ def is_exiting(pid: int) -> bool:
 
 
 def _is_dead(pid: int) -> bool:
-    """Whether the process ``pid`` has exited with all its threads, whether its parent has waited for it or not."""
+    """Whether the process ``pid`` has exited with all its threads. It may still be a zombie."""
     fields = _stat(pid)
     return not fields or (fields[_STATE_AFTER_NAME] == b"Z" and int(fields[_THREADS_AFTER_NAME]) <= 1)
 
@@ -296,7 +296,8 @@ def become(
 ) -> None:
     """Turn this process, a child of the supervisor, into a runtime. Errors are written to the runtime's log.
 
-    The runtime creates temporary files in its working directory, so they are removed with it even after a kill.
+    The runtime creates temporary files in its working directory. They are removed with this directory, even if the
+    runtime is killed.
     """
     argv = runtime.argv
     try:

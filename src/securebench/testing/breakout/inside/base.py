@@ -21,9 +21,9 @@ SECONDS = 15.0
 TOGETHER = "together"
 """Staging: in a sandbox shared with other attempts, in its own process."""
 ALONE = "alone"
-"""Staging: in its own sandbox with small limits, which it ends or exhausts."""
+"""Staging: in its own sandbox with small limits. The attempt ends the sandbox or exhausts its limits."""
 ENDLESS = "endless"
-"""Staging: like ``alone``, with a short time limit, because it never ends."""
+"""Staging: like ``alone``, with a short time limit, because the attempt never ends."""
 ENTERED = "entered"
 """Staging: in a persistent sandbox in which the driver runs other commands meanwhile."""
 LEAKED = "leaked"
@@ -159,7 +159,7 @@ def only_on(machine: str) -> None:
 
 
 def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
-    """Make ``attempt`` in this process. Return ``contained``, ``reached`` or ``escaped``, and how or by what."""
+    """Make ``attempt`` in this process. Return ``contained``, ``reached`` or ``escaped``, and an explanation."""
     try:
         how = attempt.function(host)
     except Stopped as stopped:
@@ -172,7 +172,10 @@ def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
 
 
 def outcome_apart(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
-    """Make ``attempt`` in a child. A killed child is contained; one that does not answer in time is unknown."""
+    """Make ``attempt`` in a child process.
+
+    A child that is killed before the time limit is ``contained``. Any other child without an answer is ``unknown``.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

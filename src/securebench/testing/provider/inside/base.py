@@ -1,4 +1,4 @@
-"""The parts of every attack: attempts, targets, and one line of JSON for each attempt."""
+"""The parts that all attacks share: attempts, targets, and one line of JSON for each attempt."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 ALLOWED, DENIED, DONE, UNKNOWN = "allowed", "denied", "done", "unknown"
-"""The outcomes of an attempt. ``done``: only a check outside shows whether it succeeded."""
+"""The outcomes of an attempt. ``done`` means that only a check outside the sandbox shows whether it succeeded."""
 
 
 class Targets(NamedTuple):
     """The targets of attacks.
 
-    ``proxy`` and ``relay`` are the sandbox's egress, ``None`` if it has none. ``api`` is ``openai``, ``anthropic``,
-    ``chat_completions`` or ``gemini``, ``model`` the permitted model, ``allowed`` a permitted domain, ``other`` a
-    forbidden one. A server listens on ``port`` of the addresses ``host``, which must be unreachable.
+    ``proxy`` and ``relay`` are the addresses of the sandbox's proxy and relay, or ``None`` if it does not have them.
+    ``api`` is ``openai``, ``anthropic``, ``chat_completions`` or ``gemini``. ``model`` is the permitted model,
+    ``allowed`` is a permitted domain, and ``other`` is a forbidden domain. ``host`` contains addresses of the host. A
+    server listens on their ``port``, and the sandbox must not reach it.
     """
 
     proxy: tuple[str, int] | None = ("127.0.0.1", 3128)
@@ -44,7 +45,7 @@ class EgressAttempt(NamedTuple):
 
 
 class Denied(Exception):  # noqa: N818 - the expected result
-    """The attempt was blocked; the message says by what."""
+    """The attempt was blocked; the message says how."""
 
 
 def make(attempts: Iterable[EgressAttempt], path: str) -> None:
@@ -81,7 +82,7 @@ def send(address: tuple[str, int], *messages: bytes) -> list[bytes]:
 
 
 def judged(answer: bytes) -> str:
-    """Return the status of a successful HTTP answer. Raises :class:`Denied` for any other or an empty answer."""
+    """Return the status of a successful HTTP answer. Raises :class:`Denied` for any other answer."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     if found is None:
         raise Denied("closed" if not answer else "no HTTP")

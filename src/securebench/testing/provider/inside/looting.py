@@ -1,6 +1,6 @@
-"""Attempts to find keys: what they can read in the sandbox is written to one file, which the host searches.
+"""Attempts to find keys: they write what they can read in the sandbox to one file, which the host searches.
 
-All of them are judged outside, because nothing in the sandbox knows the key.
+The host judges all of them, because nothing in the sandbox knows the key.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MARK = "SECUREBENCH_TASK_FILE"
-"""Every agent has this variable. Without it, this may be a developer's machine with the developer's own keys."""
+"""A variable that every agent has. Without it, this may be a developer's machine, and nothing is attacked."""
 
 
 def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, most: int) -> None:

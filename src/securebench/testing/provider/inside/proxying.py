@@ -123,7 +123,7 @@ _NO_TLS = {
 
 
 def _messages(targets: Targets) -> dict[str, bytes]:
-    """Return requests other than CONNECT, by what is wrong with each."""
+    """Return forbidden or invalid requests other than CONNECT. The keys say what is wrong with each request."""
     allowed, other = targets.allowed, targets.other
     hidden = f"GET http://{other}/ HTTP/1.1\r\nHost: {other}\r\n\r\n"
     return {

@@ -188,7 +188,7 @@ def request_of(targets: Targets) -> dict[str, Any]:
 
 
 def _changes(targets: Targets) -> Iterator[Fields]:
-    """Yield fields with which the provider would act on its side, or that name another model."""
+    """Yield request fields that would make the provider do more than answer, or that name another model."""
     yield from ({"model": model} for model in _MODELS)
     yield from ({"tools": [tool]} for tool in _TOOLS[targets.api])
     yield from _FIELDS[targets.api]
@@ -197,7 +197,7 @@ def _changes(targets: Targets) -> Iterator[Fields]:
 
 
 def _messages(targets: Targets, path: str, body: Fields) -> dict[str, bytes]:
-    """Return malformed or misleading HTTP requests, by what is wrong with each."""
+    """Return malformed or misleading HTTP requests. The keys say what is wrong with each request."""
     good, other = json.dumps(body).encode(), json.dumps({**body, "model": "another-model"}).encode()
     twice = good[:-1] + b', "model": "another-model"}'
     hidden = _request("POST", path, other)
@@ -240,7 +240,7 @@ def _send(targets: Targets, message: bytes) -> str:
 
 
 def spend(targets: Targets, most: int) -> str:
-    """Request answers until the relay's budget is exhausted. Raises :class:`Denied` with their number."""
+    """Request answers until the relay's budget is exhausted. Raises :class:`Denied` with the number of answers."""
     message = _request("POST", answers_path(targets), json.dumps(request_of(targets)).encode())
     for number in range(most):
         try:

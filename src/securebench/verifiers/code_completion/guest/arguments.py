@@ -71,7 +71,7 @@ _EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
 
 
 class Comparisons:
-    """The comparisons in the tests that have a call in their left side or first argument."""
+    """The comparisons in the tests whose left side or first argument contains a call."""
 
     def __init__(self, source: str) -> None:
         self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
@@ -89,7 +89,8 @@ class Comparisons:
 def catches_unknown_classes(source: str) -> bool:
     """Return whether the tests catch exceptions by an expression whose value may come from the candidate.
 
-    A class that the tests import or define is their own. Names that they do not define are checked at lookup.
+    Classes that the tests import or define do not come from the candidate. Names that the tests do not define are
+    checked when they are looked up.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     own = {node.name for node in nodes if type(node).__name__ == "ClassDef"}
@@ -100,7 +101,7 @@ def catches_unknown_classes(source: str) -> bool:
 
 
 def orders_without_assert(source: str) -> bool:
-    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` outside of asserts that the comparison holds.
+    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` for anything but to assert that a comparison is True.
 
     Such an assert fails if the comparison is False. Elsewhere, a test may pass because the comparison is False.
     """
@@ -110,7 +111,7 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons of which all, or at least one, must hold for the assert ``node`` to pass."""
+    """Return the comparisons in the assert ``node``, which passes only if all, or at least one, of them are True."""
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
         pending = [node.test]
@@ -175,12 +176,12 @@ def evaluate(expected: Any, frame: Any) -> str:
         tree.body = expected
         value = eval(compile(tree, FILE, "eval"), {**scope, "__builtins__": vars(builtins)})  # noqa: S307 - the tests' own
         return repr(sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value)
-    except Exception as error:  # noqa: BLE001 - as good a value as any: what matters is whether it changes
+    except Exception as error:  # noqa: BLE001 - the type of the error serves as the value: only changes matter
         return type(error).__name__
 
 
 def _place(frame: Any) -> tuple[int, ...]:
-    """Return where ``frame`` is: line, end line, column, end column; the line alone before Python 3.11."""
+    """Return the position of ``frame``: line, end line, column and end column. Before Python 3.11, only the line."""
     positions = getattr(frame.f_code, "co_positions", None)
     found = list(positions())[frame.f_lasti // 2] if positions else ()
     return found if found and None not in found else (frame.f_lineno,)
@@ -193,7 +194,7 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call in a comparison's left side, or in an assert method's first argument, with the other side."""
+    """Yield each call in the left side of a comparison or assert method, with the expression on the right side."""
     for node in _walk(tree):
         kind = type(node).__name__
         if kind == "Compare" and [type(each).__name__ for each in node.ops] in (["Eq"], ["Is"], ["In"]):
@@ -217,7 +218,7 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _is_harmless(expected: Any, scope: dict[str, Any]) -> bool:
-    """Return whether computing ``expected`` calls nothing but builtins and methods that change nothing."""
+    """Return whether computing ``expected`` calls only builtins and methods without side effects."""
     for node in _walk(expected):
         kind = type(node).__name__
         if kind in _EFFECTS or (kind == "Call" and not _is_pure(node.func, scope)):

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.codec import Exchange
 
 MODULE = "candidate"
-"""The candidate's ``__name__``: not ``__main__``, so that code for running it as a program is skipped."""
+"""The candidate's ``__name__``. It is not ``__main__``, so that an ``if __name__ == "__main__"`` block is skipped."""
 FILE = "<candidate>"
 _ITEMS_SECONDS = 0.01
-"""How long to fetch items of an iterator in advance. A slow one must not compute items that the tests never use."""
+"""How long to fetch items in advance. A slow iterator should not compute items that the tests never use."""
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
@@ -175,7 +175,7 @@ class CandidatePeer(Peer):
         return [plain_parts(subject, plain_base(type(subject))) for subject in subjects]
 
     def _do_fields(self, _: None, numbers: list[int]) -> list[Any]:
-        """Return the values of the fields of each of these dataclass objects: an empty list if reading them fails."""
+        """Return the field values of each of these dataclass objects, or an empty list if reading them fails."""
         from securebench.verifiers.code_completion.guest.shapes import field_values
 
         found: list[Any] = []
@@ -231,7 +231,7 @@ class CandidatePeer(Peer):
             self._describing = set()
 
     def export(self, value: Any, _exchange: Exchange, /) -> list[Any]:
-        """Return a tag that refers to ``value``, an object of this side (with number and trait) or of the tests."""
+        """Return a tag that refers to ``value``, an object of this side (with its trait) or of the tests."""
         for numbers in (self._callback_numbers, self._lent_numbers):
             if id(value) in numbers:
                 return ["yours", numbers[id(value)]]

@@ -1,8 +1,8 @@
-"""Messages: values as JSON, with the identity of their containers.
+"""Encode values as JSON messages that preserve the identity of containers.
 
 A message is ``{"value": V, "heap": [[number, kind, contents], ...]}``. Each container is in the heap once, and values
 refer to it by number, so that aliases are preserved and cycles are finite. ``V`` is null, a bool, a small int, a finite
-float or a string as itself; anything else is a list that starts with a tag.
+float or a string without surrogates. Any other value is encoded as a list that starts with a tag.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Exchange:
             raise MalformedError(type(error).__name__) from error
 
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
-        """Make the objects of a message: those that can be empty, then those made from parts. Then fill the former."""
+        """Make the objects of a message. Objects that can be empty are made first, and filled at the end."""
         begun: list[tuple[int, str, list[Any]]] = []
         for number, kind, contents in heap:
             known = self._objects.get(number)
@@ -287,7 +287,7 @@ class Exchange:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether ``text`` has no surrogates: JSON would merge two adjacent ones into one character."""
+    """Return whether ``text`` has no surrogates. JSON would merge two adjacent surrogates into one character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -301,6 +301,6 @@ _READERS: dict[str, Callable[..., Any]] = {
     "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
 }
-"""For each tag, the function that makes the value from the parts as they are in the message."""
+"""For each tag, the function that makes the value from its encoded parts."""
 _COMPOSERS: dict[str, Callable[..., Any]] = {"complex": complex, "range": range, "iterator": iter, "chain": chain}
-"""For each tag, the function that makes the value from the decoded parts."""
+"""For each tag, the function that makes the value from its decoded parts."""

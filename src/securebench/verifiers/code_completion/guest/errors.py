@@ -19,7 +19,7 @@ _GROUP: Any = getattr(builtins, "ExceptionGroup", ())
 
 
 def parts_of_error(error: Exception, kind: type) -> list[Any]:
-    """Return ``kind``, then the arguments, attributes and cause of ``error``, and whether its context is suppressed."""
+    """Return ``kind``, and the arguments, attributes and cause of ``error``, and whether its context is suppressed."""
     arguments = error.args
     if isinstance(error, _GROUP):
         arguments = (error.message, tuple(error.exceptions))
@@ -51,7 +51,7 @@ def give_attributes(error: Exception, attributes: Any) -> None:
 
 
 def is_attribute(name: Any) -> bool:
-    """Return whether ``name`` may be an exception's attribute: not reserved, and no dunder except ``__notes__``."""
+    """Return whether ``name`` may be set on an exception: it is not reserved, and no dunder except ``__notes__``."""
     if type(name) is not str or len(name) > _LONGEST_NAME or name.startswith("_securebench"):
         return False
     return name == "__notes__" or not name.startswith("__")
@@ -60,7 +60,7 @@ def is_attribute(name: Any) -> bool:
 def to_raise(error: Exception) -> Exception:
     """Return what to raise for an error of the other side.
 
-    A ``StopIteration`` becomes a ``RuntimeError``. Inside a test's ``for ... in map(f, cases)``, it would end the loop,
+    A ``StopIteration`` becomes a ``RuntimeError``. A ``StopIteration`` would end a test's ``for ... in map(f, cases)``,
     and the remaining cases would seem to have been checked.
     """
     if isinstance(error, (StopIteration, StopAsyncIteration)):

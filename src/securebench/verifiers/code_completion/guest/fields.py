@@ -15,7 +15,7 @@ ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
 
 
 def fields_of(subject: Any) -> list[Any]:
-    """Return the values of those fields of a dataclass object that its class compares."""
+    """Return the values of a dataclass object's fields, without the fields that its class does not compare."""
     kind = type(subject)
     values = zip(kind._securebench_fields, all_fields_of(subject))
     return [value for name, value in values if f"compare:{name}" in kind._securebench_flags]
@@ -25,7 +25,8 @@ def all_fields_of(subject: Any) -> list[Any]:
     """Return the values of all fields of a dataclass object. Raises :class:`UnsupportedError` if they are unreliable.
 
     The values that came with the object are used until a request that may change them. For an object that the tests
-    have built, their arguments are used until the candidate may have changed it. After that, the values are requested.
+    have built, the values of its arguments are used until the candidate may have changed the object. After that, the
+    values are requested.
     """
     state = subject_state(subject)
     if state.get("_securebench_is_doubtful"):
@@ -151,8 +152,8 @@ def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: d
     """Check whether the fields of ``made``, an object that the tests have built, have the values of its arguments.
 
     If they do, comparisons use these values until the candidate may have changed the object. If they do not,
-    comparisons with the object are refused. Only a comparison with itself is then allowed, and only if the object
-    ``is_new``: otherwise a class that returns the same object every time would make ``P(3) == P(4)`` true.
+    comparisons with the object are refused, except a comparison of the object with itself if it ``is_new``. A class
+    that returns the same object every time must not make ``P(3) == P(4)`` true.
     """
     if type(made) is not cls:
         return

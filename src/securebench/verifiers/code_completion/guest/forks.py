@@ -1,8 +1,8 @@
-"""The tests' side: forks a process for each task, and takes another task only if nothing is left of the last one.
+"""The tests' side: forks a process for each task, and accepts another task only if the last one left nothing behind.
 
 Tests are trusted, but the values that they receive are hostile. A bug in decoding them could give a candidate control
-of the process that runs the tests. So the process that forks assumes that its child processes are hostile to it, and to
-the next task:
+of the process that runs the tests. So the forking process treats its child processes as hostile, to itself and to the
+next task:
 
 * It reads only START, which has a fixed length, and repeats the random number in it. Only this process uses descriptor
   2, on which it reports that nothing is left. The host sends the next START only after that report. So nothing that a
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SET_DUMPABLE = 4
 _OF_PROCESS = ("Threads", "Cpus_allowed:", "Mems_allowed:")
 _IOPRIO_GET = {("x86_64", 2**63 - 1): 252, ("aarch64", 2**63 - 1): 31}
-"""The number of the system call by machine and ``sys.maxsize``. 32-bit programs have other numbers."""
+"""The number of the system call ``ioprio_get``, by machine and ``sys.maxsize``: 32-bit programs use other numbers."""
 _FILES = (
     *("/proc/self/limits", "/proc/self/oom_score_adj"),
     *("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/net/dev"),
@@ -103,7 +103,7 @@ class CheckedSandbox:
         if self._prctl(_SET_DUMPABLE, 0, 0, 0, 0):
             raise OSError("this process could be traced")
         try:
-            self._first = self._state()  # on old kernels, a process that is not dumpable cannot read all of it
+            self._first = self._state()  # raises on old kernels, where a non-dumpable process cannot read all files
         except (OSError, ValueError):
             self._prctl(_SET_DUMPABLE, 1, 0, 0, 0)
             raise
@@ -113,7 +113,7 @@ class CheckedSandbox:
         """Fork a process for a task, and return its id: 0 in the new process.
 
         The new process has its own session, because the kernel may schedule a session as a unit, and each of its
-        processes can change the niceness of the unit. It is dumpable, and blocks only the signals blocked before.
+        processes can change the niceness of the unit. It is dumpable, and has the original signal mask.
         """
         child = os.fork()
         if child == 0:
@@ -123,10 +123,10 @@ class CheckedSandbox:
         return child
 
     def await_end(self, child: int, deadline: float) -> None:
-        """Wait until ``child`` has exited, and check that it has left nothing. Otherwise, exit this process.
+        """Wait until ``child`` has exited, and check that it has left nothing behind. If either fails, exit.
 
-        If a signal killed the child, the exit code is that of a process killed by this signal. The driver looks for an
-        out-of-memory kill only after such a code.
+        If a signal killed the child, the exit code of this process is 128 plus the signal's number. The driver looks
+        for an out-of-memory kill only after such an exit code.
         """
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -147,17 +147,17 @@ class CheckedSandbox:
 
         found: list[Any] = [_read(path) for path in _FILES]
         found.append(_signal.sigpending())
-        # Out-of-memory kills of the whole machine are counted, since those of the sandbox cannot be seen. After one in
-        # this sandbox, the driver would attribute any later kill in it to memory, too.
+        # The count of out-of-memory kills is that of the whole machine, because the sandbox cannot see its own. After
+        # a kill in this sandbox, the driver would attribute any later kill in it to memory, too.
         found.append(int(_read("/proc/vmstat").partition("\noom_kill ")[2].partition("\n")[0]))
         found.append([self._syscall(self._ioprio_get, 1, pid) for pid in (0, 1)])
-        for process in ("self", "1"):  # the same user may change their scheduling
+        for process in ("self", "1"):  # processes of the same user can change the scheduling of both
             lines = _read(f"/proc/{process}/status").splitlines()
             numbers = _read(f"/proc/{process}/stat").rpartition(")")[2].split()
             found.append([line for line in lines if line.startswith(_OF_PROCESS)])
             found.append([numbers[index] for index in _POLICY_AND_NICENESS])
         for descriptor in (0, 1, 2):  # the task's process shares these pipes, with their settings
-            settings = (fcntl.F_GETOWN, fcntl.F_GETSIG, 1032)  # F_GETPIPE_SZ has a name since 3.10
+            settings = (fcntl.F_GETOWN, fcntl.F_GETSIG, 1032)  # 1032 is F_GETPIPE_SZ, which Python names since 3.10
             found.append([os.fstat(descriptor)[:6], *(fcntl.fcntl(descriptor, setting) for setting in settings)])
         for place in self._places:
             found.append(_entry(place))
@@ -177,7 +177,7 @@ def _checked_sandbox() -> CheckedSandbox | None:
 def _function(name: str) -> Callable[..., int]:
     """Return a function of the C library, without importing the package ``ctypes``.
 
-    The package creates callbacks, in memory that child processes may share.
+    When it is imported, the package creates callbacks, in memory that child processes may share.
     """
     import _ctypes
 

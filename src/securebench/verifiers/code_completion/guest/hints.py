@@ -21,14 +21,14 @@ _NAMES = {
     ),
 }
 BY_NAME = {name: feature for feature, names in _NAMES.items() for name in names}
-"""For names that the tests may use, the unsupported feature that each of them suggests."""
+"""For each name that the tests may use, the unsupported feature that it suggests."""
 _CONTAINERS = frozenset({list, dict, set})
 _MAX_OUTLINED = 100
 _MAX_WATCHED = 100
 
 
 def outline(value: Any, depth: int = 2) -> Any:
-    """Return the lengths of a container and of those in it, which most changes alter; ``None`` for other values."""
+    """Return the lengths of a container and of its inner containers. Return ``None`` for other values."""
     if type(value) not in _CONTAINERS:
         return None
     parts = value.values() if type(value) is dict else value
@@ -37,7 +37,7 @@ def outline(value: Any, depth: int = 2) -> Any:
 
 
 def watch(notes: Notes, value: Any) -> None:
-    """Remember a container that the tests got from an attribute: their changes to it do not reach the original."""
+    """Remember a container that the tests got from an attribute. It is a copy: changes do not reach the original."""
     if len(notes.watched) < _MAX_WATCHED:
         notes.watched.append((value, outline(value)))
 

@@ -1,4 +1,4 @@
-"""The tests' side: decides whether a name in the tests is their own, a builtin, or the candidate's."""
+"""The tests' side: decides whether a name in the tests refers to the tests, to a builtin or to the candidate."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LONGEST_NAME = 200
 class Names(dict):  # type: ignore[type-arg]  # dict[...] cannot be a base class before Python 3.9
     """The builtins of the tests and, after them, the candidate's names that the tests do not define themselves.
 
-    A name is looked up in the tests' own names first, then in the builtins, and only then in the candidate's. So a
-    candidate cannot shadow either of them, except for the names of builtins in ``free``.
+    A name is looked up in the tests' own names first, then in the builtins, and only then in the candidate's names. So
+    a candidate cannot shadow names of the tests or builtins, except the builtins in ``free``.
     """
 
     def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:
@@ -53,11 +53,11 @@ def undefined_names(source: str) -> frozenset[str]:
 
 
 class Ownership:
-    """Decides which of the tests' undefined names are the candidate's: these are ``free``.
+    """Decides which of the names that the tests use but do not define refer to the candidate. These are ``free``.
 
-    A builtin's name is the candidate's if the pack's own starter code defines it, or if it is the only name of the
-    candidate that the tests use. Otherwise it means the builtin: a candidate that defines ``sorted`` could decide what
-    its own result is compared with.
+    The name of a builtin refers to the candidate if the pack's own starter code defines it, or if it is the only name
+    of the candidate that the tests use. Otherwise it refers to the builtin: a candidate that defines ``sorted`` could
+    decide what its own result is compared with.
     """
 
     def __init__(self, source: str, starter: Sequence[str], defined: Callable[[list[str]], Sequence[str]]) -> None:
@@ -72,11 +72,11 @@ class Ownership:
             self.free = frozenset(taken) if len(taken) == 1 else self.free
 
     def is_disputed(self) -> bool:
-        """Return whether the candidate defines a name that means a builtin in the tests."""
+        """Return whether the candidate defines a name that refers to a builtin in the tests."""
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:
-        """Return which of the tests' builtins, except those in starter code, the candidate says it defines."""
+        """Return the builtins in the tests that the candidate reports to define, except those in starter code."""
         try:
             reported = self._defined(self._shared)
             return [name for name in self._shared if name in reported]

@@ -1,6 +1,6 @@
-"""The notes that a verdict may have besides its outcome: a closed list, so that no text of a test is recorded.
+"""The notes that a verdict may have besides its outcome: a fixed list, so that no text of a test is recorded.
 
-The host has the sentence for each of them (``relay.py``).
+``relay.py`` has a message for each note.
 """
 
 from __future__ import annotations

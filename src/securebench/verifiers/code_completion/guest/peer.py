@@ -1,4 +1,4 @@
-"""Requests and replies between the two sides. They are nested like calls.
+"""Requests and replies between the two sides. Before a side replies, it may send requests to the other side.
 
 The sides take strict turns: the side that has read a frame writes the next frame. So the host can relay frames without
 parsing them, and threads need only one lock.
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.wire import Wire
 
 MAX_EXPORTS = 100_000
-"""The most objects of one side that the other side may refer to. Each is kept alive to the end."""
+"""The most objects of one side that the other side may refer to. Each is kept alive until the process ends."""
 _LONGEST_NAME = 200
 
 
 class Peer:
-    """One side of the channel. It sends requests (:meth:`request`) and answers the other side's (:meth:`serve`).
+    """One side of the channel. It sends requests (:meth:`request`), and answers requests (:meth:`serve`).
 
     The sides differ in the operations that they allow (:meth:`perform`), in how they convert objects that are not plain
     data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
@@ -43,7 +43,7 @@ class Peer:
         self._exports: list[Any] = []
         self._export_numbers: dict[int, int] = {}
 
-    # What a side decides.
+    # Methods in which the sides differ.
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:
         """Perform an operation for the other side. Return its result or raise its error."""
@@ -54,7 +54,7 @@ class Peer:
         raise NotImplementedError
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the object that a tag refers to. This class knows only objects that the other side sends back."""
+        """Return the object that a tag refers to. This class accepts only references to objects of this side."""
         _, number = tag
         if tag[0] != "yours":
             raise MalformedError("no such tag")
@@ -65,17 +65,17 @@ class Peer:
         raise NotImplementedError
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Prepare for a reply that changes objects of this side. Return a function to call afterwards, or ``None``."""
+        """Prepare for a reply that changes objects of this side. Return a function to call after it, or ``None``."""
 
     def received_class(self, found: type) -> type:
-        """Return the class that replaces the builtin class ``found``, which the other side sent by name."""
+        """Return the class to use for the builtin class ``found``, which the other side has sent by name."""
         return found
 
     def not_a_number(self) -> float:
         """Return the NaN to use for a NaN that the other side has sent."""
         return float("nan")
 
-    # Asking.
+    # Sending requests.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
         """Send a request to the other side, and return its result or raise its error.
@@ -118,7 +118,7 @@ class Peer:
     def sent(self, *, arrives: bool) -> None:
         """Note whether a packed message was sent."""
 
-    # Answering.
+    # Answering requests.
 
     def serve(self, message: dict[str, Any]) -> None:
         """Answer one request."""
@@ -144,7 +144,8 @@ class Peer:
             self.sent(arrives=False)
             return {**Exchange(self).pack(error), "error": True}
 
-    # Values with a stand-in on the other side: exceptions, and in a subclass objects and classes of the candidate.
+    # Values that get a stand-in on the other side. In this class, these are exceptions. Subclasses add the objects and
+    # classes of the candidate.
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
         """Return the tag ``"error"`` and the parts of an exception; ``None`` for other values."""
@@ -184,12 +185,12 @@ class Peer:
     # Objects of this side.
 
     def number_of(self, value: Any) -> int:
-        """Return the number of an object of this side. It never changes. Raises :class:`ValueTooLargeError`."""
+        """Return the number of an object of this side, which never changes. Raises :class:`ValueTooLargeError`."""
         number = self._export_numbers.get(id(value))
         if number is None:
             number = len(self._exports)
             if number >= MAX_EXPORTS:
-                raise ValueTooLargeError("too many objects are held by the other side")
+                raise ValueTooLargeError("the other side refers to too many objects")
             self._exports.append(value)
             self._export_numbers[id(value)] = number
         return number
@@ -200,7 +201,7 @@ class Peer:
             raise MalformedError("no such object")
         return self._exports[number]
 
-    # Frames. An invalid frame ends this side's process.
+    # Frames. When this side reads an invalid frame, it ends its process.
 
     def read(self) -> tuple[bytes, dict[str, Any]]:
         """Return the type and payload of the next frame."""

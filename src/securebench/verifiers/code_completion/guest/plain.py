@@ -1,12 +1,12 @@
-"""Plain data: the values that cross between the sides without their behaviour. Only the exact type counts.
+"""How values cross from one side to the other: plain data as data, everything else as a stand-in or a reference.
 
 ============================  ======================================================================================
 crosses as an equal value     None, bool, int, float, complex, str, bytes, range; builtin classes; values of the
                               standard library (``values.py``)
 crosses with its identity     list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict, Counter, defaultdict
-                              (its factory too, where that is a builtin type), dict views
+                              (with its factory, if the factory is a builtin type), dict views
 crosses as a stand-in         exceptions; the candidate's own classes and their objects (``shapes.py``, ``twins.py``)
-crosses by reference          everything else, as the two sides of the channel decide (``peer.py``)
+crosses by reference          everything else that the two sides allow (``peer.py``)
 ============================  ======================================================================================
 
 A subclass of one of these types does not count as that type.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 else:
-    try:  # importing the whole package takes a fifth of the time of a guest
+    try:  # importing all of collections takes a fifth of the run time of a guest program
         from _collections import OrderedDict, defaultdict, deque
     except ImportError:
         from collections import OrderedDict, defaultdict, deque
@@ -51,7 +51,7 @@ _TYPES: dict[str, type] = {
     )
 }
 _TYPES.update(
-    # Exceptions that may be raised again: no exits, no interrupts, and no aliases such as IOError.
+    # Exceptions that the other side may raise again: no exits, no interrupts, and no aliases such as IOError.
     (name, value)
     for name, value in vars(builtins).items()
     if isinstance(value, type) and issubclass(value, Exception) and value.__name__ == name
@@ -78,7 +78,7 @@ def class_tag(value: type) -> list[Any] | None:
 
 
 def read_class(module: str, name: str) -> type:
-    """Return the class of a tag. Raises :class:`MalformedError` or ``KeyError`` if ``class_tag`` never returns it."""
+    """Return the class of a tag. Raises :class:`MalformedError` or ``KeyError`` for an invalid tag."""
     if not module:
         return _counter_class() if name == "Counter" else _TYPES[name]
     if module not in _EXCEPTION_MODULES:
@@ -91,7 +91,7 @@ def read_class(module: str, name: str) -> type:
 
 
 def _is_counter(value: type) -> bool:
-    """Return whether this is :class:`collections.Counter`, which exists only once :mod:`collections` is loaded."""
+    """Return whether ``value`` is :class:`collections.Counter`, without importing :mod:`collections`."""
     return value.__name__ == "Counter" and value is getattr(sys.modules.get("collections"), "Counter", None)
 
 

@@ -45,7 +45,7 @@ READABLE_DUNDERS = frozenset(
         "__dict__",
     }
 )
-"""Special attributes that are plain data. All other special attributes are behaviour, and cannot be read."""
+"""Special attributes that are plain data. All other special attributes are code, and cannot be read."""
 
 
 class Remote:
@@ -97,9 +97,9 @@ class Remote:
 
 
 def get_attribute(subject: Any, name: str) -> Any:
-    """Return an attribute of an object or a class, as the candidate's side gives it.
+    """Return an attribute of an object or a class of the candidate, as the candidate's side returns it.
 
-    Raises ``TypeError``, and notes a rejection, for an exception class that would catch failed asserts.
+    If it is an exception class that would catch failed asserts, notes a rejection and raises ``TypeError``.
     """
     if name.startswith("_securebench") or (name.startswith("__") and name not in READABLE_DUNDERS):
         raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")
@@ -136,7 +136,7 @@ def forwarded_attribute(name: str) -> property:
 
 
 class OpaqueRemote(Remote):
-    """A stand-in for an object whose class has no stand-in, such as a function. It refuses operators except ``==``."""
+    """A stand-in for an object whose class has no stand-in, such as a function. Its only operator is ``==``."""
 
 
 for _name in OPERATORS - {

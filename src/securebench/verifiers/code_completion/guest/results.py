@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def watch(source: str) -> Callable[[], bool]:
-    """Watch the runs of ``unittest`` and ``doctest`` in the tests. Return a function that tells whether one has failed.
+    """Watch the runs of ``unittest`` and ``doctest`` in the tests. Return a function to ask whether a run has failed.
 
     ``unittest.main(exit=False)``, a runner and ``doctest.testmod`` return a result and raise nothing. Tests that ignore
     the result would pass even if it is a failure.
@@ -39,7 +39,7 @@ def watch(source: str) -> Callable[[], bool]:
             for name in ("report_failure", "report_unexpected_exception"):
                 setattr(DocTestRunner, name, keep(getattr(DocTestRunner, name)))
     except (ImportError, AttributeError):
-        return bool  # the tests cannot import these modules either, so the result is False
+        return bool  # bool() is False: the tests cannot import these modules either, so no run has failed
     return lambda: any(map(_has_failed, results))
 
 

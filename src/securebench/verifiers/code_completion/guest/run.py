@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Run:
     """One run of the tests.
 
-    ``lookup`` returns the candidate's object for a name. ``defined`` returns which of the given names it defines.
+    ``lookup`` returns the candidate's object for a name. ``defined`` returns those of the given names that the
+    candidate defines.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Run:
         self._notes = notes
 
     def verdict(self) -> dict[str, Any]:
-        """Run the tests and return the verdict: outcome, and for a failure type of error, line number and note."""
+        """Run the tests and return the verdict: the outcome and, for a failure, error type, line number and note."""
         try:
             code = compile(self._source, FILE, "exec", dont_inherit=True)
             names = Ownership(self._source, self._starter, self._defined)
@@ -96,7 +97,7 @@ class Run:
 
 
 def _public_name(error: BaseException) -> str:
-    """Return the name of the nearest builtin class of ``error``: other names could reveal arguments of the tests."""
+    """Return the name of the nearest builtin base of ``error``. Other names could reveal arguments of the tests."""
     return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
 
 

@@ -3,13 +3,13 @@
 =========  ===========================================================================================================
 kind       contents
 =========  ===========================================================================================================
-class      number, name, family, trait, operators, fields, flags, names (the last four as texts with commas), and its
-           bases; family is ``object``, ``error`` or the name of the plain type that it is a subclass of
-enum       number, name, name of its base in ``enum``, name of its members' plain type, whether it defines ``__str__``,
-           and names and values in turn
+class      number, name, family, trait, operators, fields, flags, names (the last four as texts with commas), and the
+           base classes; the family is ``object``, ``error`` or the name of the plain type that the class extends
+enum       number, name, name of the base in ``enum``, name of the members' plain type, whether it defines ``__str__``,
+           and the members' names and values in turn
 member     class, name, value
 mine       number, class, values of the fields of a dataclass or contents of a container
-frozen     number, class, value: a subclass of a plain type that cannot change
+frozen     number, class, value: an object whose class extends an immutable plain type
 =========  ===========================================================================================================
 """
 
@@ -32,7 +32,7 @@ FROZEN: dict[str, Any] = {
     "tuple": lambda x: tuple(tuple.__iter__(x)),
     "frozenset": lambda x: frozenset(frozenset.__iter__(x)),
 }
-"""For each immutable plain type, how to read the plain value of a subclass's object without calling its methods."""
+"""For each immutable plain type, how to read an object of a subclass as plain data, without calling its methods."""
 CONTAINERS: dict[str, Any] = {
     name: KNOWN_TYPES[name] for name in ["OrderedDict", "defaultdict", "deque", "list", "dict", "set", "bytearray"]
 }
@@ -41,7 +41,7 @@ _MAX_NAMES = 200
 
 
 def plain_base(kind: type) -> str:
-    """Return the name of the plain type that a class is a subclass of, or an empty string."""
+    """Return the name of the plain type that a class extends, or an empty string."""
     for each in kind.__mro__:
         name = each.__name__
         if (name in FROZEN or name in CONTAINERS) and KNOWN_TYPES.get(name) is each:
@@ -116,7 +116,7 @@ def _trait_of(kind: type) -> str:
 
 
 def _own_names(kind: type) -> list[str]:
-    """Return the names, without dunders, that a subclass of a plain type and its bases below that type define."""
+    """Return the names that a subclass of a plain type and its bases up to that type define, without dunders."""
     names: dict[str, None] = {}
     for each in kind.__mro__:
         if class_tag(each) or each is object:
@@ -138,7 +138,7 @@ def _operators_of(kind: type, flags: list[str]) -> list[str]:
 
 
 def _fields_of(kind: Any, base: str) -> tuple[list[str], list[str]]:
-    """Return the names of the fields of a dataclass or named tuple, and the flags that describe the class."""
+    """Return the names of the fields of a dataclass or named tuple, and the flags of the class."""
     if base == "tuple":
         fields = getattr(kind, "_fields", None)
         named = type(fields) is tuple and all(type(name) is str for name in fields)
@@ -185,9 +185,9 @@ def member_parts(member: Any) -> list[Any]:
 
 
 def signature_of(value: Any) -> list[list[Any]]:
-    """Return name, kind, default and annotation of each parameter of a callable, and then a row for its result.
+    """Return a row (name, kind, default, annotation) for each parameter of a callable, and a row for its result.
 
-    Default and annotation are in lists, which are empty if the parameter has none.
+    Default and annotation are lists of one value, or empty lists if they are missing.
     """
     import inspect
 
@@ -205,7 +205,7 @@ def signature_of(value: Any) -> list[list[Any]]:
 
 
 def read_signature(rows: Any) -> Any:
-    """Return the signature in the rows of :func:`signature_of`. Raises ``ValueError`` or ``TypeError``."""
+    """Return the signature that the rows of :func:`signature_of` describe. Raises ``ValueError`` or ``TypeError``."""
     import inspect
 
     if type(rows) is not list or not rows:

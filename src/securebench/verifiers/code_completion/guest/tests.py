@@ -1,7 +1,7 @@
 """The tests' side: runs the tests, with stand-ins for what they use of the candidate, and sends the verdict.
 
-Only this side ever holds a test or an expected value. Whatever the candidate answers becomes plain data or a stand-in
-before any test sees it, so no comparison here ever runs candidate code.
+Only this side ever receives a test or an expected value. Every answer of the candidate becomes plain data or a stand-in
+before a test sees it, so no comparison on this side runs candidate code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ACTS = frozenset({"call", "make", "next", "await", "operate", "exit", "anext"})
-"""Requests that run code of the candidate. Lookups of names and attributes are missing, since most run none."""
+"""Requests that run code of the candidate. Lookups of names and attributes are not included: most run no code."""
 _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -48,10 +48,10 @@ class JudgingPeer(Peer):
         self._comparisons: Comparisons | None = None
         self._make_nan: Callable[[], float] | None = None
 
-    # Asking.
+    # Sending requests.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
-        """Send a request and return the result. Count the answer if it contains data or candidate code ran."""
+        """Send a request and return the result. Count the answer if it contains data, or if candidate code ran."""
         if self._is_paused:
             raise RuntimeError("no request may be sent to the candidate now")
         self.has_requested = True
@@ -62,7 +62,7 @@ class JudgingPeer(Peer):
         try:
             result = super().request(operation, target, value)
         except Exception as error:
-            if type(error) not in (UncrossableError, ValueTooLargeError):  # those are raised before anything is sent
+            if type(error) not in (UncrossableError, ValueTooLargeError):  # both are raised before anything is sent
                 self.answered += acts
                 self.refresh()
             raise
@@ -111,13 +111,13 @@ class JudgingPeer(Peer):
         return found
 
     def defined(self, names: list[str]) -> Any:
-        """Return those of ``names`` that the candidate says it defines."""
+        """Return the ``names`` that the candidate reports to define."""
         return super().request("defined", None, names)
 
     # Answers that could mislead the tests.
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Compute the expected side of the current comparison. Return a function that checks if it has changed."""
+        """Compute the expected value of the current comparison. Return a function that checks if it has changed."""
         from securebench.verifiers.code_completion.guest.arguments import Comparisons, evaluate, tests_frame
 
         frame = tests_frame()
@@ -143,7 +143,7 @@ class JudgingPeer(Peer):
         return compare
 
     def received_class(self, found: type) -> type:
-        """Return ``found``. Note a rejection if the tests may catch it and it would also catch failed asserts."""
+        """Return ``found``. Note a rejection if the tests may catch it in a way that also catches failed asserts."""
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
 
@@ -152,17 +152,17 @@ class JudgingPeer(Peer):
         return found
 
     def not_a_number(self) -> float:
-        """Return the NaN to use for a NaN of the candidate. It notes if the tests compare it by order."""
+        """Return the NaN to use for a NaN of the candidate. The NaN notes if the tests compare it by order."""
         if self._make_nan is None:
             from securebench.verifiers.code_completion.guest.nan import nan_maker
 
             self._make_nan = nan_maker(self._source, self.notes)
         return self._make_nan()
 
-    # Answering.
+    # Answering requests.
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Call a function of the tests for the candidate, or use an object that was lent to it. Refuse all else."""
+        """Call a function of the tests for the candidate, or use an object that was lent to it. Refuse the rest."""
         subject = self.exported(target)
         try:
             if target in self.lent:
@@ -180,7 +180,7 @@ class JudgingPeer(Peer):
         """Send a verdict with the outcome ``why``, and end the process, so that no test can catch this."""
         send_verdict(self.wire, {"outcome": why, "answered": self.answered})
 
-    # What crosses to the candidate.
+    # Values that are sent to the candidate.
 
     def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
         """Return the tag of a value that is not plain: a candidate's object, an iterator, or an object of the tests."""
@@ -208,10 +208,10 @@ class JudgingPeer(Peer):
         """Return the first class in the MRO of ``kind`` that the candidate has."""
         return next((each for each in kind.__mro__ if id(each) in self.numbers), None) or super().error_class(kind)
 
-    # What crosses from the candidate.
+    # Values that are received from the candidate.
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the stand-in for an object of the candidate that crosses only as a reference."""
+        """Return the stand-in for an object of which the candidate sent only a reference."""
         if tag[0] != "mine":
             return super().adopt(tag)
         _, number, trait = tag

@@ -1,4 +1,4 @@
-"""JSON by the C code of the standard library, without importing the package ``json``.
+"""Encode and decode JSON with the C code of the standard library, without importing the package ``json``.
 
 The import takes as long as starting Python, because of regular expressions that the C code never uses. If an
 interpreter does not have this C code, or has a different version of it, the package is used.
@@ -33,7 +33,7 @@ def _compiled() -> tuple[Any, Any] | None:
 
         scan: Any = _json.make_scanner
         encode: Any = _json.make_encoder
-        # Without markers (which find cycles) and indent; the separators; no sorting, no skipping; NaN is written.
+        # The arguments: no markers (they find cycles), no indent, the separators, no sorting, no skipping, NaN allowed.
         plain = encode(None, _refuse, _json.encode_basestring_ascii, None, ":", ",", False, False, True)
         return scan(_Settings), plain
     except (ImportError, AttributeError, TypeError):

@@ -1,8 +1,9 @@
 """The tests' side: stand-ins for the candidate's classes and their objects.
 
-Each class of the candidate has a class here with its name and bases, so that ``isinstance``, ``issubclass``, ``type``
-and ``except`` are evaluated here. No method of these classes is the candidate's: comparisons compare copied plain data.
-Other operators send a request to the candidate, for classes that the tests name, and return the copied result.
+For each class of the candidate, this side makes a class with the same name and bases, so that ``isinstance``,
+``issubclass``, ``type`` and ``except`` are evaluated on this side. These classes contain no code of the candidate.
+Comparisons use copied plain data. If the tests use the name of a class, its other operators send a request to the
+candidate, and return a copy of the result.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _MAX_NAMES = 1000
 
 
 class RemoteType(type):
-    """The metaclass of the classes here. Calls of a class, and its attributes, are requests to the candidate's side."""
+    """The metaclass of the stand-ins for classes. Their calls and attributes are requests to the candidate's side."""
 
     def __new__(cls, _name: str, bases: tuple[type, ...], _namespace: dict[str, Any], **_: Any) -> Any:
         """Refuse a subclass that the tests define, because the candidate's side could not make its objects."""
@@ -172,7 +173,7 @@ def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
 
 
 def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
-    """Return the comparisons, and access to fields, of a class that is not a subclass of a plain type."""
+    """Return the methods that compare and access fields, for a class that is not a subclass of a plain type."""
     methods: dict[str, Any] = {}
     if "dataclass" in flags:
         methods.update(__dataclass_fields__=DataclassFields(), __getattr__=_get_of_fields, __setattr__=_set_field)
@@ -192,7 +193,7 @@ def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
 
 
 def _get_of_fields(self: Any, name: str) -> Any:
-    """Return an attribute. If it is not a field, it may be a method that changes fields, so request them again."""
+    """Return an attribute. If it is not a field, it may be a method that changes fields, which are requested again."""
     if name not in type(self)._securebench_fields:
         note_possible_change(self)
     return Remote.__getattr__(self, name)

@@ -17,8 +17,8 @@ _LONGEST_ZONE = 100
 def _zone(value: Any, moment: Any) -> list[Any] | None:
     """Return the parts of a time zone: its name in the zone database, or else its offset at ``moment`` and its name.
 
-    Returns an empty list if ``value`` has no time zone, and ``None`` if the offset is unknown. The candidate's own
-    ``tzinfo`` classes do not cross, because they are behaviour.
+    Returns an empty list if ``value`` has no time zone, and ``None`` if the offset is unknown. A ``tzinfo`` class of
+    the candidate is replaced by its offset, because its code is not sent.
     """
     zone = value.tzinfo
     if zone is None:
@@ -130,8 +130,10 @@ _VALUES: dict[tuple[str, str], tuple[Callable[[Any], list[Any] | None], Callable
     ("builtins", "slice"): (lambda x: [x.start, x.stop, x.step], None),
     ("builtins", "ellipsis"): (lambda _: [], lambda: ...),
 }
-"""For each class, a function that returns a value's parts, or ``None``, and one that rebuilds it, or ``None`` for
-the class itself."""
+"""For each class, a function that returns the parts of a value, and a function that rebuilds the value.
+
+The first function returns ``None`` for a value that cannot be split. If the second is ``None``, the class is called.
+"""
 _BUILTIN_CLASSES = {
     type(vars(type)): ("types", "MappingProxyType"),
     memoryview: ("builtins", "memoryview"),
@@ -141,7 +143,7 @@ _BUILTIN_CLASSES = {
 
 
 def stdlib_parts(value: Any) -> tuple[str, str, list[Any]] | None:
-    """Return module, class name and parts of a value, or ``None`` for other values. Imports no module."""
+    """Return module, class name and parts of a value of the standard library, else ``None``. Imports no module."""
     kind = type(value)
     place = _BUILTIN_CLASSES.get(kind) or _place(kind)
     if place is None:

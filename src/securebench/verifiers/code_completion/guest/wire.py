@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 START = b"T"
-"""Host to the tests' side: a task begins. Its payload is a random number and, in four bytes, how many seconds it may
-take. With 0 seconds, the process runs the task itself; else it may fork (``forks.py``)."""
+"""Host to the tests' side: a task begins. The payload is a random number and, in four bytes, the seconds that the task
+may take. With 0 seconds, the process runs the task itself; else it may fork (``forks.py``)."""
 NONCE_BYTES = 16
 HELLO = b"H"
-"""Either side to host: its program runs, and has run only SecureBench's code so far. The payload of the tests' side is
+"""Either side to host: the side's program has started, and has run only SecureBench's code so far. The tests' side adds
 the random number of START, and then ``1`` if the process has forked, else ``0``."""
 SOURCE = b"S"
 """Host to either side: the code to run."""
@@ -43,7 +43,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class FrameTooLargeError(ValueError):
-    """A payload is longer than a frame may be."""
+    """A payload is longer than ``MAX_FRAME_BYTES``."""
 
 
 class Wire:

@@ -9,7 +9,7 @@
 
 In this package, only the adapters depend on the runner. To add a runner:
 
-* recognise its command in :mod:`securebench.runner_commands`;
+* recognize its command in :mod:`securebench.runner_commands`;
 * subclass :class:`~.adapter.Adapter`, and add a function that returns the adapter to ``ADAPTERS`` in ``adapters.py``;
 * write a reporter in ``../guest`` with ``securebench_channel``.
 """

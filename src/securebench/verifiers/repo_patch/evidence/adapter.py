@@ -14,13 +14,13 @@ GUEST = "/opt/securebench/tests"
 """Where a sandbox mounts the modules of ``guest/``."""
 
 NO_BYTECODE: Final[Mapping[str, str]] = MappingProxyType({"PYTHONDONTWRITEBYTECODE": "1"})
-"""The variable that makes Python write no bytecode, so that no later process can load any."""
+"""The variable that makes Python write no bytecode, so that no later process can load bytecode."""
 
 
 class CasePlace(NamedTuple):
     """Where a test is defined: file name without ``.py``, classes from the outermost, function without parameters.
 
-    Ids of unittest name modules instead of files: for them, the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
+    Ids of unittest contain modules instead of files. For them, the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
     """
 
     stem: str
@@ -46,7 +46,7 @@ class Adapter(ABC):
     @property
     @abstractmethod
     def argv(self) -> tuple[str, ...]:
-        """The argv of the task's command with the reporter. Its own arguments stay: tests could notice a change."""
+        """The argv of the task's command with the reporter. Its other arguments stay: tests could notice a change."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -84,9 +84,9 @@ class Adapter(ABC):
         return PurePosixPath(path).stem
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the names in logs, and so in data sets, of the test with the reported id ``test``."""
+        """Return the names that logs, and so data sets, use for the test with the reported id ``test``."""
         return (test,)
 
     @abstractmethod
     def place(self, test: str) -> CasePlace | None:
-        """Return where the test with this reported or expected id is defined, or ``None`` if the id does not say."""
+        """Return where the test with this reported or expected id is defined; ``None`` if the id does not show it."""

@@ -1,4 +1,4 @@
-"""The adapters of the test runners, and which of them understands a test command.
+"""The adapters of the test runners, and the choice of the adapter for a test command.
 
 * unittest and runners based on it: ``python -m unittest …``, Django's ``runtests.py`` and ``manage.py test``.
 * pytest: ``pytest …``, ``py.test …`` and ``python -m pytest …``.
@@ -85,12 +85,12 @@ class LauncherAdapter(Adapter):
 
     @property
     def narrows(self) -> bool:
-        """Always false: commands with options that select single tests are not recognised."""
+        """Always false: commands with options that select single tests are not recognized."""
         return False
 
     @property
     def collecting(self) -> Self:
-        """This adapter itself: the host's order tells the launcher whether only to list the tests."""
+        """This adapter itself. The host's order tells the launcher whether to run the tests or only list them."""
         return self
 
     def owns(self, path: str) -> bool:
@@ -117,7 +117,7 @@ class UnittestAdapter(LauncherAdapter):
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The files and directories that the labels may refer to. Those that do not exist select nothing."""
+        """The files and directories that the labels may refer to. Paths that do not exist select nothing."""
         labels, starts, before = [], [], ""
         for word in self._words:
             if before in _STARTS:
@@ -130,12 +130,12 @@ class UnittestAdapter(LauncherAdapter):
         return tuple(path for label in labels for path in self._paths(label)) or (self._top or ".",)
 
     def file(self, test: str) -> str | None:
-        """Return the file of an id as unittest prints it. Names that begin with a capital letter count as classes."""
+        """Return the file of an id in unittest's format. Names that begin with a capital letter count as classes."""
         printed = _PRINTED.fullmatch(test)
         return self._paths(printed[2])[0] if printed else None
 
     def place(self, test: str) -> CasePlace | None:
-        """Parse a reported id, or an id as unittest prints it. Return ``None`` for the description of a test."""
+        """Parse a reported id or an id in unittest's format. Return ``None`` for the description of a test."""
         if reported := ReportedTest.read(test):
             return CasePlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
         printed = _PRINTED.fullmatch(test)
@@ -150,7 +150,7 @@ class UnittestAdapter(LauncherAdapter):
         return file.parent.name if file.name == "__init__.py" else file.stem
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the names of a reported test in logs: as older and newer unittest print it, and its dotted name."""
+        """Return the names of a reported test in logs: in the formats of older and newer unittest, and with dots."""
         reported = ReportedTest.read(test)
         if reported is None:
             return (test,)
@@ -312,7 +312,7 @@ def read_sympy(command: RunnerCommand) -> SympyAdapter | None:
 
 
 ADAPTERS: Final[tuple[Callable[[RunnerCommand], Adapter | None], ...]] = (read_pytest, read_unittest, read_sympy)
-"""Functions that return the adapter of a command of their runners. They cover all runners of ``read_command``."""
+"""For each kind of runner, the function that returns the adapter of its commands, or ``None`` for other commands."""
 
 
 def recognise(command: str | tuple[str, ...]) -> Adapter | None:

@@ -31,7 +31,7 @@ _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
 
 @dataclass(slots=True)
 class ReportedTests:
-    """The reported results. ``outcomes`` are by test id; ``exit`` is ``None`` if no end of the run was reported.
+    """The reported results. ``outcomes`` has outcomes by test id. ``exit`` is ``None`` if no end was reported.
 
     ``descriptions`` are names that a log may show instead of the test's id.
 

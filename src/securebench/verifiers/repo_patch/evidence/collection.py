@@ -51,8 +51,8 @@ def required(
 ) -> Required:
     """Return the tests that must run, from those ``reported`` without the change, or else from ``files``.
 
-    ``files`` are the sources of the task's test files by path; ``usual_names``: whether tests in them follow the usual
-    naming.
+    ``files`` are the sources of the task's test files by path. ``usual_names`` is true if the tests in them have the
+    runner's usual names.
     """
     known = {place for test in (reported.collected if reported else ()) if (place := adapter.place(test)) is not None}
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]
@@ -71,7 +71,7 @@ def required(
 def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePlace, bool]]:
     """Yield the undecorated test functions and methods that every run of the file executes.
 
-    Each comes with a flag: whether its source or the module's marks mention skipping.
+    Each is yielded with a flag, which is true if its source or the module's marks mention skipping.
     """
     try:
         body = parse_python(content).body
@@ -91,7 +91,7 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePla
 
 
 def _bound_again(body: list[ast.stmt]) -> set[str]:
-    """Return the names that a module deletes, reassigns or redefines: what runs may differ from their definition."""
+    """Return the names that a module deletes, reassigns or redefines, so that their first definition may not run."""
     stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     special = {"load_tests", "disabled"} & {*stored, *defined}

@@ -6,8 +6,8 @@ these functions is the task's own test. Other controls are new tests that always
 passes makes controls pass, too. A control counts only if its test passed: the controls of a test that was skipped or
 did not run prove nothing.
 
-Some expected ids do not say where their test is: the first line of a docstring, or a function's name. Code under test
-can remove the task's test and add another one with the same name. So if the task's own files show where they define a
+Some expected ids do not show where their test is defined: they are the first line of a docstring, or a function's name.
+Code under test can remove the task's test and add another test with the same name. So if the task's own files define a
 test with this name, a test at such a place must have passed.
 """
 
@@ -38,7 +38,7 @@ MAX_COPIES: Final = 24
 """The most files with controls, and the most copies of tests in total. Copies use up the task's time limit."""
 
 ENOUGH_BITS: Final = 8.0
-"""How hard it should be to guess which variants are the task's tests, in bits: one guess in 256 is right."""
+"""How hard it should be to guess which variants are the task's tests: with 8 bits, one guess in 256 is right."""
 
 _RANDOM = secrets.SystemRandom()
 _BASES: Final = re.compile(rb"class\s+\w+\s*\(([^)]*)\)")
@@ -59,7 +59,7 @@ _LIBRARIES: Final = {
 def places_of(
     ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
 ) -> dict[str, frozenset[CasePlace]]:
-    """Return where the ``files`` (path and content) define the tests of those ``ids`` that name no place.
+    """Return where the ``files`` (path and content) define tests, for the ``ids`` that do not show this.
 
     Tests in classes that may not be test cases are left out, because the source does not show which class runs them.
     """
@@ -74,7 +74,7 @@ def places_of(
 
 
 def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, CasePlace]]:
-    """Yield the names that ids may use for a test, and its place."""
+    """Yield each name that an expected id may use for a test, with the place of the test."""
     try:
         body = parse_python(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -92,7 +92,7 @@ def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, C
 
 
 def _is_bound(name: ast.Name) -> bool:
-    """Return whether a name is deleted or reassigned here: what runs may differ from its definition."""
+    """Return whether a name is deleted or reassigned here, so that its definition may not run."""
     return isinstance(name.ctx, ast.Store | ast.Del)
 
 
@@ -123,7 +123,7 @@ class Controls:
 
 
 def digest(function: str) -> str:
-    """Return the digest by which a reporter recognises the name of a control without knowing the name."""
+    """Return the digest by which a reporter recognizes the name of a control without knowing the name."""
     return hashlib.sha256(function.encode("utf-8")).hexdigest()
 
 
@@ -180,8 +180,8 @@ class _Choice:
     def all(self) -> list[Variants]:
         """Return variants of wanted tests, of each style, of each file and class, and of other tests.
 
-        Cover each style of the wanted tests first, because other tests need not pass. Do so before adding copies, which
-        use up ``MAX_COPIES``.
+        Cover each style of the wanted tests first, because other tests need not pass. Add copies only after that,
+        because copies use up ``MAX_COPIES``.
         """
         self._cover(lambda _test, way: way.style, self._wanted)
         self._harden(self._wanted, MAX_COPIES * 2 // 3)
@@ -192,7 +192,7 @@ class _Choice:
         return list(self._chosen.values())
 
     def _harden(self, tests: list[TaskTest], most: int) -> None:
-        """Add variants of tests that have few, until ``tests`` together are hard enough to guess."""
+        """Add the cheapest variants, until the task's own functions for ``tests`` are hard enough to guess."""
         while sum(chosen.spread for test in tests if (chosen := self._chosen.get(id(test)))) < ENOUGH_BITS:
             grown = [larger for test in tests for larger in self._grown(test)]
             fit = [larger for larger in grown if self._copies(larger) <= most]
@@ -202,7 +202,7 @@ class _Choice:
             self._chosen[id(best.test)] = best
 
     def _grown(self, test: TaskTest) -> Iterator[Variants]:
-        """Yield the variants of ``test`` with one more value of the expected value's type."""
+        """Yield the variants of ``test`` with one more value at one of its assertions."""
         if test.movable:
             now = self._chosen.get(id(test), Variants(test))
             for way in test.ways:
@@ -225,6 +225,6 @@ class _Choice:
                 self._chosen[id(best.test)] = best
 
     def _copies(self, larger: Variants) -> int:
-        """Return the total number of copies if ``larger`` replaces that test's variants."""
+        """Return the total number of copies if ``larger`` replaces the variants of its test."""
         others = (each for each in self._chosen.values() if each.test is not larger.test)
         return sum((each.size - 1) * each.test.rows for each in [*others, larger])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_PLAIN: Final = 2
 """How many groups of tests in a file (its functions, or one of its classes) get a test that always fails.
 
-If no test can be copied, each group may get this many.
+If no test can be copied, each of these groups may get this many such tests.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -41,7 +41,7 @@ _UNFIT: Final = frozenset(_UNFIT_TEXT.split())
 """Decorators of tests that may pass for reasons other than their assertions, or that must not be duplicated."""
 
 _RENAMED: Final = frozenset(("expand", "parameterized", "data", "file_data"))
-"""Decorators of tests that run under other names. These get no variants."""
+"""Decorators of tests that run under other names. Such tests get no variants."""
 
 _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|inspect\.stack|stacklevel|__line__")
 """Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""
@@ -63,10 +63,10 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A test of the task, at ``place``, and its controls: the style by name of the function.
+    """A test of the task, at ``place``, and its ``controls``: each function's name, with the style of the control.
 
-    ``real`` is the function that now contains the task's test. It is empty for a test that always fails, and so is the
-    function of ``place``. ``homes`` are the classes that run the test, as places without a function. ``bits`` says how
+    ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
+    in ``place`` are empty. ``homes`` are the classes that run the test, as places without a function. ``bits`` says how
     hard it is to guess which variant is the task's test: one in ``2 ** bits`` guesses is right.
     """
 
@@ -84,7 +84,7 @@ class ControlGroup:
 
 @dataclass(frozen=True, slots=True)
 class AssertionWay:
-    """An assertion to invert. If it is in a ``helper``, the helper is copied with it."""
+    """An assertion to invert. If it is in a ``helper`` function, the helper is copied, too."""
 
     inversion: Inversion
     helper: Function | None = None
@@ -100,8 +100,8 @@ class AssertionWay:
 class TaskTest:
     """A test in a file, its enclosing classes, and its assertions that can be inverted.
 
-    ``homes`` are the classes that run the test. ``movable``: whether it may be renamed. ``rows``: how often it runs
-    with its tables of parameters.
+    ``homes`` are the classes that run the test. ``movable`` is true if it may be renamed. ``rows`` is how often it
+    runs, judging by its tables of parameters.
     """
 
     path: str
@@ -122,8 +122,8 @@ class TaskTest:
 class Variants:
     """The variants of a test: every combination of the values at some of its assertions.
 
-    ``counts`` are the numbers of values for each of ``ways``, including the task's own. If an assertion has two values,
-    half of the variants use each of them, so no majority reveals the task's test.
+    ``counts`` are the numbers of values for each of ``ways``, including the task's own value. If an assertion has two
+    values, half of the variants use each of them, so no majority reveals the task's test.
     """
 
     test: TaskTest
@@ -143,7 +143,7 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """What ``bits`` would be if nothing else in the file showed which values are the task's."""
+        """The value that ``bits`` would have if nothing else in the file showed which values are the task's."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
@@ -252,7 +252,8 @@ class EditedFile:
                 if is_method == in_class:
                     helper = helpers[called_name(call)]
                     for found in inversions(helper, self._source, local=module):
-                        weak = replace(found, strength=1, choices=found.choices[:1])  # the helper's copy reveals it
+                        # The copy of the helper reveals which variants are controls.
+                        weak = replace(found, strength=1, choices=found.choices[:1])
                         yield AssertionWay(weak, helper, (call.func,))
 
     def _homes(self, classes: tuple[ast.ClassDef, ...], test: Function) -> frozenset[CasePlace]:
@@ -275,7 +276,7 @@ class EditedFile:
         """Return whether ``test`` may be renamed and moved, as far as the file shows."""
         if (
             self._keeps_names or self._used[test.name] != self._defined[test.name]
-        ):  # another part of the file refers to it
+        ):  # another part of the file refers to the test
             return False
         family: list[ast.Module | ast.ClassDef] = [*classes, *(self._heirs(classes[0]) if classes else [])]
         if sum(_has(node, test) for node in family) > 1 or any(_renames(node) for node in family):
@@ -327,7 +328,7 @@ class EditedFile:
             self._edits.append((end, False, _RANDOM.random(), end, gap + piece))
 
     def _beside(self, wanted: set[CasePlace]) -> list[TaskTest]:
-        """Return one test of each of ``MAX_PLAIN`` groups (the module's functions, or a class), wanted ones first."""
+        """Return one test of each of ``MAX_PLAIN`` groups (the module's functions, or a class), wanted groups first."""
         groups: dict[tuple[str, ...], list[TaskTest]] = {}
         for test in self.tests:
             if not _has_parameters(self._source.module) and not any(_has_parameters(node) for node in test.classes):

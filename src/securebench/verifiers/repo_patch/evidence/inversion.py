@@ -2,8 +2,8 @@
 
 There are two rules. An inversion is *certain*: if the assertion holds, its inversion fails for all values. If the
 source does not prove this, there is no inversion. It is also *similar*: an ``assert ==`` or ``assertEqual`` keeps its
-form, and a visible expected value is replaced by another of the same type. An object that claims to equal everything,
-or a replaced assertion method, then makes a test pass that must fail.
+form, and an expected value in the source is replaced by another value of the same type. A test that must fail then
+passes if the candidate's objects claim to equal everything, or if the candidate replaces an assertion method.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _RANDOM = secrets.SystemRandom()
 
 STRONG: Final = 3
-"""The strength of an inversion that cannot be recognised: it uses another plausible expected value."""
+"""The strength of an inversion that cannot be recognized: it uses another plausible expected value."""
 
 SAME_TYPE: Final = 2
-"""The strength of an inversion by a value of the same type, which an object that lies about equality also accepts."""
+"""The strength of an inversion with another value of the same type: an object that equals everything is detected."""
 
 _SWALLOWS_DOUBLING = re.compile(r"\binf|infinity|\bnan\b|\boo\b|[\d.]e\+?\d\d", re.IGNORECASE)
-"""Signs that adding to a number in this module, or doubling it, may not change it."""
+"""Signs that the module uses numbers, such as infinity, that stay the same when they are doubled or increased."""
 
 _TRUE: Final = frozenset({"assertTrue", "assert_", "failUnless", "assert_true"})
 _FALSE: Final = frozenset({"assertFalse", "failIf", "assert_false"})
@@ -137,7 +137,7 @@ class _Inverter:
     def _condition(self, test: ast.expr) -> Iterator[Inversion]:
         """Yield inversions of ``assert test``."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-            for value in test.values:  # each of them must hold
+            for value in test.values:  # every part of an ``and`` must hold
                 yield from (found for found in self._condition(value) if found.strength >= SAME_TYPE)
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             yield from self._comparison(test)
@@ -154,7 +154,7 @@ class _Inverter:
             sign, opposite = _COMPLEMENT[type(operator)]
             start, end = self._source.span(test.left)[1], self._source.span(right)[0]
             between = self._source.content[start:end].decode()
-            if between.split() == sign.split():  # without brackets and comments
+            if between.split() == sign.split():  # no brackets or comments around the operator
                 edit = Edit(start, end, between.replace(between.strip(), opposite))
                 yield _one(f"assert {sign}", edit)
             else:
@@ -191,7 +191,7 @@ class _Inverter:
     def _other(self, node: ast.expr, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
         """Return edits that change ``node`` to different values of the same type, if the source shows its value.
 
-        ``apart``: whether the comparison treats values that are close to each other as equal.
+        ``apart`` is true if the comparison treats values that are close to each other as equal.
         """
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
             node = node.operand
@@ -217,7 +217,7 @@ class _Inverter:
         return ()
 
     def _other_number(self, node: ast.BinOp, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return the edits of a number that is added to, subtracted from or multiplied with a parameter."""
+        """Return the edits of a number that is added to, subtracted from or multiplied by a parameter."""
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, other in sides:
             if (
@@ -233,7 +233,7 @@ class _Inverter:
         return ()
 
     def _other_name(self, node: ast.expr) -> str | None:
-        """Return an expression whose value certainly differs from ``node``'s, or ``None`` if the source shows none."""
+        """Return an expression whose value certainly differs from that of ``node``, or ``None`` if none is known."""
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         if not names or any(name not in self._plain or not all(self._plain[name].values) for name in names):
             return None
@@ -297,7 +297,7 @@ class _Inverter:
 
 
 def _one(style: str, edit: Edit) -> Inversion:
-    """Return an inversion by a single edit. The form of the edited assertion may reveal it."""
+    """Return an inversion by a single edit. The form of the edited assertion may reveal that it is inverted."""
     return Inversion(style, 1, ((edit,),))
 
 

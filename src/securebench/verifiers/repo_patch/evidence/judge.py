@@ -1,6 +1,7 @@
 """Judge a test run by the outcomes that its runner reported. One judge serves every runner.
 
-It also compares two fingerprints of the code that tests depend on: before the candidate's code ran, and at the end.
+It also compares two fingerprints of the code that tests depend on: one from before the candidate's code ran, and one
+from the end of the run.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Judge:
             self._require_needed(self._needed, seen, evidence)
 
     def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
-        """Reject a run that lacks tests which exist without the change, or in which they did not pass."""
+        """Reject a run if tests that exist without the change are missing or did not pass."""
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
@@ -112,7 +113,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return where required tests were skipped or failed as expected, unless they do so without the change, too."""
+        """Return the places of required tests that are skipped, or fail as expected, only with the change."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
@@ -168,17 +169,17 @@ class Judge:
 
 
 class _Seen:
-    """Reported outcomes, divided into those of the task's own tests, under their own names, and those of controls.
+    """The reported outcomes, divided into outcomes of the task's own tests and outcomes of controls.
 
-    The variants of a test are recognised by their new names, and the variant with the test's own name by its place
-    beside them. A subclass runs them with its inherited tests. If the test files do not show the inheritance, these
-    controls do not count because the subclass may override the inherited tests.
+    The variants of a test are recognized by their new names. The variant with the test's own name is recognized
+    because it is in the same class or module. A subclass inherits the variants and runs them, too. If the test files do
+    not show the inheritance, the inherited controls do not count, because the subclass may override the tests.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
         self.real: dict[str, str] = {}
         self.reported_as: dict[str, str] = {}
-        """The reported id of a test, by the task's id, if they differ."""
+        """The reported id of each test, by its id in the task."""
         self.passed: set[CasePlace] = set()
         self.missing: set[CasePlace] = set()
         self.places: set[CasePlace] = set()
@@ -240,9 +241,10 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the variant that is the task's test. Return its ids as in the task.
+        """Keep the outcomes of the variant that is the task's test. Return the ids that it has in the task.
 
-        If the variant with the test's name was skipped, so is the task's test: the task's files may skip it by name.
+        If the variant with the test's name was skipped, the task's test counts as skipped, because the task's files may
+        skip it by name.
         """
         if not group.real:
             return []
@@ -258,10 +260,10 @@ class _Seen:
         return added
 
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
-        """Return the place of the control ``function``, or an empty set if none of its ``tests`` count.
+        """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        Note it in ``passed`` or ``missing`` if a test that counts did not fail. Parameters have the same order in a
-        control, but may have other names. If their number differs, all tests count.
+        Add the place to ``passed`` or ``missing`` if a test that counts did not fail. Parameters have the same order in
+        a control, but may have other names. If their number differs, all tests count.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -301,7 +303,7 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the match of each of ``own`` in ``tests``, by the names in ``named`` or by order; empty if unknown."""
+    """For each of ``own``, return the test that matches it by the names in ``named``, or by order; empty if unknown."""
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
@@ -309,7 +311,7 @@ def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
 
 
 def _same_home(one: CasePlace, other: CasePlace) -> bool:
-    """Return whether two tests are in one class or module: their names end alike, because code can change the rest."""
+    """Return whether two tests are in one class or module. Only the ends of names count: code can change the rest."""
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))
     return first[-length:] == second[-length:]
@@ -376,7 +378,7 @@ class _Ids:
                 self._by_name.setdefault(name, []).append(outcome)
 
     def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
-        """Return ``NAME/POSITION`` for each of the ``wanted`` ids whose tests did not pass. ``name`` is their list."""
+        """Return ``NAME/POSITION`` for each of the ``wanted`` ids whose tests did not pass, from the list ``name``."""
         missed = []
         for place, test in enumerate(wanted):
             outcomes = [self._real[test]] if test in self._real else self._by_name.get(test, [])
@@ -385,7 +387,7 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether a test where the task's files define ``test`` had a good outcome; true if they show none."""
+        """Return whether ``test`` has a good outcome at a place where the task's files define it, if they define it."""
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 

@@ -43,10 +43,10 @@ class ModuleSource:
 
     def __init__(self, content: bytes) -> None:
         if len(content) > MAX_SOURCE_BYTES or content.startswith(b"\xef\xbb\xbf"):
-            raise ValueError("too long, or with a byte order mark")
+            raise ValueError("the module is too long or begins with a byte order mark")
         self.text = content.decode("utf-8")
         if "\r" in self.text.replace("\r\n", "\n"):
-            raise ValueError("lines end in two ways")
+            raise ValueError("the module contains a carriage return without a line feed")
         self.content = content
         self.module = parse_python(content)
         self.newline = "\r\n" if "\r\n" in self.text else "\n"
@@ -141,7 +141,7 @@ disabled localcontext errstate TemporaryDirectory NamedTemporaryFile TemporaryFi
 assertNumQueries option_context assert_produces_warning StringIO BytesIO set_context isolated_filesystem
 """
 _TRANSPARENT = frozenset(_TRANSPARENT_TEXT.split())
-"""Context managers that do not suppress exceptions. Others might."""
+"""Context managers that do not suppress exceptions. Other context managers might."""
 
 
 def _has_items(node: ast.expr) -> bool:

@@ -1,7 +1,7 @@
 """Draw plausible alternatives to the values that tests expect.
 
 All values for one place come from one distribution, which could also have produced the expected value. Code that sees
-all of them cannot tell which one the task expects.
+all of these values cannot tell which value the task expects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Values:
     def others(self, value: object, text: str, *, apart: bool = False) -> list[str]:
         """Return other constants of the type of ``value``, whose source is ``text``. The list may be empty.
 
-        ``apart``: numbers must differ by more than approximate assertions allow.
+        If ``apart``, numbers differ by more than approximate assertions allow.
         """
         if value is None or isinstance(value, bool):
             return [str(not value)]
@@ -55,14 +55,14 @@ class Values:
         return []
 
     def word(self) -> str:
-        """Return a word of the module if it has any."""
+        """Return a random word of the module, or a common word if the module has fewer than two words."""
         return _RANDOM.choice(self.words)
 
     def _wholes(self, value: int, *, apart: bool) -> list[int]:
         """Return other non-negative integers with the same number of trailing zeros.
 
-        A window on a logarithmic scale is placed at random around ``value``, and the others are drawn from it. Any of
-        these numbers could have led to the same window if it had been the expected one.
+        A window on a logarithmic scale is placed at random around ``value``, and the others are drawn from it. Each of
+        these numbers could have led to the same window if it had been the expected value.
         """
         digits = str(value)
         zeros = len(digits) - len(digits.rstrip("0")) if value else 0
@@ -121,7 +121,7 @@ def _other_digits(digits: str) -> list[str]:
 
 
 def _cased(word: str, like: str) -> str:
-    """Return ``word`` capitalised like ``like``."""
+    """Return ``word`` in the letter case of ``like``: upper case, capitalized or unchanged."""
     return word.upper() if like.isupper() else word.title() if like[0].isupper() else word
 
 

@@ -42,7 +42,7 @@ class NameMaker:
     def like(self, name: str, words: Sequence[str]) -> str:
         """Return a name that differs from ``name`` in one word, as names of tests in one file do.
 
-        In most cases the new word is one of ``words``, those of the file, so that both names fit the tested code
+        In most cases the new word is one of ``words``, the words of the file, so that both names fit the tested code
         equally well. A name of one word gets a second word or is replaced.
         """
         lead = re.match(r"_*(?:[Tt]est_?)?", name)

@@ -215,7 +215,7 @@ def _basic_finders() -> Any:
 
 
 def _of_system(before: Any, found: Any) -> None:
-    """Add to ``found`` which import hooks of ``before`` are left, in order, and whether code is traced."""
+    """Add to ``found`` which import hooks of ``before`` still exist, in order, and whether code is traced."""
     for name, first, now in (
         ("sys:meta_path", before[0], list(sys.meta_path)),
         ("sys:path_hooks", before[1], list(sys.path_hooks)),
@@ -225,7 +225,7 @@ def _of_system(before: Any, found: Any) -> None:
     found["sys:setprofile"] = _digest("off" if sys.getprofile() is None else "on")
     monitoring = getattr(
         sys, "monitoring", None
-    )  # since Python 3.12; debuggers, profilers and the like have six numbers
+    )  # since Python 3.12; tools such as debuggers and profilers have six numbers
     tools = [None] if monitoring is None else [monitoring.get_tool(number) for number in range(6)]
     found["sys:monitoring"] = _digest("off" if tools == [None] * len(tools) else "on")
     hooks = [getattr(threading, "_trace_hook", None), getattr(threading, "_profile_hook", None)]
@@ -233,7 +233,7 @@ def _of_system(before: Any, found: Any) -> None:
 
 
 def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
-    """Add to ``found`` the functions with which loaded plugins replace others, and a name that they may add."""
+    """Add to ``found`` the functions with which loaded plugins replace others, and ``addSubTest`` if it is missing."""
     if "_pytest.unittest" in loaded:
         found.setdefault(_RESULT + "addSubTest", _digest("absent"))
     for place in PLUGIN_REPLACEMENTS.values():
@@ -245,8 +245,8 @@ def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
 def honest(before: Any, after: Any) -> Any:
     """Return ``after`` with the digests of ``before`` where the difference is honest.
 
-    Tracers may have been switched off, because coverage ends with the tests. A plugin's function may have replaced
-    another if it existed before and is unchanged.
+    Tracers may have been switched off, because coverage ends with the tests. A function of a plugin may have replaced
+    another function, if the plugin's function existed before and is unchanged.
     """
     off = _digest("off")
     after.update({key: value for key, value in before.items() if key in TRACERS and after.get(key) == off})
@@ -321,7 +321,7 @@ def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
-    """Add to ``found`` each method of a class, and which inherited ones it hides."""
+    """Add to ``found`` each method of a class, and the names of the inherited methods that it hides."""
     found[name] = _digest(str([id(base) for base in cls.__mro__]) + str(id(type(cls))))
     kept.extend(cls.__mro__)
     inherited = set()  # type: Any
@@ -353,7 +353,7 @@ def _of_assertions(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 def _described(value: Any, kept: Any, depth: Any) -> str:
     """Describe ``value``: functions by their code, even inside wrappers; plain values by repr; others by identity."""
-    kept.append(value)  # keeps its identity from being reused
+    kept.append(value)  # so that its id() is not reused
     if isinstance(value, types.FunctionType):
         return "deep" if depth > _DEPTH else "function(" + ",".join(_parts(value, kept, depth + 1)) + ")"
     if isinstance(value, _PLAIN):

@@ -22,7 +22,7 @@ _RUNNING = "running"
 def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of this one function
     """Return a plugin that reports each test to ``channel``.
 
-    The state is in closures of the hooks, not in attributes, so that a module that searches for it finds no name.
+    The state is in closures of the hooks, not in attributes, so that other modules cannot find it by a name.
     """
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     load(order["protected"])  # newer versions of pytest load unittest
@@ -38,7 +38,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         """Hooks of pytest."""
 
         def begin(self) -> None:
-            """Send the first fingerprint, with changes by plugins unless code of the repository is already loaded."""
+            """Send the first fingerprint. It has the changes by plugins unless code of the repository is loaded."""
             own = order["repository"].rstrip("/") + "/"
             files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
             if not any(str(file).startswith(own) for file in files):
@@ -71,7 +71,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
             Choose the tests before which fingerprints are compared. If the order is only to collect, report the tests.
             """
-            for item in session.items:  # keeps their identities from being reused
+            for item in session.items:  # a reference to the item, so that its id() is not reused
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
             if stop_reusing is not None:
                 stop_reusing(any(is_case(item) for item in session.items))
@@ -87,7 +87,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Any:
-            """Remember the running test: its reports could be modified."""
+            """Remember which test runs: code under test could modify its reports."""
             current.append(id(item))
             yield
             current.pop()
@@ -101,7 +101,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report: Any) -> None:
-            """Report the outcome of a test. Report that of its set-up or tear-down only if it did not pass."""
+            """Report the outcome of a test, and of its set-up and tear-down if they did not pass."""
             item = current[-1] if current else None
             if item not in known:  # not a collected test
                 say("test", str(report.nodeid)[:LONGEST_ID], "contradicted")
@@ -109,7 +109,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
             test, may_fail = known[item][1:]
             call = calls.get(item)
             if report.when == "call" and call != running:
-                calls.pop(item, None)  # counts for one report
+                calls.pop(item, None)  # one call of a test explains only one report
             outcome = outcome_of(report, call, may_fail)
             if outcome:
                 say("test", test, outcome)
@@ -134,7 +134,7 @@ def _is_kept(item: Any, keep: Any) -> bool:
 
 
 def _with_kept(items: Any, keep: Any) -> Any:
-    """Return ``items`` with the controls in the same files and classes, which a node id would exclude."""
+    """Return ``items`` and the controls in the same files and classes, which node ids in a command exclude."""
     found, known, parents = [], {item.nodeid for item in items}, set()
     for item in items:
         found.append(item)
@@ -158,14 +158,14 @@ def _may_fail(item: Any) -> bool:
 
 
 def _error(item: Any, excinfo: Any) -> str:
-    """Return the name of the call's exception, or ``unittest`` for one that pytest stores apart, or an empty string."""
+    """Return the name of the call's exception, ``unittest`` if pytest stores it in ``_excinfo``, or an empty string."""
     if excinfo is not None:
         return str(excinfo[0].__name__)
     return "unittest" if getattr(item, "_excinfo", None) else ""
 
 
 def _outcome(report: Any, error: Any, may_fail: bool) -> str:
-    """Return a report's outcome, empty if there is none. ``error``: see ``_error``; ``None`` if there was no call."""
+    """Return a report's outcome, or an empty string. ``error`` is the result of ``_error``; ``None`` without a call."""
     if report.when != "call":
         if report.passed:
             return ""
@@ -173,12 +173,12 @@ def _outcome(report: Any, error: Any, may_fail: bool) -> str:
     expected = hasattr(report, "wasxfail")
     if report.passed:
         if error:
-            return "" if error == _RUNNING else "contradicted"  # nothing to report for a part of the test
+            return "" if error == _RUNNING else "contradicted"  # a passed part of a running test is not reported
         good = "xpassed" if expected else "passed"
         return "contradicted" if error is None else good
     if report.skipped:
         return "xfailed" if expected and may_fail and error != "XFailed" else "skipped"
-    return "failed" if report.failed else ""  # otherwise there is no outcome, and the test runs again
+    return "failed" if report.failed else ""  # another outcome means that a plugin runs the test again
 
 
 def _open() -> Any:
@@ -205,7 +205,7 @@ def pytest_cmdline_main(config: Any) -> None:
         if getattr(option, name, False):
             setattr(option, name, False)
     forking = config.pluginmanager.get_plugin("pytest_forked")
-    if forking is not None:  # it also asks for a mark
+    if forking is not None:  # the plugin also forks for tests with its mark
         config.pluginmanager.unregister(forking)
 
 

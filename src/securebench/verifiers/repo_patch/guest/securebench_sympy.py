@@ -1,9 +1,9 @@
 """Runs SymPy's test files by the rules of ``bin/test``, and reports each function's outcome.
 
 ``bin/test`` and its modules are in the repository, so a candidate may have changed them. This runner collects and runs
-the same functions without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``. The decorators of
-``sympy/testing/pytest.py`` are the repository's, as the task has them. All functions used later are bound in closures
-before code of the repository is loaded, so that this code finds no name for them.
+the same functions without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``. The decorators are those
+of the repository's ``sympy/testing/pytest.py``, in the task's version. All functions used later are bound in closures
+before code of the repository is loaded, so that this code cannot find them by a name.
 """
 
 import inspect
@@ -79,7 +79,7 @@ def _runner(slow: bool) -> Any:
     )
 
     def of_exception(error: BaseException) -> str:
-        """Return the outcome for an exception. Those of SymPy are recognised by class name.
+        """Return the outcome for an exception. Exceptions of SymPy are recognized by class name.
 
         An expected failure is not a pass: code under test can raise such an exception.
         """
@@ -96,7 +96,7 @@ def _runner(slow: bool) -> Any:
         with catch():
             filter_warnings("error", ".*", DeprecationWarning, module="sympy.*")
             seed(_SEED)
-            try:  # inside the context manager, which may change exceptions
+            try:  # inside the context manager, because leaving it may change the exception
                 function()
                 outcome = "passed"
             except BaseException as error:
@@ -107,7 +107,7 @@ def _runner(slow: bool) -> Any:
 
 
 def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool, watch: Any) -> bool:
-    """Run, or only collect, the tests of compiled files. Returns whether none failed."""
+    """Run, or only collect, the tests of compiled files. Returns whether no file or test failed."""
     choose, look = watch
     collect, run, execute, relative, show = _collector(slow), _runner(slow), exec, os.path.relpath, traceback.print_exc
     good = True

@@ -69,7 +69,7 @@ class _Recorder:
         self._result.addExpectedFailure(test, error)
 
     def addUnexpectedSuccess(self, test: Any) -> None:
-        self._note(test, "failed")  # unittest itself fails then
+        self._note(test, "failed")  # unittest counts it as a failure, too
         self._result.addUnexpectedSuccess(test)
 
     def addSubTest(self, test: Any, subtest: Any, error: Any) -> None:
@@ -96,7 +96,7 @@ def _name(test: Any) -> Any:
 
 
 def _cases(suite: Any) -> Any:
-    """Yield the tests of a suite, except those that it creates while it runs."""
+    """Yield the tests of a suite, except tests that the suite creates while it runs."""
     if isinstance(suite, unittest.TestCase):
         yield suite
     elif getattr(type(suite), "__iter__", None) is unittest.BaseTestSuite.__iter__:
@@ -107,7 +107,7 @@ def _cases(suite: Any) -> Any:
 def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
     """Report each test that unittest runs. Before some tests, check whether the candidate changed the test framework.
 
-    The state is in closures, so code under test finds no name for it.
+    The state is in closures, so that code under test cannot find it by a name.
     """
     run_test, run_suite = unittest.TestCase.run, unittest.TestSuite.run
     case, recorder, walk, name_of, ref = unittest.TestCase, _Recorder, _cases, _name, weakref.ref
