@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import threading
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -61,6 +62,8 @@ class RemoteTrialWorker(RemoteWorker):
     def __init__(self, settings: bytes) -> None:
         self._settings = settings
         self._stack = ExitStack()
+        self._opening = threading.Lock()
+        self._is_closed = False
         self._control = RunControl()
         self._problems: list[str] = []
         self._log_end = 0
@@ -91,7 +94,12 @@ class RemoteTrialWorker(RemoteWorker):
 
     def open(self) -> None:
         """See :class:`RemoteWorker`."""
-        stack = self._stack
+        with self._opening:
+            if self._is_closed:
+                raise InfrastructureError("the run has ended", code="executor-failed")
+            self._open(self._stack)
+
+    def _open(self, stack: ExitStack) -> None:
         stack.enter_context(places.steady_umask())
         files, directory = self._place / "files", self._place / "run"
         for made in (files, directory):
@@ -159,7 +167,9 @@ class RemoteTrialWorker(RemoteWorker):
 
     def close(self) -> None:
         """See :class:`RemoteWorker`."""
-        self._stack.close()
+        with self._opening:  # a driver that is opened after this would be left behind
+            self._is_closed = True
+            self._stack.close()
 
     def _make_places(self, run: str) -> Path:
         """Remove what killed workers left on this machine, and return a new directory, which is locked."""
