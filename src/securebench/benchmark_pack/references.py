@@ -72,7 +72,7 @@ def path_faults(references: Sequence[Referenced], value_fields: Mapping[str, Vis
             hint = f"mounts of this lane must be below {LANE_ROOTS[one.lane]!r}" if one.field else "use another mount"
             yield Fault("path-unsafe", f"the mount {fault}", (*one.place, "mount"), hint)
     for lane in Visibility:
-        if in_lane := [one for one in references if one.lane is lane]:  # names of fields do not collide
+        if in_lane := [one for one in references if one.lane is lane]:  # field names alone do not collide
             yield from _collision_faults(in_lane, lane, value_fields)
 
 
@@ -90,9 +90,9 @@ def _collision_faults(
 
 
 def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield what to read as file references, with paths: the object ``value``, or all items of the list ``value``.
+    """Yield each value to read as a file reference, with its path: the object ``value``, or all items of a list.
 
-    Yields nothing unless the object, or an object in the list, has a key of file references.
+    Yields nothing unless the object, or an object in the list, has a key that file references use.
     """
     if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
         yield path, value

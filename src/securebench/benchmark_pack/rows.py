@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from securebench.families.base import Family
 
 MAX_TASKS_BYTES: Final = 128 * 1024**2
-"""The most bytes of a tasks file: fifty times the largest known one, and few enough to fit in memory when decoded."""
+"""The maximum size of a tasks file, in bytes: fifty times the largest known one. Decoded, it still fits in memory."""
 
 MAX_ROW_BYTES: Final = 4 * 1024**2
-"""The most bytes of one row: enough for a large patch and its tests. Data belongs in asset files."""
+"""The maximum size of one row, in bytes: enough for a large patch and its tests. Data belongs in asset files."""
 
 _PIECE: Final = 1024**2
 
 MAX_ROWS: Final = 100_000
-"""The most rows of a pack."""
+"""The maximum number of rows of a pack."""
 
 MAX_PACK_VALUES: Final = 5_000_000
-"""The most JSON values of all rows together: an empty list is three bytes in a file but thirty times that in memory."""
+"""The maximum number of JSON values in all rows. In memory, an empty list takes thirty times its size in a file."""
 
 MAX_METADATA_BYTES: Final = 64 * 1024
-"""The most bytes of a row's metadata as JSON: enough for facts about a task. Data belongs in asset files."""
+"""The maximum size of a row's metadata as JSON, in bytes: enough for facts about a task. Data belongs in assets."""
 
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
@@ -67,7 +67,8 @@ class RowReader:
     def read(self) -> list[BenchmarkRow]:
         """Return the valid rows and collect the problems of the others.
 
-        Raises :class:`ConfigError` for a file that is unreadable or too large, or that has a row that is too large.
+        Raises :class:`ConfigError` if the file is unreadable, the file or a row is too large, or there are too many
+        rows or values.
         """
         rows: list[BenchmarkRow] = []
         with open_regular(self.path, "tasks file") as file:
@@ -96,7 +97,7 @@ class RowReader:
         file.seek(0)
 
     def _lines(self, file: BufferedReader) -> Iterator[tuple[RowSource, bytes]]:
-        """Yield each line that is not blank. Only a line feed ends a line, not other Unicode line separators."""
+        """Yield each line that is not blank. Only a line feed ends a line. Unicode line separators do not."""
         digest = hashlib.sha256()
         number = offset = 0
         while line := file.readline(MAX_ROW_BYTES + 1):
@@ -120,8 +121,8 @@ class RowReader:
         except UnfitJsonError:
             value, count = None, 0
         if not count:
-            # This is outside the handler, whose exception would keep the decoded value alive. Once enough problems are
-            # listed, the rest are only counted: finding the faults of thousands of bad rows would take minutes.
+            # This is not in the ``except`` block, because its exception would keep the decoded value alive. Once enough
+            # problems are listed, the rest are only counted: finding the faults of thousands of rows takes minutes.
             faults = [Fault("json-value", "unfit")] if self.problems.full else json_faults(text, source.line)
             self.problems.extend(faults, place)
             return None
@@ -158,7 +159,7 @@ class _Draft:
         return fit(RowModel, self.value)[1] or self._family_fault() or self._content_faults()
 
     def family_faults(self) -> list[Fault]:
-        """Return the faults by the rules of the family, as far as they can be found in a row with other faults."""
+        """Return the faults that the family's rules find in this row, which may have other faults."""
         value = self.value if isinstance(self.value, dict) else {}
         family, inputs, evals = FAMILIES.get(self.family), value.get("input", {}), value.get("eval", {})
         if family is None or not isinstance(inputs, dict) or not isinstance(evals, dict):

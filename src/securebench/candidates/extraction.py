@@ -1,7 +1,7 @@
 """Seal an agent's result as a candidate, or return the reason why that is impossible.
 
-Text and code are sealed as the agent left them, as evidence. Functions that prepare them for judging, such as
-:func:`code_from_text`, are pure, so that anyone can repeat them.
+Text and code are evidence, so they are sealed exactly as the agent left them. Functions that prepare them
+for judging, such as :func:`code_from_text`, are pure, so that anyone can repeat them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The result of sealing: a candidate, a failure, or both, such as for an empty candidate, which is kept."""
+    """The result of sealing: a candidate, a failure, or both. For example, an empty text is stored but is a failure."""
 
     candidate: CandidateArtifact | None
     failure: CandidateError | None = None
@@ -126,8 +126,9 @@ def code_from_text(text: str) -> str:
     """Return the program in ``text``: the content of its only fenced block, else the whole text.
 
     A byte order mark is dropped, and CRLF and CR become LF. A fence is a line of at least three backticks or tildes,
-    indented by at most three spaces. A block ends at a line with only the same characters, at least as many. The whole
-    text is returned if it has no block, several, or an unclosed one: no block is preferred over another.
+    indented by at most three spaces. A block ends at a fence of the same character that is at least as long and has no
+    text after it. If there is no block, more than one, or an unclosed one, the whole text is returned: no block is
+    preferred over another.
     """
     normalised = text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
     blocks = _fenced_blocks(normalised)

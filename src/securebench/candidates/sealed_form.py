@@ -1,8 +1,8 @@
 """Check the form of a candidate that another run sealed, because anyone may have made the file.
 
 Verifiers unpack sealed trees on the host, and rely on their form: relative paths without ``..``, parents first, nothing
-but files, directories and symbolic links. In a run, sealing guarantees this. A file that comes from elsewhere must
-equal what sealing its own content would write.
+but files, directories and symbolic links. In a run, sealing guarantees this. A file from another run must be
+identical to the file that sealing the same content would write.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from securebench.fs.tar_reader import Member
 
 MAX_TEXT: Final = 64 * MIB
-"""The largest text or code candidate that is read, in bytes. A run seals smaller ones."""
+"""The largest text or code candidate that is read, in bytes. The limit for sealing is lower."""
 
 LIMITS: Final = TreeLimits()
 MAX_ARCHIVE: Final = LIMITS.total_bytes + LIMITS.entries * 4096
-"""The largest sealed tree, in bytes: its content, and the header and padding of each entry."""
+"""The maximum size of a sealed tree, in bytes: its content, and the header and padding of each entry."""
 MAX_HEADERS: Final = 2 * LIMITS.path_bytes + 4096
-"""The largest extended headers of one entry of a sealed tree, in bytes."""
+"""The maximum size of the extended headers of one entry of a sealed tree, in bytes."""
 
 TREES: Final = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
 """Kinds whose sealed form is an archive rather than text."""
@@ -99,7 +99,11 @@ def _seal_again(pieces: Iterator[bytes], output: IO[bytes]) -> str:
 
 
 def _checked_path(member: Member, known: dict[bytes, MemberKind]) -> bytes:
-    """Return the path of ``member``. Raises :class:`ConfigError` unless it is new and its directory is in ``known``."""
+    """Return the path of ``member``.
+
+    Raises :class:`ConfigError` if the path is unsafe, was seen before or exceeds a limit, or if its directory is not in
+    ``known``.
+    """
     path = member.path.removesuffix(b"/")
     parent, _, name = path.rpartition(b"/")
     is_safe = (

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta
 
 CANDIDATES = "candidates"
-"""The name of a run's store in its directory."""
+"""The name of the store in a run directory."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 UNFINISHED = ".sealing-"
@@ -58,7 +58,7 @@ class CandidateStore:
         """Store a snapshot of the tree below ``root``.
 
         Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for a tree that is unsafe or too large, and
-        :class:`StorageError`; both leave no files behind.
+        :class:`StorageError`. After an error, no file is left behind.
         """
         with self._storing(), self._temporary() as file:
             snapshot = snapshot_tree(root, file, limits)
@@ -80,7 +80,7 @@ class CandidateStore:
         """Store a candidate that another run sealed under ``digest``. ``pieces`` are its bytes.
 
         Raises :class:`ConfigError` (``candidate-altered``) if a run would not have sealed these bytes under this
-        digest, :class:`StorageError`, and the errors of iterating ``pieces``. No file is left behind.
+        digest, :class:`StorageError`, and the errors of iterating ``pieces``. After an error, no file is left.
         """
         hashed = Digester()
         with self._storing(), self._temporary() as file:
@@ -128,7 +128,7 @@ class CandidateStore:
     def keep_only(self, digests: Collection[str]) -> None:
         """Remove all candidates except ``digests``. Raises :class:`StorageError`.
 
-        Others exist if a task was stopped after its candidate was sealed. Call it only when no more will be sealed.
+        Others exist if a task was stopped after its candidate was sealed. Call it only after the last one was sealed.
         """
         self.clear_unfinished()
         with self._storing():
@@ -196,7 +196,7 @@ class CandidateStore:
         except OSError as error:
             raise StorageError(
                 f"cannot read or write candidates in {self.root}: {error.strerror or error}",
-                hint="free space or choose another run.output_dir, then run again with --resume",
+                hint="free space, then run again with --resume, or choose another run.output_dir",
             ) from error
 
 

@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "agents": "Install and list agent programs.",
     "import": "Make a pack from a public benchmark's own files.",
 }
-"""Each command and its line in ``--help``, which is shown without importing the command."""
+"""Each command and its line in ``--help``. The help is shown without importing the commands."""
 
 EXIT_INTERRUPTED: Final = 130
 EXIT_OUTPUT: Final = 74
@@ -48,7 +48,7 @@ EXIT_DEFECT: Final = 70
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
-"""The environment variable with which internal errors print a traceback."""
+"""If this environment variable is set, internal errors print a traceback."""
 
 
 class _LazyGroup(click.Group):
@@ -117,16 +117,16 @@ def process() -> None:
 
 
 def open_standard_streams() -> None:
-    """Open descriptors 0, 1 and 2 if they are closed, and make every text printable on them.
+    """Open descriptors 0, 1 and 2 if they are closed, and let stdout and stderr print every character.
 
-    A daemon may start without them. The next files to be opened would then get these numbers, and output would be
-    written into them. Characters that a stream's encoding lacks are escaped as in Python.
+    A daemon may start the process without them. The next opened files would then get these numbers, and output would be
+    written to those files. Characters that a stream cannot encode are printed as Python escapes.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is ``number``
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -143,7 +143,7 @@ def _run() -> int:
     from securebench.garbage import rare_collections
 
     try:
-        with rare_collections():  # the imports of a command alone would otherwise cause dozens of collections
+        with rare_collections():  # importing a command would otherwise cause dozens of garbage collections
             code = cli(standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -160,7 +160,7 @@ def _run() -> int:
             return EXIT_OUTPUT
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        # The text of an exception may contain anything, even an answer. Its type cannot.
+        # The text of an exception may contain anything, even an answer. The name of its type does not.
         name = type(error).__name__
         complain(f"internal error ({name}). Please report it; {DEBUG_VARIABLE}=1 prints the traceback")
         return EXIT_DEFECT

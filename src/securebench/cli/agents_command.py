@@ -68,8 +68,8 @@ def install(
 ) -> None:
     """Install the programs NAME, or all known programs, unless they are already installed.
 
-    Downloads from npm are checked against a sha512 hash: for the pinned version, the one in the agent's declaration,
-    and for other versions, the one in the registry.
+    Downloads from npm are checked against a sha512 hash. The hash of the pinned version is in the agent's declaration.
+    The hashes of other versions come from the registry.
     """
     from securebench.agents.catalogue import PROGRAMS
     from securebench.agents.store import AgentStore
@@ -110,7 +110,7 @@ def list_(*, verify: bool, as_json: bool) -> None:
 def show(name: str, *, as_json: bool) -> None:
     """Show how the agent NAME is declared: where its program comes from, and how it runs.
 
-    Without an agent of that name, the error lists all declared ones.
+    If no agent has this name, the error lists all declared agents.
     """
     from securebench.agents.catalogue import find
 
@@ -168,7 +168,10 @@ def _explain(result: FamilyCheck) -> None:
 @click.option("--version", metavar="VERSION", help="Remove only this version.")
 @_PLATFORM
 def remove(name: str, *, version: str | None, platform: str | None) -> None:
-    """Remove the program NAME: all versions for all platforms, unless options name one. Versions in use are kept."""
+    """Remove the program NAME.
+
+    Without options, all its versions for all platforms are removed. Versions in use are kept.
+    """
     from securebench.agents.store import AgentStore
 
     for key in AgentStore().remove(name, version, platform):

@@ -32,7 +32,7 @@ _STYLES: Final[Mapping[str, str]] = {
     multiple=True,
     metavar="NAME",
     help="crun, runc, runsc, oci, docker or docker:RUNTIME; repeatable. Runs every attack on each.  "
-    "[default: those that are available; attacks on verdicts on one of them]",
+    "[default: all that are available, but only one for attacks on verdicts]",
 )
 @click.option(
     "--entry",
@@ -83,7 +83,7 @@ def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Pa
 
 
 def _page_writer(page: Path | None) -> Callable[[AuditReport], None]:
-    """Return the function that writes the tables. Refuse an existing page without markers at once, before the audit."""
+    """Return the function that writes the tables. An existing page without markers is refused before the audit."""
     from securebench.audit.installation.render import empty_tables, markdown, new_page, replaced
 
     old = page.read_text(encoding="utf-8") if page and page.exists() else ""

@@ -32,7 +32,7 @@ _HEADINGS: Final = ("agent", "pass rate %", "difference", "p", "won:lost", "time
 def tables(console: Console, groups: Mapping[str, Sequence[Comparison]]) -> RenderableType:
     """Return a table for each benchmark, and below it the tasks that only one agent solved, and notes.
 
-    Where a table does not fit the terminal, there is a line for each run.
+    If a table does not fit the terminal, each run is shown on a line instead.
     """
     parts: list[RenderableType] = []
     for name, pairs in groups.items():
@@ -65,7 +65,7 @@ def markdown(groups: Mapping[str, Sequence[Comparison]]) -> str:
 
 
 def csv_text(groups: Mapping[str, Sequence[Comparison]]) -> str:
-    """Return the comparisons as CSV: one line for each, with numbers that are not rounded."""
+    """Return the comparisons as CSV, one line for each. Only times are rounded."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(
@@ -159,7 +159,7 @@ def _spent(side: PairTally) -> tuple[str, str]:
 
 
 def _style(pair: Comparison) -> str:
-    """Return the color of a significant difference."""
+    """Return the color of a difference, or an empty string if it is not significant."""
     if pair.p_value >= _SIGNIFICANT:
         return ""
     return "green" if pair.difference > 0 else "red"

@@ -1,4 +1,4 @@
-"""``securebench run --dry-run``: what would run."""
+"""``securebench run --dry-run``: describe what a run would do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def planned(plan: Plan, options: RunOptions) -> dict[str, Any]:
-    """Return what a run would do, for ``--json``.
+    """Return what a run would do, as JSON.
 
     Raises :class:`ConfigError` if the run directory cannot be used or the key of a model provider is missing.
     """
@@ -43,7 +43,7 @@ def planned(plan: Plan, options: RunOptions) -> dict[str, Any]:
 
 
 def planned_lines(plans: Sequence[dict[str, Any]]) -> list[str]:
-    """Return what runs would do, for people: a paragraph for each run, and the number of trials in all."""
+    """Return what runs would do, as text: a paragraph for each run, and the total number of trials."""
     lines: list[str] = []
     for plan in plans:
         benchmark = plan["benchmark"]

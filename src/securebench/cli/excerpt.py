@@ -37,7 +37,7 @@ WHOLE: Final = ExcerptSize(lines=10_000_000, columns=10_000_000)
 
 
 def excerpt(text: str, size: ExcerptSize, *, tail: bool = False) -> tuple[list[str], int]:
-    """Return the first lines of ``text``, or with ``tail`` the last, escaped, and the number of lines left out."""
+    """Return the first lines of ``text`` (the last with ``tail``), escaped, and the number of omitted lines."""
     text = text.rstrip("\n")
     if not text:
         return [], 0
@@ -73,7 +73,10 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the first leaves of nested metadata with dotted names. Long ones are cut, empty and false ones left out."""
+    """Yield the first leaves of nested metadata, with dotted names.
+
+    Long values are cut. Empty and false values are left out.
+    """
     return islice(_leaves(values, prefix), _MAX_VALUES)
 
 

@@ -89,7 +89,7 @@ def text_output(output: Path | None) -> Iterator[IO[str]]:
 
 @contextmanager
 def replaced_output(output: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``output``. Its file replaces ``output`` at the end, unless an error occurs.
+    """Yield a temporary path next to ``output``. Unless an error occurs, the file written there replaces ``output``.
 
     Missing directories are created.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import Recipe
 
 Stages: TypeAlias = "Callable[[str], AbstractContextManager[Callable[[str], None]]]"
-"""Returns a context manager for the name of a recipe. It yields a function that shows the current step of the build."""
+"""Takes the name of a recipe. Returns a context manager that yields a function to show the build's current step."""
 
 _SHORT_ID: Final = 19
 
@@ -105,7 +105,7 @@ def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:
 def build_all(
     engine: Engine | None, recipes: Sequence[Recipe], stages: Stages, *, rebuild: bool, install_tools: bool
 ) -> Iterator[Built | NotBuilt]:
-    """Build images that are missing or out of date, or with ``rebuild`` all. Yield each result.
+    """Build images that are missing or out of date, or all images if ``rebuild`` is set. Yield each result.
 
     If a recipe fails, only the recipes based on its image are skipped.
     """

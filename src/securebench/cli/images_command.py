@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.engine.client import Engine
 
 _SHORT_ID = 19
-"""Characters of a shortened image id: ``sha256:`` and twelve digits, as many as Docker prints."""
+"""Number of characters of a shortened image id: ``sha256:`` and twelve digits, as in Docker's output."""
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -50,7 +50,7 @@ class BuildSandboxes:
 
     @contextmanager
     def steps(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[StepsResult | None]:
-        """Run a build's steps as the user root of the image, without privileges, and yield their result.
+        """Run a build's steps as the image's user root, without privileges, and yield their result.
 
         Yield ``None`` if there is no driver. Raises :class:`InfrastructureError` if the sandbox fails.
         """

@@ -29,7 +29,7 @@ _AGES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An image, or a recipe without one: ``id`` is then empty. ``place`` is where it is: ``store`` or ``engine``."""
+    """An image, or a recipe whose image is not built (``id`` is empty). ``place`` is ``store`` or ``engine``."""
 
     name: str = ""
     reference: str

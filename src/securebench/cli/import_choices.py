@@ -1,4 +1,4 @@
-"""What the commands of ``securebench import`` share: options, the lock file, and writing the pack."""
+"""Code shared by the ``securebench import`` commands: options, the lock file, and writing the pack."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def lock_path(options: Mapping[str, Any]) -> Path | None:
-    """Return the lock file to check rows against: the given one, else the pack's, else ``None``."""
+    """Return the lock file to check rows against: the given one, or else the pack's.
+
+    Returns ``None`` if there is no such file, or with ``--write-lock``.
+    """
     named: Path | None = options["lock_path"]
     if options["write_lock"] or named is not None:
         return None if options["write_lock"] else named

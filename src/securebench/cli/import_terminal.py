@@ -37,7 +37,7 @@ def _python_version(_context: click.Context, _option: click.Parameter, value: st
 
 
 def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of both formats."""
+    """Add the options that the commands of both formats have."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the report for programs."),
         click.option("--trust-new", is_flag=True, help="Accept tasks that the lock file lists without a digest."),
@@ -131,7 +131,10 @@ def _import(
 
 
 def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
-    """Return the directories of tasks: those given, or those in them. Raises :class:`ConfigError` if there are none."""
+    """Return the given task directories, and those in other given directories.
+
+    Raises :class:`ConfigError` if a given directory neither is nor contains a task directory.
+    """
     from securebench.errors import ConfigError
 
     found: dict[Path, None] = {}
@@ -200,7 +203,7 @@ def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any], refus
 def _with_sites(
     made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals
 ) -> Iterator[tuple[ImportedTask, str]]:
-    """Write the packages of each task's tests into the pack. Yield the task and the digest of that directory."""
+    """Write the packages of each task's tests to the pack. Yield the task and the digest of its package directory."""
     from securebench.errors import ConfigError
     from securebench.importers.pack_output import put_tree
     from securebench.importers.terminal.files import tree_digest

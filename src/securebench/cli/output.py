@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.trials import TrialId
 
 _CLIP: Final = 400
-"""How many characters of a command's output are shown. The record has more."""
+"""How many characters of a command, and of its output, are shown. The record has more."""
 
 _LINE: Final = 2000
 """How many characters of a line of an agent's output are shown."""
@@ -46,7 +46,7 @@ class CommandOutputSink:
 class AgentOutputSink:
     """Shows the output of agents line by line, for ``--show-agent-output``.
 
-    Long lines are cut, because programs may report a whole file in one. ``agent-trace.log`` has the whole line.
+    Long lines are cut, because a program may print a whole file in one line. ``agent-trace.log`` has the full lines.
     """
 
     def __init__(self, echo: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
     """Load the pack at ``pack``. ``tasks``: the tasks file, if it is not next to the manifest.
 
-    Raises :class:`ConfigError`: ``pack-missing``, and the errors of
+    Raises :class:`ConfigError` (``pack-missing``) and the errors of
     :func:`~securebench.benchmark_pack.load_benchmark_pack`.
     """
     from securebench.benchmark_pack import load_benchmark_pack
@@ -28,7 +28,7 @@ def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
 
 
 def pack_files(pack: Path, tasks: Path | None = None) -> BenchmarkPaths:
-    """Return the two files of the pack at ``pack``, which need not exist. Raises :class:`ConfigError`."""
+    """Return the paths of the manifest and the tasks file of ``pack``. Raises :class:`ConfigError`."""
     from securebench.tester_config import BenchmarkPaths, load_tester_config
 
     manifest = pack / "manifest.yaml" if pack.is_dir() else pack

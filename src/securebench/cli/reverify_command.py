@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.tester_config import BenchmarkPaths, TesterConfig
 
 EXIT_DIFFERENT: Final = 4
-"""A verdict differs."""
+"""Exit code: at least one verdict differs."""
 
 EXAMPLES: Final = """\b
 Examples:

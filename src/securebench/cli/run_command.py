@@ -175,7 +175,7 @@ def exit_code(summary: TesterRunSummary) -> int:
 
 
 def gate(directories: Sequence[Path], flags: dict[str, Any]) -> int:
-    """Write ``--junit``, and return the exit code that ``--fail-under`` asks for: each run must reach the rate."""
+    """Write the ``--junit`` file. Return the exit code for ``--fail-under``: every run must reach that pass rate."""
     from securebench.results.comparison import tally
     from securebench.results.read import read_run
 
@@ -277,7 +277,7 @@ def _refuse_pack(path: Path) -> None:
 
 
 def _variables(env_file: Path | None) -> dict[str, str]:
-    """Return the variables of the environment and the env file. Those of the environment win."""
+    """Return the variables of the environment and of the env file. The environment takes precedence."""
     from securebench.tester_config import load_env_file
 
     if env_file is None and not _DEFAULT_ENV_FILE.is_file():

@@ -97,7 +97,8 @@ def _known_reason(name: str | None) -> str | None:
 def _matching(run: RecordedRun, *, failed: bool, errors: bool, reason: str | None) -> Iterator[RecordedTask]:
     """Yield the records with the given status and reason.
 
-    The statuses are those that ``failed`` and ``errors`` select, or all if neither is set. ``None``: any reason.
+    ``failed`` and ``errors`` select a status each. If neither is set, every status matches. If ``reason`` is ``None``,
+    every reason matches.
     """
     wanted = {name for name, is_wanted in (("failed", failed), ("error", errors)) if is_wanted}
     for record in run.records():
@@ -108,7 +109,7 @@ def _matching(run: RecordedRun, *, failed: bool, errors: bool, reason: str | Non
 def _list(records: Iterator[RecordedTask], trials: int) -> None:
     """Print a line for each record: in color on a terminal, with tabs between the columns elsewhere.
 
-    ``trials``: how many trials of each task the run has.
+    ``trials`` is the number of trials of each task in the run.
     """
     from rich.text import Text
 
@@ -182,7 +183,7 @@ def _about(run: RecordedRun) -> dict[str, Any]:
 
 
 def _brief(record: RecordedTask) -> dict[str, Any]:
-    """Return what a list says about a record as JSON."""
+    """Return the entry of a record in a list, as JSON."""
     return {
         "task_id": record.task_id,
         "trial": record.trial,

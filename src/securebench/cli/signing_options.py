@@ -34,7 +34,7 @@ def signer_of(sign: str | None, passphrase_file: Path | None) -> StatementSigner
     """Return the signer that ``--sign`` names, a key or Sigstore. Raises :class:`ConfigError` for an unusable key."""
     if sign is None:
         return None
-    if sign == "sigstore":  # a file with this name is ./sigstore
+    if sign == "sigstore":  # for a key file with this name, pass ./sigstore
         from securebench.signing.sigstore_bundle import SigstoreSigner
 
         return SigstoreSigner()

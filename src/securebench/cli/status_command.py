@@ -39,8 +39,8 @@ _STYLES: Final = {"running": "cyan", "finished": "green", "interrupted": "yellow
 def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: bool) -> None:
     """Show how far a run is: done, running and left, rate, time left, tokens and cost.
 
-    DIR is the output directory of a run, which may be in another terminal. Its files are only read. For the output
-    directory of a suite, one line for each of its runs is shown.
+    DIR is the output directory of a run, which may be in progress in another terminal. Its files are only read. For
+    the output directory of a suite, one line for each of its runs is shown.
 
     Exit codes: 0 shown, 1 the directory is not a run or is damaged, 2 wrong usage, 3 only with --watch: the run has
     ended, and some tasks have no verdict.
@@ -91,7 +91,7 @@ def _print_suite(console: Console, directory: Path, suite: RecordedSuite, *, as_
 
 
 def _watch(console: Console, snapshots: Iterator[RunSnapshot], *, as_json: bool) -> RunSnapshot:
-    """Show snapshots until the run ends, and return the last one: a display on a terminal, lines elsewhere."""
+    """Show snapshots until the run ends: as a display on a terminal, as lines elsewhere. Return the last one."""
     if as_json or not console.is_terminal:
         return _watch_lines(snapshots, as_json=as_json)
     from rich.console import Group

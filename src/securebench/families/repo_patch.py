@@ -62,7 +62,7 @@ class CandidatePolicy(WireModel):
 
 
 class Expect(WireModel):
-    """Ids of the tests that must pass: the ids of the command's runner, or names of tests from its logs."""
+    """The tests that must pass, by the ids that the test runner gives them, or by their names in its log."""
 
     fail_to_pass: TestIds = OPTIONAL
     pass_to_pass: TestIds = OPTIONAL

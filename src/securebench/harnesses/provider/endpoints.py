@@ -199,7 +199,7 @@ class ProviderEndpoint:
         return EgressPlan(domains=self.allowed_domains, relay=relay)
 
     def relay_plan(self, key: ProviderKey, network: HostNetwork | None = None) -> RelayPlan:
-        """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
+        """Return the relay's part of the egress plan, which the gateway also uses for its own probes."""
         if self.budget.usd is not None and self.token_prices is None:  # no price, so the relay could not enforce it
             raise AssertionError("call priced() first")
         network = network or HostNetwork()

@@ -60,7 +60,7 @@ class Incoming:
         """Store a blob. Raises ``image-blob-mismatch`` unless it has this digest and size."""
         got = self.take(pieces)
         if (got.digest, got.size) != (digest, size):
-            raise wrong_digest(f"a blob of {got.size} bytes, declared as {size}", digest, got.digest)
+            raise wrong_digest(f"a blob of {got.size} bytes ({size} bytes were declared)", digest, got.digest)
 
     def take(self, pieces: Iterable[bytes | memoryview]) -> Descriptor:
         """Store a blob of any digest and return its descriptor, without a media type."""

@@ -140,7 +140,7 @@ class GitObjects:
         while True:
             number, size, at = pack.header(offset)
             if size > MAX_OBJECT or len(deltas) > _MAX_CHAIN:
-                raise ValueError("it is too large")
+                raise ValueError("it is too large, or its chain of deltas is too long")
             if number in _KINDS:
                 kind, data = _KINDS[number], pack.inflate(at, size)
                 break
