@@ -1,4 +1,4 @@
-"""The worker of a run on another machine, apart from its tasks: tests/executors runs it on a cluster."""
+"""The end of a worker on another machine. Its tasks are in tests/executors, which run it on a cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import InfrastructureError
+from securebench.executors.ray_slots import SlotActor
 from securebench.tester_run import remote
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from securebench.executors.base import RemoteWorker
 
 
 def test_closing_waits_for_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,3 +49,14 @@ def test_closing_waits_for_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(InfrastructureError, match="the run has ended"):
         worker.open()
     assert [path for path in tmp_path.rglob("worker-*") if path.is_dir()] == []
+
+
+def test_a_slot_that_was_closed_makes_no_worker() -> None:
+    """The calls of the coordinator's threads may arrive in any order when a run ends."""
+    slot = SlotActor()
+    slot.close()
+
+    def make(_: bytes) -> RemoteWorker:
+        raise AssertionError
+
+    assert slot.begin(make, ()) == "the run has ended"

@@ -48,6 +48,8 @@ class SlotActor:
     def __init__(self) -> None:
         self._settings = b""
         self._worker: RemoteWorker | None = None
+        self._making = threading.Lock()
+        self._is_closed = False
 
     def is_authenticated(self) -> bool:
         """Return whether this cluster requires a token."""
@@ -66,7 +68,10 @@ class SlotActor:
     def begin(self, remote: Callable[[bytes], RemoteWorker], names: tuple[str, ...]) -> tuple[str, ...] | str:
         """Make the worker. Return those of ``names`` whose content it lacks, or an error message."""
         try:
-            self._worker = remote(self._settings)
+            with self._making:
+                if self._is_closed:
+                    return "the run has ended"
+                self._worker = remote(self._settings)
             return self._worker.lacks(names)
         except SecureBenchError as error:
             return f"{error.message} [{error.code}]"
@@ -101,7 +106,9 @@ class SlotActor:
             self._worker.stop()
 
     def close(self) -> None:
-        """Close the worker."""
+        """Close the worker. Another thread may be making or opening it."""
+        with self._making:
+            self._is_closed = True
         if self._worker is not None:
             self._worker.close()
 
