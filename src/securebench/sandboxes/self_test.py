@@ -67,7 +67,7 @@ _FORWARDED_PORT: Final = 3128
 _ALL_IDS: Final = 65536
 _IDENTITY: Final = (0, 0, 2**32 - 1)
 _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
-"""Limits under which no sandbox can run: the init already is one process, and no process fits into 16 pages."""
+"""Limits under which no command can run: the sandbox's init is already one process, and none fits into 16 pages."""
 
 _HIDDEN_BY_GVISOR: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
 """Checks that are skipped in gVisor.
@@ -168,7 +168,8 @@ def require_isolation(
     (``egress-unavailable``).
 
     Restrictions that the driver reports as not enforced (``DriverInfo.weaker``) are not checked. Without
-    ``hit_limits``, limits that are not visible are not checked either, because a check with another image has done so.
+    ``hit_limits``, limits that are not visible are not checked either. Use this if a check with another image has
+    already tested them.
     """
     info = driver.info()
     found = inspect_sandbox(driver.create, image, info.runtime, hit_limits=hit_limits)
@@ -260,7 +261,7 @@ def _runs(create: Callable[[SandboxSpec], Sandbox], spec: SandboxSpec) -> bool:
     try:
         return _run(create, spec, _DO_NOTHING).exit_code == 0
     except InfrastructureError:
-        return False  # the runtime itself hit the limit, because a sandbox without this limit has just worked
+        return False  # a sandbox without this limit has just worked, so the limit stopped the runtime
 
 
 def _network(view: View, _limits: Limits) -> str:

@@ -1,4 +1,4 @@
-"""What all drivers derive from a :class:`SandboxSpec` in the same way, and checks for specs that all drivers reject.
+"""Values that all drivers derive from a :class:`SandboxSpec` in the same way, and checks that all drivers share.
 
 Constants come first, then the rules for each part of a spec: arguments and variables, capabilities, mounts, forwarded
 ports, and collected changes.
@@ -45,7 +45,7 @@ MAX_FORWARDED_PORTS: Final = 4
 """The maximum number of forwarded ports of one sandbox."""
 
 RUNSC: Final = "runsc"
-"""The name of gVisor's runtime. Processes run on the sentry, gVisor's kernel in user space, itself sandboxed."""
+"""The name of gVisor's runtime. Processes run on the sentry, gVisor's sandboxed kernel in user space."""
 
 SENTRY_THREADS: Final = 96
 """The number by which a sandbox's process limit is raised, because the sentry's threads count towards it.

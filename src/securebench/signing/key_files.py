@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.signing.keys import Passphrase, PublicKey, Signer
 
 _MAX_BYTES: Final = 64 * 1024
-"""Maximum size of a key file, in bytes. Keys have less than one KiB, the rest is for comments."""
+"""Maximum size of a key file, in bytes. A key is smaller than one KiB. The rest is for comments."""
 _MAKE: Final = "create a key with 'securebench keys new'"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -62,7 +62,7 @@ def create_key(path: Path, passphrase: bytes = b"") -> PublicKey:
 
 
 def load_signer(path: Path, passphrase: Passphrase) -> Signer:
-    """Return the signer for the key in ``path``. For a public key, that is the ssh-agent, which must have the key.
+    """Return the signer for the key in ``path``. A public key needs an ssh-agent that has the private key.
 
     Raises :class:`ConfigError`: ``key-invalid``, ``key-exposed``, ``key-passphrase``, ``key-unusable``, or the errors
     of :func:`open_regular`.
@@ -92,7 +92,8 @@ def _read(path: Path) -> bytes:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise _invalid(path, ValueError(f"it has more than {_MAX_BYTES} bytes"))
-    # With an access control list, the group's bits are its mask, so they also show users who are only in the list.
+    # If the file has an access control list, the group bits of the mode are the mask of the list. They therefore also
+    # show access of users who are named only in the list.
     if is_private(data) and mode & _OTHERS:
         raise ConfigError(
             f"other users may use this private key: its mode is {stat.S_IMODE(mode):04o}",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Passphrase = Callable[[], bytes]
-    """Returns the passphrase of a key. It is called only for an encrypted key, and raises :class:`ConfigError`."""
+    """A function that returns a passphrase, called only for an encrypted key. It may raise :class:`ConfigError`."""
 
 SSH_NAME: Final = b"ssh-ed25519"
 
@@ -156,7 +156,7 @@ def decode_private(data: bytes, passphrase: Passphrase) -> PrivateKey:
     try:
         try:
             loaded: object = load(data, None)
-        except TypeError:  # the key is encrypted: only this error shows it in both formats
+        except TypeError:  # both formats raise this error for an encrypted key
             secret = passphrase()
             loaded = load(data, secret or b"\0")
     except UnsupportedAlgorithm as error:  # an encrypted OpenSSH key needs the library bcrypt

@@ -1,4 +1,4 @@
-"""What signs a statement: a key, or an identity that Sigstore certifies. Each writes its own kind of file."""
+"""The signers of statements: a key, or an identity that Sigstore certifies. Each writes its own kind of file."""
 
 from __future__ import annotations
 

@@ -105,13 +105,13 @@ def trust_config(*, offline: bool = True) -> ClientTrustConfig:
         if file:
             return ClientTrustConfig.from_json(Path(file).read_text(encoding="utf-8"))
         return ClientTrustConfig.production(offline=offline)
-    except Exception as error:  # of files, JSON, and of the update that is not offline
+    except Exception as error:  # reading, parsing and downloading raise various errors
         raise _failed(f"cannot load the trust configuration of {file or 'the public Sigstore'}: {error}") from error
 
 
 def _token() -> Any:
     """Return an identity token of this CI job. It is valid for minutes, so each use requests a new one."""
-    trust_config()  # the library is installed
+    trust_config()  # raises an error if the library is not installed
     from sigstore.oidc import IdentityError, IdentityToken, detect_credential
 
     try:

@@ -1,4 +1,4 @@
-"""In-toto statements (v1): which files, by their digests, and what is claimed about them."""
+"""In-toto statements (v1): claims about files, which are identified by their digests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Statement:
 
 
 def _digests(subjects: list[Any]) -> dict[str, str]:
-    """Return the digests of the subjects. Anything unexpected is left out: the statement is then not canonical."""
+    """Return the digests of the subjects. Invalid ones are left out: the statement is then rejected as noncanonical."""
     digests: dict[str, str] = {}
     for subject in subjects:
         match subject:

@@ -26,7 +26,7 @@ MAX_DEPTH = 32
 """The deepest nesting of lists and objects. No row needs more, and recursive parsers have limits of their own."""
 
 MAX_VALUES = 50_000
-"""The most values in one text: an empty list is three bytes in a file but thirty times that in memory."""
+"""Maximum number of values in one text. An empty list is three bytes in a file but thirty times that in memory."""
 
 _MAX_INTEGER = 2**63
 """Integers must be below this, so that they fit in 64 bits. Other parsers round or reject larger ones."""
@@ -93,7 +93,7 @@ def json_faults(text: str, line: int = 1) -> list[Fault]:
         hint = "each line must be one complete JSON object"
         return [Fault("json-syntax", f"not valid JSON: {error.msg}", hint=hint, position=position)]
     except RecursionError:
-        pass  # valid well beyond MAX_DEPTH, where the slow pass stops
+        pass  # the slow pass stops at MAX_DEPTH, and the text is valid far beyond it
     return list(islice(_faults(text, line), MAX_PROBLEMS))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_YAML_BYTES = 64 * 1024
-"""Bytes of a YAML file. A manifest or tester file is a page of text; the slow parser reads this much in two seconds."""
+"""Maximum bytes of a YAML file. Manifests and tester files are shorter. The slow parser reads this in two seconds."""
 
 MAX_YAML_DEPTH = 16
 """The deepest nesting of lists and mappings. The deepest schema here has five levels."""
@@ -99,7 +99,7 @@ class _Builder:
         self.faults: list[Fault] = []
 
     def document(self, events: Iterator[Any]) -> JsonValue:
-        next(events)  # the start of the stream
+        next(events)  # skip the start of the stream
         event = next(events)
         if type(event).__name__ == "StreamEndEvent":
             return None
@@ -108,7 +108,7 @@ class _Builder:
                 event, (), "yaml-directive", "directives are not supported: the file is always read as YAML 1.2"
             )
         value = self._value(next(events), events, ())
-        next(events)  # the end of the document
+        next(events)  # skip the end of the document
         event = next(events)
         if type(event).__name__ != "StreamEndEvent":
             self._refuse(event, (), "yaml-documents", "a second document begins here; the file must contain only one")

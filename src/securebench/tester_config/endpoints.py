@@ -67,7 +67,7 @@ def _endpoint(text: str) -> str:
 
 
 def _parts(text: str) -> tuple[tuple[str, str, int | None, str], str]:
-    """Return scheme, host, port and path of a URL, and why it is invalid, or an empty string."""
+    """Return scheme, host, port and path of a URL, and an error message, which is empty if the URL is valid."""
     nothing = ("", "", None, "")
     if len(text) > _MAX_LENGTH or not _PLAIN.fullmatch(text):
         return nothing, "is too long, or has a user, a query, a fragment or invalid characters"

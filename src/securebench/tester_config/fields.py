@@ -27,7 +27,7 @@ MAX_WORKERS: Final = 256
 """Maximum number of tasks at once. More would only wait for one another."""
 
 MAX_TRIALS: Final = 1000
-"""Maximum number of trials of each task. With more, the interval of a pass rate hardly gets narrower."""
+"""Maximum number of trials of each task. With more, the confidence interval of a pass rate hardly gets narrower."""
 
 MAX_LABEL: Final = 200
 """Maximum characters of a label, which must fit into a line of a table."""

@@ -103,7 +103,7 @@ def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list
 
 @dataclass(frozen=True, slots=True)
 class RunEgress:
-    """The egress gateways of a run, for its agents and for its judge, and their log. Each is ``None`` if not needed.
+    """The egress gateways of a run (for its agents and its judge) and their log. Unneeded fields are ``None``.
 
     The gateways are separate processes: what agents send never reaches the process that has the judge's key.
     """
