@@ -33,7 +33,8 @@ _BATCH: Final = 4 * MIB
 _AHEAD: Final = 16
 """How many pieces of a result a worker may produce before the coordinator has fetched them."""
 _POLL_SECONDS: Final = 0.5
-_STOP_SECONDS: Final = 15.0
+_STOP_SECONDS: Final = 30.0
+"""Seconds to wait for a worker to end. Then it is killed, and the next one on its node removes what it left."""
 _HEAD_SECONDS: Final = 15.0
 """Seconds without a connection after which the head counts as gone. Ray would end this process after a minute."""
 _WAIT_SECONDS: Final = 30.0

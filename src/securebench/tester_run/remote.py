@@ -95,11 +95,10 @@ class RemoteTrialWorker(RemoteWorker):
     def open(self) -> None:
         """See :class:`RemoteWorker`."""
         with self._opening:
-            if self._is_closed:
-                raise InfrastructureError("the run has ended", code="executor-failed")
             self._open(self._stack)
 
     def _open(self, stack: ExitStack) -> None:
+        self._require_run()
         stack.enter_context(places.steady_umask())
         files, directory = self._place / "files", self._place / "run"
         for made in (files, directory):
@@ -107,6 +106,7 @@ class RemoteTrialWorker(RemoteWorker):
         archived = self._content / files_of(self._settings)
         with storage_errors(files), archived.open("rb") as file:
             replace_content(files, chunks(file), UNPACKED)
+        self._require_run()
         settings = read_settings(self._settings, files)
         options = replace(
             settings.options,
@@ -115,6 +115,7 @@ class RemoteTrialWorker(RemoteWorker):
         )
         plan = make_plan(settings.config, options, RunParts())
         run, egress = prepare_worker(plan, options, settings.header, settings.commitment, stack, EGRESS_LOG)
+        self._require_run()
         places.make_room(directory)
         run.driver.reap()
         for reference in sorted(run.header.images)[:1]:  # this tests the driver, so one image is enough
@@ -167,9 +168,14 @@ class RemoteTrialWorker(RemoteWorker):
 
     def close(self) -> None:
         """See :class:`RemoteWorker`."""
-        with self._opening:  # a driver that is opened after this would be left behind
-            self._is_closed = True
+        self._is_closed = True
+        with self._opening:  # what is opened after this would be left behind
             self._stack.close()
+
+    def _require_run(self) -> None:
+        """Raise :class:`InfrastructureError` if this worker was closed. Opening one takes long, and a run may end."""
+        if self._is_closed:
+            raise InfrastructureError("the run has ended", code="executor-failed")
 
     def _make_places(self, run: str) -> Path:
         """Remove what killed workers left on this machine, and return a new directory, which is locked."""
