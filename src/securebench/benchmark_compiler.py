@@ -1,4 +1,4 @@
-"""The compiler: rows become tasks, each field in its lane."""
+"""Compile rows into tasks, and give each field its lane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASSETS: Final = "assets"
 
 
 def eval_visibility_for(family: str, key: str) -> Visibility:
-    """Return the lane of an eval field: hidden, unless its family says otherwise."""
+    """Return the lane of an eval field: hidden, unless the family declares another lane."""
     known = FAMILIES.get(family)
     return known.lanes.get(key, Visibility.HIDDEN) if known else Visibility.HIDDEN
 

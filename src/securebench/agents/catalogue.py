@@ -41,8 +41,8 @@ _PLATFORMS: Final[Mapping[str, Platform]] = {"x86_64": "linux-x64", "aarch64": "
 class Variant:
     """A program for one platform.
 
-    ``package`` is the npm package, empty for a program that is not on npm. ``suffix`` is what the package's
-    versions end with. ``executable`` is a path in the package. ``interpreter`` is the loader that an image must have,
+    ``package`` is the npm package, empty for a program that is not on npm. ``suffix`` is the end of the
+    package's versions. ``executable`` is a path in the package. ``interpreter`` is the loader that an image must have,
     empty for a static program and for one with a runtime. ``integrity`` is the digest (``sha512-`` and base64) of the
     pinned version's archive or, for a program from PyPI, of its requirements file.
     """
@@ -57,7 +57,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class KnownProgram:
-    """A declared program. ``digest`` is the sha256 (hex) of its declaration. ``is_own``: it comes with SecureBench."""
+    """A declared program.
+
+    ``digest`` is the sha256 (hex) of its declaration. ``is_own`` is true for a program that comes with SecureBench.
+    """
 
     name: str
     path: Path
@@ -101,7 +104,10 @@ class KnownProgram:
         )
 
     def knows_model(self, version: str, model: str) -> bool:
-        """Return ``False`` only if ``version`` is the pinned one, and its :attr:`models` do not cover ``model``."""
+        """Return whether :attr:`models` covers ``model``.
+
+        Always ``True`` if :attr:`models` is empty, or if ``version`` is not the pinned one.
+        """
         return version != self.pinned or not self.models or model.startswith(self.models)
 
     def variant(self, platform: str) -> Variant:

@@ -80,7 +80,7 @@ def _at(descriptor: int, offset: int, size: int) -> bytes:
 
 
 def choose_platform(name: str, root: Path, machine: str | None = None, *, image: str = "the image") -> str:
-    """Return the platform whose variant of ``name`` can run in the image unpacked at ``root``, preferring glibc.
+    """Return the platform of a variant of ``name`` that can run in the image unpacked at ``root``, preferring glibc.
 
     ``machine`` is the kernel's machine name, by default that of this machine. Raises :class:`ConfigError`
     (``agent-unfit``, ``agent-unknown``).

@@ -36,7 +36,7 @@ PLACEHOLDERS: Final = (
     *("system_prompt", "system_prompt_toml", "instructions", "instructions_toml"),
     "extra_arguments",
 )
-"""The names that may be in braces in arguments and variables; most of them also in files."""
+"""The names that arguments and variables may contain in braces. Files may contain most of them."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
 _VALUE_FORM: Final = re.compile("_(?:json|toml)$")
@@ -75,7 +75,10 @@ def _template(text: str) -> str:
 
 
 def _require_condition(text: str, condition: str = "") -> str:
-    """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``."""
+    """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``.
+
+    :data:`EXTRA_ARGUMENTS` is always refused.
+    """
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)
         if name == EXTRA_ARGUMENTS.strip("{}"):
@@ -164,7 +167,7 @@ class ProgramSource(WireModel):
 
     ``executable`` is the file to run, a path in the package. Programs with a package for each platform have
     ``platforms`` instead. ``requirements`` is a file of pinned and hashed requirements. ``module`` is the
-    Python module to run, from one of these packages.
+    Python module to run, from one of the required packages.
     """
 
     npm: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
@@ -241,7 +244,7 @@ Arguments: TypeAlias = Annotated[tuple[PlainArgument | ConditionalArguments, ...
 class ProgramDeclaration(WireModel):
     """The declaration of a program that is not an agent, such as Node.
 
-    ``version_line`` matches the whole output of ``--version``, with the version as its group.
+    ``version_line`` matches the whole output of ``--version``. Its only group is the version.
     """
 
     schema_version: Annotated[str, BeforeValidator(_schema_version)]
@@ -256,8 +259,8 @@ class AgentDeclaration(ProgramDeclaration):
     """The content of ``NAME.yaml``.
 
     ``models`` are the models that the program lists, ``aliases`` the names that the program itself resolves to a model.
-    ``files`` maps paths in the program's home to contents. ``gave_up_exit_codes`` are the exit codes that mean that the
-    program gave up.
+    ``files`` maps paths in the program's home to contents. ``gave_up_exit_codes`` are the exit codes of a program
+    that gave up.
     """
 
     dialect: Dialect
@@ -273,7 +276,7 @@ class AgentDeclaration(ProgramDeclaration):
 
     @property
     def supported(self) -> frozenset[str]:
-        """Those of the :data:`SETTINGS` that the declaration passes to the program."""
+        """The :data:`SETTINGS` that the declaration passes to the program."""
         items = [item for arguments in (self.arguments, *self.family_arguments.values()) for item in arguments]
         conditions = {getattr(item, "when", "") for item in (*items, *self.environment.values())}
         extra = {"extra_arguments"} if EXTRA_ARGUMENTS in items else set()

@@ -1,4 +1,4 @@
-"""Bring the archive of a program into the image store, where it becomes the only layer of an image."""
+"""Import the archive of a program into the image store, where it becomes the only layer of an image."""
 
 from __future__ import annotations
 
@@ -78,9 +78,10 @@ def require_integrity(arrived: Arrived, wanted: str, what: str, hint: str = "") 
 def add_program(
     incoming: Incoming, arrived: Arrived, source: str, name: str = "", *, key: ProgramKey | None = None
 ) -> tuple[str, ProgramKey]:
-    """Add an image made from an archive, without a reference, and return its id and the program's key.
+    """Add an image that is made from an archive and has no reference. Return its id and the program's key.
 
-    An npm package names its program, which must be ``name`` if that is given. Other archives need a ``key``.
+    An npm package identifies its program. If ``name`` is given, it must be the name of this program. Other archives
+    need a ``key``.
     Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
     """
     package = inspect(incoming.path(arrived.blob.digest), arrived.what, is_npm=key is None)
@@ -98,7 +99,7 @@ def add_program(
 
 
 def _without_executable(what: str, wanted: str, package: Package, found: Collection[str]) -> InfrastructureError:
-    """Return the error for an archive without the declared executable. ``found`` are the possible ones."""
+    """Return the error for an archive without the declared executable. ``found`` are its files that could be one."""
     if wanted in package.files:
         hint = f"before you pack it, run 'chmod a+x' on {package.top}/{wanted}"
         return unusable(what, f"its file {wanted} is not executable", hint)

@@ -64,8 +64,8 @@ class StoredProgram:
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Self | None:
-        """Return the program whose :meth:`labels` these are, or ``None`` if they are not a program's labels."""
-        default = {"top": TOP}  # programs that earlier versions of SecureBench installed lack it
+        """Return the program that these :meth:`labels` describe, or ``None`` if they are not a program's labels."""
+        default = {"top": TOP}  # earlier versions of SecureBench did not set this label
         found = {field.name: labels.get(f"{_LABEL}{field.name}", default.get(field.name, "")) for field in fields(cls)}
         return cls(**found) if all(found.values()) else None
 
@@ -74,7 +74,7 @@ class StoredProgram:
 class AgentProgram:
     """An installed version of an agent program for one platform.
 
-    ``name`` is that of its declaration. ``platform`` is, for example, ``linux-x64`` or ``linux-x64-musl``.
+    ``name`` is the name of its declaration. ``platform`` is, for example, ``linux-x64`` or ``linux-x64-musl``.
     ``directory`` is the host directory to mount read-only, and ``executable`` a path below it. ``integrity`` is the
     hash of its archive or, for a program from PyPI, of its requirements file.
     """

@@ -40,10 +40,10 @@ _MODES: Final = "before you pack it, run 'chmod -R a+rX,u-s,g-s,-t' on its direc
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The content of an archive. ``digest`` is that of the uncompressed tar archive.
+    """The content of an archive. ``digest`` is the digest of the uncompressed tar archive.
 
-    ``name`` and ``version`` are those in ``package.json``, empty unless it is an npm package. ``top`` is the directory
-    that contains all files; their paths are relative to it.
+    ``name`` and ``version`` are the values in ``package.json``. They are empty if the archive is not an npm package.
+    ``top`` is the directory that contains all files. Their paths are relative to it.
     """
 
     name: str
@@ -85,7 +85,7 @@ def unusable(what: str, why: str, hint: str = _FORM) -> InfrastructureError:
 
 
 class _Inspection:
-    """The members checked so far. No path names two files, or both a file and a directory."""
+    """The members checked so far. A path of two files, or of both a file and a directory, is refused."""
 
     def __init__(self, what: str, top: str) -> None:
         self.description = b""

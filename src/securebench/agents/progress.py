@@ -44,7 +44,7 @@ OnProgress: TypeAlias = "Callable[[Progress], None]"
 
 
 def lines(report: Callable[[str], None], seconds: float = _SECONDS) -> OnProgress:
-    """Return a callback that calls ``report`` for each new stage and, within a stage, at most every ``seconds``."""
+    """Return a callback that calls ``report`` for each new stage and, within a stage, at most once per ``seconds``."""
     stage: InstallStage | None = None
     reported = 0.0
 

@@ -57,7 +57,7 @@ def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a member that does not depend on this machine: every user may read it, and root owns it."""
+    """Return ``member`` without properties of this machine: root owns it, and every user may read it."""
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
     member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644

@@ -1,7 +1,7 @@
-"""Look up versions of packages in an npm registry, with their digests, and download their archives.
+"""Look up versions and digests of packages in an npm registry, and download their archives.
 
-Archives are downloaded from their usual paths on the registry's own host, whatever URL its answer names. No credentials
-are sent.
+Archives are downloaded from their usual paths on the registry's own host. URLs in its responses are ignored. No
+credentials are sent.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _DENIED: Final = frozenset({401, 403})
 _MISSING: Final = frozenset({404, 410})
 _INTEGRITY: Final = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
 _OFFLINE: Final = (
-    "to install without a registry: 'npm pack PACKAGE@VERSION' on another machine, then "
-    "'securebench agents install --from FILE.tgz'"
+    "to install without a registry, run 'npm pack PACKAGE@VERSION' on another machine, then "
+    "'securebench agents install --from FILE.tgz' on this one"
 )
 _HINT: Final = (
     f"check the network, HTTPS_PROXY and SSL_CERT_FILE, or name another registry in {REGISTRY_VARIABLES[0]}; {_OFFLINE}"
@@ -101,7 +101,8 @@ class NpmRegistry:
     def archive(self, package: str, release: PackageRelease) -> Iterator[Download]:
         """Yield the archive of an exact version as a download, which can be iterated over once.
 
-        The iteration raises :class:`InfrastructureError` (``agent-integrity``) at its end if the hash is wrong.
+        If the hash is wrong, the last step of the iteration fails, and the ``with`` block raises
+        :class:`InfrastructureError` (``agent-integrity``).
         """
         name = package.rpartition("/")[2]
         with self._explained(f"{package} {release.version}"):
@@ -173,5 +174,5 @@ def _address(url: str) -> Address:
         raise ConfigError(
             f"cannot use the npm registry {without_password(url)}: {error}",
             code="agent-unavailable",
-            hint=f"name another in {REGISTRY_VARIABLES[0]}, for example {REGISTRY}; {_OFFLINE}",
+            hint=f"name another registry in {REGISTRY_VARIABLES[0]}, for example {REGISTRY}; {_OFFLINE}",
         ) from error

@@ -1,7 +1,7 @@
 """The file with the pinned requirements of an agent from PyPI.
 
-pip does not read this file, because it would accept more: if a line names a source archive by URL or path, pip builds
-it, and so runs its code.
+This file is not passed to pip, because pip accepts more than pinned requirements. If a line names a source archive by
+URL or path, pip builds the archive, and so runs its code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HINT: Final = "write NAME==VERSION --hash=sha256:HEX, without options, URLs, pa
 def read_requirements(path: Path) -> tuple[str, ...]:
     """Return the requirements in a file, each an exact version with its hashes.
 
-    Raises :class:`ConfigError` (``agent-requirements``): with all invalid lines, or if there is no requirement.
+    Raises :class:`ConfigError` (``agent-requirements``) for all invalid lines, or if the file has no requirements.
     """
     text, _ = read_text(path, "file of requirements", _MAX_BYTES, follow=True)
     problems = Problems()

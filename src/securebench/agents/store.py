@@ -126,7 +126,8 @@ class AgentStore:
     def install_file(self, path: Path, name: str = "", on_progress: OnProgress | None = None) -> AgentProgram:
         """Install a program from an archive file, and return it.
 
-        An npm package names its program, which must be ``name`` if that is given. Other archives need ``name``.
+        An npm package identifies its program. If ``name`` is given, it must be the name of this program. Other archives
+        need ``name``.
 
         An archive of the pinned version must have the pinned hash. Raises :class:`ConfigError`
         (``file-missing`` and the like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
@@ -197,7 +198,7 @@ class AgentStore:
         return self.images.incoming(Origin(ImageSource.AGENT))
 
     def _find(self, key: ProgramKey) -> tuple[str, StoredProgram] | None:
-        """Return the image id and the labels of an installed program, even a damaged one, or ``None``."""
+        """Return the image id and labels of a program, even if it is damaged, or ``None`` if it is not installed."""
         stored = self._stored(key.reference)
         image = self.images.find(key.reference)
         return (image.id, stored) if image and stored and stored.key == key else None
@@ -254,7 +255,7 @@ class AgentStore:
         if source.archive is not None:
             with open_regular(source.archive, "archive", follow=True) as file:
                 arrived = receive(incoming, chunks(file), what, on_progress)
-            declare = f"if it is the one you want, set 'integrity: {arrived.integrity}' in {known.path}"
+            declare = f"to accept this archive, set 'integrity: {arrived.integrity}' in {known.path}"
             require_integrity(arrived, wanted, what, declare)
             return arrived
         on_progress(Progress(what, InstallStage.DOWNLOADING))
@@ -268,7 +269,7 @@ class AgentStore:
     ) -> AgentProgram:
         """Unpack an added image, give it the program's reference, and return the program.
 
-        If a damaged image has the reference, it loses it.
+        A damaged image that has the reference loses it.
         """
         on_progress(Progress(str(key), InstallStage.UNPACKING))
         self.images.lease(image_id).close()

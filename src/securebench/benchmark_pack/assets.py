@@ -1,4 +1,4 @@
-"""Hash the files that rows reference. Each is opened without following symlinks and hashed from that descriptor."""
+"""Hash the files that rows reference. Each is opened once, without following symlinks, and hashed while it is open."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class AssetDigest:
         self._lines[tuple(path.split("/"))] = _file_line(path, content_digest, executable=executable)
 
     def hexdigest(self) -> str:
-        """Return the digest of everything added, in any order."""
+        """Return the digest of everything added. The order in which it was added does not matter."""
         lines = (self._lines[path] for path in sorted(self._lines))
         return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
@@ -87,7 +87,7 @@ def _lines(directory: Path, path: str) -> Iterator[str]:
     """Yield the line to hash for each file and directory at and below ``path``, parents first, sorted by name."""
     limits = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES)
     above = path.rpartition("/")[0]
-    for entry in walk_at(directory.resolve(), path, limits, _ENTRIES):  # the pack itself may be behind a link
+    for entry in walk_at(directory.resolve(), path, limits, _ENTRIES):  # the path of the pack itself may contain links
         inside = os.fsdecode(entry.path)
         if not inside.isprintable() or "\\" in inside:
             message = f"{path!r} contains a file name with a control character, a backslash or invalid UTF-8"
@@ -98,7 +98,7 @@ def _lines(directory: Path, path: str) -> Iterator[str]:
 def _line(path: str, entry: TreeEntry) -> str:
     match entry.kind:
         case EntryKind.DIRECTORY if path.count("/") > MAX_PATH_DEPTH:
-            raise ConfigError(f"{path!r} is nested too deep", code="asset-too-large", hint="flatten the directory")
+            raise ConfigError(f"{path!r} is nested too deeply", code="asset-too-large", hint="flatten the directory")
         case EntryKind.DIRECTORY:
             return _directory_line(path)
         case EntryKind.FILE if entry.status.st_nlink > 1:

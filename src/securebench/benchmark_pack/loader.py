@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPack:
     """Read the pack of a manifest file and a tasks file.
 
-    Checks everything except each row's family rules, which the compiler checks. Raises :class:`ConfigError` with
-    all problems of the first file that has any. If that is the tasks file, these include violations of family rules.
-    Raises :class:`PathPolicyError` if one of the problems is an unsafe path.
+    Raises :class:`ConfigError` with all problems of the first file that has any, or :class:`PathPolicyError` if one of
+    the problems is an unsafe path. Rows that only violate the rules of their family are accepted here: the compiler
+    checks these rules. If the tasks file has other problems, such violations are reported with them.
     """
     manifest, tasks = Path(manifest), Path(tasks)
     header = load_manifest(manifest, tasks)
@@ -57,7 +57,7 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
 
 
 def _digest_assets(reader: RowReader, directory: Path, manifest: Manifest) -> dict[str, str]:
-    """Return the digests of the files and directories that rows reference, by ``asset:PATH``.
+    """Return the digests of the files and directories that rows reference. The keys are ``asset:PATH``.
 
     Adds a problem to ``reader`` for each reference that cannot be used.
     """

@@ -1,4 +1,4 @@
-"""``securebench audit --self``: make the attacks of the catalogue, and report what contained them.
+"""``securebench audit --self``: try the attacks of the catalogue, and report what contained them.
 
 :mod:`.catalogue` reads ``audit/catalogue.yaml``. :mod:`.probes` defines what a probe is, and the ``*_probes`` modules
 contain the probes. :mod:`.run` runs them on the host and on each driver. :mod:`.render` and :mod:`.page` write the

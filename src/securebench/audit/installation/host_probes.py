@@ -65,7 +65,7 @@ def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeF
         make_fresh_directory(root)
         try:
             trap.build(root)
-            os.chdir(root.parent if trap.entry.startswith("H") else root)  # where a tool would be started
+            os.chdir(root.parent if trap.entry.startswith("H") else root)  # the working directory of a tool
             problem, how = _sealed(context.scratch / f"store-{name}", root, trap.outcome)
             ran = [path for path in ("ran", "canary") if os.path.lexists(root / path)]
             return ProbeFinding.of(name, "a program in the tree was executed" if ran else problem, how)
@@ -132,7 +132,7 @@ def apply_patches(context: ProbeContext, names: Collection[str]) -> Iterable[Pro
     """Check that each patch is refused, either when it is applied or by the default policy on paths."""
     del context
     if _refusal(patches.HONEST):
-        return [ProbeFinding.of(name, "no result: an honest patch was refused", "") for name in names]
+        return [ProbeFinding.of(name, "no result: a valid patch was refused", "") for name in names]
 
     def attempt(name: str, attack: patches.PatchAttack) -> ProbeFinding:
         refusal = _refusal(attack.patch)

@@ -81,7 +81,7 @@ class ProbeKind:
 def findings(
     items: Mapping[str, _T], names: Collection[str], attempt: Callable[[str, _T], ProbeFinding], *, workers: int = 0
 ) -> Iterator[ProbeFinding]:
-    """Yield ``attempt``'s finding for each of ``items`` in ``names``.
+    """Call ``attempt`` for each of ``items`` whose name is in ``names``, and yield its findings.
 
     Up to ``workers`` attempts run at the same time; 0 means one for each CPU, but at most 4. If ``attempt`` raises,
     the finding is "not contained", with the error as its reason.

@@ -119,7 +119,7 @@ def _obeyed(text: str) -> str:
 
 
 def _table(run: Path, output: Path) -> str:
-    """Write a CSV file. Return which cells a spreadsheet would evaluate, or an empty string."""
+    """Write a CSV file. Return its cells with formulas or control characters, or an empty string."""
     with output.open("w+", encoding="utf-8", newline="") as file:
         write_csv(read_run(run), file)
         file.seek(0)
@@ -127,11 +127,11 @@ def _table(run: Path, output: Path) -> str:
     if not any(MARK in cell for cell in cells):
         return "no result: the text is not in the table"
     bad = [cell[:40] for cell in cells if cell.startswith(("=", "+", "@")) or _obeyed(cell)]
-    return f"cells that a spreadsheet would evaluate: {bad}" if bad else ""
+    return f"cells with formulas or control characters: {bad}" if bad else ""
 
 
 def _junit(run: Path, output: Path) -> str:
-    """Write a JUnit file. Return which of its elements are unexpected, or an empty string."""
+    """Write a JUnit file. Return its unexpected elements, or an empty string."""
     with output.open("w+", encoding="utf-8") as file:
         write_junit([read_run(run)], file)
     kinds = {element.tag for element in ET.parse(output).iter()}  # noqa: S314 - written a moment ago
@@ -140,7 +140,7 @@ def _junit(run: Path, output: Path) -> str:
 
 
 def _page(run: Path, output: Path) -> str:
-    """Write an HTML report. Return which elements and attributes it must not have, or an empty string."""
+    """Write an HTML report. Return its forbidden elements and attributes, or an empty string."""
     from securebench.report.html_report import write_report
 
     write_report([run], output)

@@ -30,7 +30,7 @@ def text_lines(report: AuditReport) -> Iterator[str]:
 
 
 def summary(report: AuditReport) -> str:
-    """Return, in one line, the number of entries with each outcome, the drivers that were tried, and the duration."""
+    """Return, in one line, the number of entries with each outcome, the available drivers, and the duration."""
     tried = [driver.name for driver in report.drivers if not driver.missing]
     return f"{_counts(report)}; drivers: {', '.join(tried) or 'none'}; {report.seconds:.0f} s"
 

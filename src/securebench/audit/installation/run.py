@@ -65,7 +65,7 @@ class AuditRequest:
 def audit_installation(request: AuditRequest) -> AuditReport:
     """Run the probes of the requested entries and judge them. Nothing is left behind.
 
-    Raises the error of a driver that the request names but that is not available, and :class:`ImageError` if that
+    If a driver that the request names is not available, its error is raised. Raises :class:`ImageError` if such a
     driver lacks ``image``. An error in a probe is not raised: the probe then counts as not contained.
     """
     started, begin = datetime.now(UTC), time.monotonic()
@@ -119,11 +119,11 @@ def _scratch() -> Iterator[Path]:
 
 @contextmanager
 def _repository(request: AuditRequest, wanted: Sequence[CatalogueEntry]) -> Iterator[str]:
-    """Yield the name of a temporary image with a repository, or an empty string if it is not needed or not built."""
+    """Yield the name of a temporary image with a repository. It is empty if no image is needed or the build failed."""
     with ExitStack() as stack:
         name = ""
         if any(kind.name == "repository" and _items(kind, wanted) for kind in KINDS):
-            with suppress(SecureBenchError):  # the probes that need it say that there is no result
+            with suppress(SecureBenchError):  # the probes that need the image then have no result
                 name = stack.enter_context(repository_image(request.image))
         yield name
 
@@ -169,7 +169,7 @@ def _open(name: str) -> SandboxDriver:
 
 
 def _ignore(_message: str) -> None:
-    """Ignore a message about what a driver does not enforce. The report lists that."""
+    """Ignore a message about restrictions that a driver does not enforce. The report lists them."""
 
 
 def _run_kind(

@@ -143,7 +143,11 @@ def _attacked(context: ProbeContext, kind: str) -> ProbeFinding:
 
 
 def _is_expected(line: Mapping[str, str]) -> bool:
-    """Return whether an attempt was denied, or a control, which shows that the attack itself works, was allowed."""
+    """Return whether an attempt had the expected outcome.
+
+    A control must be allowed, which shows that the attack itself works. All other attempts must be denied, or have an
+    outcome that is only visible outside the sandbox.
+    """
     is_control = line["attempt"].startswith("control")
     return line["outcome"] in ({ALLOWED} if is_control else {DENIED, DONE})
 

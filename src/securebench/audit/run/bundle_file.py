@@ -59,10 +59,9 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
 
 
 def require_exact(path: Path, directory: Path) -> None:
-    """Raise :class:`ConfigError` unless the archive in ``path`` is the one that SecureBench writes of ``directory``.
+    """Raise :class:`ConfigError` unless the archive in ``path`` is the one that SecureBench writes for ``directory``.
 
-    Programs read unusual archives in different ways, so another program could unpack different files than those that
-    are checked here.
+    Programs read unusual archives in different ways. Another program could unpack files that were not checked here.
     """
     with Path(os.devnull).open("wb") as nowhere:
         written = write_bundle(directory, nowhere).digest
@@ -101,7 +100,7 @@ def _unpack(archive: TarReader, root: Path) -> set[str]:
 
 
 def _parts(member: Member) -> list[str]:
-    """Return the parts of a member's path. Raises :class:`ImageError` if no bundle has such a member."""
+    """Return the parts of a member's path. Raises :class:`ImageError` if bundles may not contain it."""
     parts = member.path.removesuffix(b"/").decode("utf-8", "backslashreplace").split("/")
     is_plain = len(parts) <= _MAX_PARTS and all(map(_PART.fullmatch, parts))
     if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY} or not is_plain:

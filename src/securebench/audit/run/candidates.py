@@ -41,7 +41,7 @@ _MAX_LISTED: Final = 1000
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
-"""The largest trajectory that is read, in bytes. A run writes less."""
+"""The most bytes that are read from a trajectory. A run writes fewer."""
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ def _kind_of(family: str) -> CandidateKind | None:
 def _recorded_changes(record: RecordedTask) -> set[str]:
     """Return a set with the digest of the paths that a recorded patch changes.
 
-    The set is empty if the record is redacted, and the patch was clipped or cannot be parsed. Raises
+    The set is empty if the record is redacted and its patch was clipped or cannot be parsed. Raises
     :class:`PatchError` if a patch that is not redacted cannot be parsed.
     """
     text = record.candidate_text or ""

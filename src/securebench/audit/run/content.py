@@ -1,4 +1,4 @@
-"""Check that the records of a run contradict neither ``run.json`` nor themselves nor each other."""
+"""Check the records of a run for contradictions: within a record, between records, and with ``run.json``."""
 
 from __future__ import annotations
 
@@ -108,7 +108,10 @@ def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
 
 
 def _against_verifier(record: RecordedTask, own: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield how a record contradicts ``own``, the run's verifier for its family, or ``None`` if the run has none."""
+    """Yield how a record contradicts ``own``, the run's verifier for the record's family.
+
+    ``own`` is ``None`` if the run has no verifier for that family.
+    """
     found, family = record.provenance.get("verifier"), shown(record.family)
     if own is None:
         if found is not None:

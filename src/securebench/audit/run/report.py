@@ -20,7 +20,10 @@ _MAX_MESSAGE: Final = 500
 
 
 class CheckKind(IntEnum):
-    """The kinds of checks. Each value is the exit code if a check of this kind fails; the smallest one wins."""
+    """The kinds of checks.
+
+    Each value is the exit code if a check of this kind fails. If several kinds fail, the smallest value is used.
+    """
 
     BYTES = 10
     """Files can be read, and are written as SecureBench writes them."""
@@ -130,7 +133,7 @@ class RunReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if no check failed, otherwise the smallest :class:`CheckKind` that did."""
+        """0 if no check failed, otherwise the smallest :class:`CheckKind` of the failed checks."""
         return min((check.kind.value for check in self.checks if check.state is CheckState.FAILED), default=0)
 
     def to_json(self) -> dict[str, JsonValue]:

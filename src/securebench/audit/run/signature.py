@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def check_signatures(check: RunCheck, attestation: Attestation, evidence: Evidence) -> str:
     """Check that the key or identity in ``evidence`` signed these results.
 
-    Without a key, only the statement in the file of a key's signature is compared with the results. Without an
-    identity, a Sigstore bundle is not checked.
+    If ``evidence`` has no key, a signature by a key is not verified. Only its statement is compared with the results.
+    If ``evidence`` has no identity, a Sigstore bundle is not checked.
 
     Return the signer, or an empty string if the signature was not verified. Raises :class:`ConfigError` if this machine
-    cannot check it: ``extra-missing``, ``sigstore-failed``.
+    cannot check the signature: ``extra-missing``, ``sigstore-failed``.
     """
     key, identity, what = evidence.public_key, evidence.identity, attestation.kind
     envelope, bundle = (attestation.directory / file for file in signature_files(what))
@@ -32,12 +32,12 @@ def check_signatures(check: RunCheck, attestation: Attestation, evidence: Eviden
             if key:
                 signer = f"key {key.fingerprint}"
             else:
-                unchecked.append(f"the signature names the key {key_id} (--key checks who signed the {what})")
+                unchecked.append(f"the signature names the key {key_id} (use --key to check who signed the {what})")
         if identity:
             attestation.check_sigstore(identity)
             signer = identity.identity
         elif os.path.lexists(bundle):
-            unchecked.append(f"the {what} has a Sigstore bundle (--identity and --issuer check it)")
+            unchecked.append(f"the {what} has a Sigstore bundle (use --identity and --issuer to check it)")
     except ConfigError as error:
         if error.code in {"extra-missing", "sigstore-failed"}:
             raise

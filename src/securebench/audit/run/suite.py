@@ -1,4 +1,4 @@
-"""Check a suite from a stranger: each of its runs, and that these are the runs that its author signed."""
+"""Check a suite from a stranger: each of its runs, and that the author's signature covers these runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SuiteReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if no check failed, otherwise the smallest :class:`CheckKind` that did."""
+        """0 if no check failed, otherwise the smallest :class:`CheckKind` of the failed checks."""
         codes = [report.exit_code for report in self.runs.values()]
         codes += [check.kind.value for check in self.checks if check.found]
         return min(filter(None, codes), default=0)

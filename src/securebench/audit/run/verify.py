@@ -105,8 +105,8 @@ def _new_checks() -> _Checks:
 def verify_run(directory: Path, evidence: Evidence) -> RunReport:
     """Check the run in ``directory``.
 
-    Raises :class:`ConfigError`: ``run-missing`` if it is not a run directory, those of :func:`check_signatures`, or for
-    an invalid pack.
+    Raises :class:`ConfigError` if it is not a run directory (``run-missing``), if the pack is invalid, and as
+    :func:`check_signatures` does.
     """
     return _Verification(directory.resolve(), evidence).report()
 
@@ -174,7 +174,7 @@ class _Verification:
             message = f"the run was written in format {header.version}, which has no chain: it cannot be verified"
             self.checks.format.add(message, HEADER)
             for check in (self.checks.chain, self.checks.root, self.checks.counts, self.checks.files, closed):
-                check.skipped = f"format {header.version} has no chain and no closing"
+                check.skipped = f"format {header.version} has no chain and no closing section"
             return
         self.checks.format.text = f"the run was written in format {header.version}, the current one"
         if closing is None:
@@ -192,7 +192,7 @@ class _Verification:
         self.checks.counts.text = f"{counted(closing.records, 'record')}, as when the run was closed: {parts or 'none'}"
 
     def _check_records(self, header: RunHeader) -> None:
-        """Read all records once, and pass each to the checks that look at it."""
+        """Read all records once, and pass each of them to all checks of records."""
         checks = self.checks
         candidates = CandidateChecks(checks.candidates, checks.candidate_records, checks.trajectories)
         content = ContentChecks(checks.content, header)
@@ -219,7 +219,7 @@ class _Verification:
             pack.finish()
 
     def _note(self, error: ConfigError) -> None:
-        """Add ``error``, which occurred while reading the records, as a problem to the check for its code."""
+        """Add an error in the records to the check that covers its error code."""
         check = self._kinds.get(error.code, self.checks.records)
         place = error.problems[0].location
         file = Path(place.file).name if place else ""
@@ -235,7 +235,7 @@ class _Verification:
         except (ValueError, TypeError, KeyError) as error:
             self.checks.records.add(f"invalid record: {error}", line.name, line.number)
             return
-        if written != line.data.replace(b"\r\n", b"\n"):  # the reader has reported line endings
+        if written != line.data.replace(b"\r\n", b"\n"):  # the reader has already reported line endings
             message = "the line is not formatted as SecureBench writes it"
             self.checks.records.add(message, line.name, line.number)
 
