@@ -50,6 +50,8 @@ PAGE: Final = ROOT / "docs" / "explanation" / "long-runs.md"
 PLOT: Final = PAGE.with_name("long-runs.svg")
 SHARES: Final = (0.1, 0.25, 0.5, 0.75, 1.0)
 """The shares of a run after which it is copied. The copies are read and resumed after its end."""
+COMMANDS: Final = ("status", "show", "resume")
+"""What reads a run. Each has a field of this name in :class:`Checkpoint`."""
 ROUNDS: Final = 3
 """How often a copy is read and resumed. The least time counts, because other programs can only add to it."""
 LINEAR_BOUND: Final = 1.5
@@ -89,7 +91,7 @@ class Checkpoint:
 
     records: int
     status: float
-    summary: float
+    show: float
     resume: float
     resume_wall: float
 
@@ -206,12 +208,12 @@ class LongRun:
             growth.add(
                 f"{found.records:,}",
                 *(near.coordinator_mib, near.driver_mib, near.journal_mib),
-                *(found.status, found.summary, found.resume),
+                *(getattr(found, command) for command in COMMANDS),
             )
         growth.notes += [
             f"{title}: {self.seconds / 60:.1f} minutes, {rate:.1f} tasks/s. Measured on {self.where}.",
             f"Coordinator memory per task: {with_limit(self._kept_kib(), FLAT_BOUND, ' KiB')}.",
-            *map(self._growth, ("status", "show", "resume"), ("status", "summary", "resume")),
+            *map(self._growth, COMMANDS),
         ]
         yield growth
         disk = Table(f"{title}: disk", ("part of the run directory", "KiB per task", "files per task"))
@@ -225,15 +227,15 @@ class LongRun:
         first, last = settled[0], settled[-1]
         return (last.coordinator_mib - first.coordinator_mib) * 1024 / max(1, last.done - first.done)
 
-    def _growth(self, command: str, name: str) -> str:
+    def _growth(self, command: str) -> str:
         """Say how much longer ``command`` takes for each record in the second half of the run than in the first."""
         first, middle, last = self.checkpoints[0], self.checkpoints[len(self.checkpoints) // 2], self.checkpoints[-1]
+        if abs(growth := getattr(last, command) - getattr(first, command)) < MEASURABLE:
+            return f"`{command}`: the time changed by only {growth:.1f} s, too little to compare the halves of the run."
         early, late = (
-            (getattr(end, name) - getattr(begin, name)) / max(1, end.records - begin.records)
+            (getattr(end, command) - getattr(begin, command)) / max(1, end.records - begin.records)
             for begin, end in ((first, middle), (middle, last))
         )
-        if abs(growth := getattr(last, name) - getattr(first, name)) < MEASURABLE:
-            return f"`{command}`: the time changed by only {growth:.1f} s, too little to compare the halves of the run."
         ratio = with_limit(late / early if early > 0 else float("inf"), LINEAR_BOUND)
         return f"`{command}`, cost per record in the second half of the run relative to the first half: {ratio}."
 
@@ -337,9 +339,9 @@ def _panels(run: LongRun) -> dict[str, Any]:
         for name, key in (("coordinator", "coordinator_mib"), ("driver and sandboxes", "driver_mib"))
     ]
     reading = [
-        {"done": found.records, "command": name, "seconds": getattr(found, name)}
+        {"done": found.records, "command": command, "seconds": getattr(found, command)}
         for found in run.checkpoints
-        for name in ("status", "summary", "resume")
+        for command in COMMANDS
     ]
     journal = {"y": {"field": "journal_mib", "type": "quantitative", "title": "journal, MiB"}}
     return {
