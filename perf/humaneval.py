@@ -124,7 +124,7 @@ def table(suite: Suite, sides: Sequence[Side], scratch: Path, *, workers: Sequen
         _add(figures, count, len(suite.rows), costs)
     figures.notes += [suite.note] if suite.note else []
     figures.notes.append(
-        f"Floor: {PYTHON}, three bare processes a task. CPU: all processes waited for; Docker's: the whole machine's."
+        f"Floor: {PYTHON}, three bare processes a task. CPU: of all processes waited for; Docker: of the whole machine."
     )
     return figures
 

@@ -57,7 +57,7 @@ ROUNDS: Final = 3
 LINEAR_BOUND: Final = 1.5
 """Limit for the cost of a record in the second half of a run, as a multiple of that in the first half."""
 MEASURABLE: Final = 1.0
-"""Processor seconds. The time of one process varies by some tenths of a second."""
+"""The smallest difference that is evaluated, in processor seconds: the time of one process varies by some tenths."""
 FLAT_BOUND: Final = 2.0
 """Limit for the memory that the coordinator keeps of each task, in KiB."""
 _UNIQUE: Final = "read -r id < /proc/sys/kernel/random/uuid; "

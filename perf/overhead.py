@@ -67,7 +67,7 @@ def start_up() -> Table:
 
 
 def per_task(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int, workers: Sequence[int]) -> Table:
-    """Measure the whole time of a task on each side: that of a run, divided by its tasks.
+    """Measure the time per task on each side: the time of a whole run, divided by the number of its tasks.
 
     On Docker, compare it with the same containers without the framework. Other sides run more tasks, because the
     start of a run takes them as long as several tasks.

@@ -1,14 +1,13 @@
-"""Fixtures that many tests share: drivers on real sandboxes, their base image, and checks of what is left.
+"""Fixtures that many tests share: drivers of real sandboxes, their base image, and checks for leftovers.
 
-``driver`` runs a test on crun, and one that is marked ``every_driver`` on Docker, too. ``--drivers`` names others, for
-every test: ``docker``, ``docker:RUNTIME``, or a runtime of the oci driver, ``crun``, ``runc`` or ``runsc``. One is
-skipped, with the reason, only where it is not to be had:
-``DOCKER_HOST`` names an engine that does not answer, ``SECUREBENCH_NO_ENGINE`` says why there is none, the runtime is
-not installed, or this kernel lets ordinary users make no namespaces. In every other case a test fails rather than not
-to run.
+``driver`` runs a test on crun, and a test that is marked ``every_driver`` also on Docker. The option ``--drivers``
+replaces this choice for every test: it lists ``docker``, ``docker:RUNTIME``, or runtimes of the oci driver (``crun``,
+``runc``, ``runsc``). A driver is skipped only if ``DOCKER_HOST`` names an engine that does not answer, if
+``SECUREBENCH_NO_ENGINE`` gives a reason, if its runtime is not installed, or if the kernel lets ordinary users create
+no namespaces. In all other cases, a test whose driver is missing fails.
 
-``agent_program`` gives the real programs, to tests that are marked with ``agents``: they are skipped only where
-``SECUREBENCH_NO_AGENTS`` says why there are none.
+``agent_program`` provides the real agent programs to tests that are marked ``agents``. They are skipped only if
+``SECUREBENCH_NO_AGENTS`` gives a reason.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def _workers_directory(config: pytest.Config) -> Path | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs an engine or programs where none are to be had, and what takes minutes unless asked for."""
+    """Skip tests whose engine or programs are not available, and slow tests unless the options ask for them."""
     if item.get_closest_marker("engine") is not None and (reason := why_no_engine()):
         pytest.skip(reason)
     if item.get_closest_marker("agents") is not None and (no_agents := os.environ.get("SECUREBENCH_NO_AGENTS")):
@@ -141,7 +140,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @cache
 def why_no_engine() -> str:
-    """Return why no engine is to be had, or nothing where one must answer."""
+    """Return why no engine is available, or an empty string if tests that need one must run."""
     if reason := os.environ.get("SECUREBENCH_NO_ENGINE"):
         return reason
     if not os.environ.get("DOCKER_HOST"):
@@ -151,7 +150,7 @@ def why_no_engine() -> str:
     try:
         connect().close()
     except EngineError as error:
-        return f"no engine is to be had: {error.message}"
+        return f"no Docker Engine is available: {error.message}"
     return ""
 
 

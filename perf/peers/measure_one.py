@@ -18,7 +18,7 @@ _ENOUGH = 30.0
 
 
 def main() -> None:
-    """Print the seconds per task of one batch with the process's start, and of the fastest of up to five without it."""
+    """Print the seconds per task of the first batch, including the process's start, and of the fastest later batch."""
     where, image, command = sys.argv[1:4]
     count, at_once, started = int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6])
     module, _, function = where.partition(":")

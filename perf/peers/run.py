@@ -73,7 +73,7 @@ PEERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds per task in batches of eight, run one at a time and all at once; or in ``trouble``, why it failed."""
+    """Seconds per task in batches of eight, run one at a time and all at once. If it failed, ``trouble`` says why."""
 
     harness: str
     sandbox: str

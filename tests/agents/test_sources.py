@@ -90,7 +90,7 @@ def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore)
 @pytest.mark.parametrize(
     ("changes", "why", "hint"),
     [
-        ({"arcname": "mine/main.py"}, "has no executable run.py", "below mine/ in the archive. Files there: main.py"),
+        ({"arcname": "mine/main.py"}, "has no executable run.py", "in the archive. Files to choose from: main.py"),
         ({"filter": _linked}, "neither a file nor a directory: 'mine/run.py'", "tar --dereference"),
         ({"filter": _private}, "not readable by all users", "chmod -R a+rX"),
         ({"arcname": "./run.py"}, "an invalid path: './run.py'", "below one directory, as 'tar -czf NAME.tgz NAME'"),

@@ -52,8 +52,8 @@ def test_a_file_becomes_a_pack(source: Path, tmp_path: Path) -> None:
     assert result.output == (
         f"5 tasks in {pack / 'tasks.jsonl'}\n"
         f"next:\n  securebench validate {pack}\n"
-        f"To run it, write a tester YAML with an agent and, under 'benchmark', manifest: {pack}/manifest.yaml "
-        f"and tasks: {pack}/tasks.jsonl\n"
+        f"To run the pack, write a tester YAML that names an agent and this benchmark:\n"
+        f"  benchmark:\n    manifest: {pack}/manifest.yaml\n    tasks: {pack}/tasks.jsonl\n"
     )
     assert CliRunner().invoke(validate, [str(pack)]).exit_code == 0
     (pack / "tester.yaml").touch()

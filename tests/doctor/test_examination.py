@@ -92,10 +92,12 @@ def test_an_engine_that_hangs_is_said_and_not_waited_for(release: threading.Even
     machine.event = release
     started = time.monotonic()
     report = examine(machine, seconds=0.3)
-    assert time.monotonic() - started < 15
+    took = time.monotonic() - started
+    assert took < 15
     (found,) = [finding for finding in report.findings if finding.state is not State.OK]
     assert found.name == "docker_engine"
-    assert "no answer within 0.3 s" in found.found
+    assert found.found.startswith("no answer within ")
+    assert 0.3 <= float(found.found.split()[3]) <= took + 0.1
     assert "DOCKER_HOST" in found.meaning
     assert report.can_run
 

@@ -46,7 +46,7 @@ def test_room_is_measured(free: int, state: State) -> None:
 
 def test_the_workers_of_auto_are_shown_with_the_bound_that_decides() -> None:
     """A machine with four cores runs four tasks at once."""
-    assert workers(FakeMachine()).found.startswith("auto: 4 workers, limited by cores (the others: memory 7, ")
+    assert workers(FakeMachine()).found.startswith("auto: 4 workers, limited by cores (other limits: memory 7, ")
 
 
 def test_a_place_that_cannot_be_written_is_missing() -> None:

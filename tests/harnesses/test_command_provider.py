@@ -190,7 +190,7 @@ def test_a_missing_key(
         place.prepare(variables)
         assert place.harness.credentials == ()
         return
-    with pytest.raises(ConfigError, match=f"{missing} is not set") as raised:
+    with pytest.raises(ConfigError, match=f"{missing} must be set") as raised:
         place.prepare(variables)
     assert raised.value.code == "env-missing"
 

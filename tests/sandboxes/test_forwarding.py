@@ -240,7 +240,7 @@ def test_a_failing_holder_is_an_error(
     """Its error is reported as ``EgressError``, and it is removed."""
     for program, why in (
         ("raise SystemExit('oh')", "oh"),
-        ("", "their container exited"),
+        ("", "the container that opens them exited"),
         ("print('open')", "Resource"),
     ):
         monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", program)
@@ -261,7 +261,7 @@ def test_a_holder_with_wrong_sockets_is_rejected(
     for other in (program.replace("127.0.0.1", "0.0.0.0"), program.replace(handed, "[]")):
         assert other != program
         monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", other)
-        with serving() as server, pytest.raises(EgressError, match="opened other ports"):
+        with serving() as server, pytest.raises(EgressError, match="opened different ports"):
             docker_driver.create(
                 SandboxSpec(image=base_image, forwarded_ports=(server.forwarded_port(),)), persistent=True
             )

@@ -583,7 +583,7 @@ def test_a_published_run_does_not_say_where_its_pack_is(root: Path) -> None:
     result = again(root, pack=BenchmarkPaths(root / "pack/manifest.yaml", root / "pack/tasks.jsonl"))
     assert same(result) == (TASKS, 0, 0)
     assert result.notes == (
-        "hidden content of the pack could not be compared with the run's, which has no commitment.key",
+        "hidden content of the pack could not be compared with that of the run: the run has no commitment.key",
     )
 
 

@@ -77,13 +77,13 @@ def _template(text: str) -> str:
 def _require_condition(text: str, condition: str = "") -> str:
     """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``.
 
-    :data:`EXTRA_ARGUMENTS` is always refused.
+    :data:`EXTRA_ARGUMENTS` is always refused: the caller handles the only case in which it is allowed.
     """
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)
         if name == EXTRA_ARGUMENTS.strip("{}"):
-            fault = f"uses {EXTRA_ARGUMENTS} inside a longer string"
-            raise refusal("field-value", fault, "pass it as a separate argument")
+            hint = "write it as a separate argument that is not part of an item with 'when'"
+            raise refusal("field-value", f"uses {EXTRA_ARGUMENTS} where it is not available", hint)
         if setting in SETTINGS and setting != condition:
             hint = f"move it into an item with 'when: {setting}', which applies only if the setting is given"
             raise refusal("field-value", f"has {{{name}}} without the condition 'when: {setting}'", hint)

@@ -99,13 +99,13 @@ def add_program(
 
 
 def _without_executable(what: str, wanted: str, package: Package, found: Collection[str]) -> InfrastructureError:
-    """Return the error for an archive without the declared executable. ``found`` are its files that could be one."""
+    """Return the error for an archive without the declared executable. ``found`` are the files that could be it."""
     if wanted in package.files:
         hint = f"before you pack it, run 'chmod a+x' on {package.top}/{wanted}"
         return unusable(what, f"its file {wanted} is not executable", hint)
     names = sorted(found, key=lambda name: (name.count("/"), name))
     listed = ", ".join(map(printable_line, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-    files = f"Files there: {listed or 'none'}"
+    files = f"Files to choose from: {listed or 'none'}"
     hint = f"in the declaration, set 'executable' to a path below {package.top}/ in the archive. {files}"
     return unusable(what, f"it has no executable {wanted}", hint)
 

@@ -85,7 +85,7 @@ def unusable(what: str, why: str, hint: str = _FORM) -> InfrastructureError:
 
 
 class _Inspection:
-    """The members checked so far. A path of two files, or of both a file and a directory, is refused."""
+    """The members checked so far. A path may not occur twice, unless each time it is a directory."""
 
     def __init__(self, what: str, top: str) -> None:
         self.description = b""

@@ -60,7 +60,7 @@ def load_calibration(path: Path, rows: Mapping[str, BenchmarkRow]) -> tuple[Cali
     problems.raise_if_any()
     if len(items) > MAX_ITEMS or len({item.passes for item in items}) < 2:  # noqa: PLR2004 - both grades
         raise ConfigError(
-            f"the calibration set must have at most {MAX_ITEMS} responses, and some of each grade",
+            f"the calibration set must have at most {MAX_ITEMS} responses, and at least one of each grade",
             code="calibration-unfit",
             hint="list responses that pass and responses that fail, within this limit",
             location=SourceLocation(str(path)),

@@ -51,7 +51,7 @@ class RowSource:
 class BenchmarkRow:
     """One row, with the manifest's defaults filled in: ``family``, ``environment`` and the options of a rubric.
 
-    ``files`` are the public assets, ``eval_files`` the file references of eval fields, by field. Each has a mount.
+    ``files`` are the public assets. ``eval_files`` maps eval fields to their file references. All of them have a mount.
     """
 
     id: str

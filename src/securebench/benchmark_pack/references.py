@@ -72,7 +72,7 @@ def path_faults(references: Sequence[Referenced], value_fields: Mapping[str, Vis
             hint = f"mounts of this lane must be below {LANE_ROOTS[one.lane]!r}" if one.field else "use another mount"
             yield Fault("path-unsafe", f"the mount {fault}", (*one.place, "mount"), hint)
     for lane in Visibility:
-        if in_lane := [one for one in references if one.lane is lane]:  # field names alone do not collide
+        if in_lane := [one for one in references if one.lane is lane]:  # rows.py checks that field names differ
             yield from _collision_faults(in_lane, lane, value_fields)
 
 

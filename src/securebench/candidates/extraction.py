@@ -101,7 +101,7 @@ def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, prist
 
 
 def _seal_delta(store: CandidateStore, delta: Delta, pristine: FileTree) -> Sealed:
-    """Seal changes. An empty set of changes is kept and is a failure."""
+    """Seal changes. An empty set of changes is sealed, but is also returned as a failure."""
     try:
         candidate = store.seal_patch(delta, render(delta, pristine))
     except TreeRefusedError as refused:

@@ -41,7 +41,7 @@ TREES: Final = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
 
 
 def most_bytes(kind: CandidateKind) -> int:
-    """Return the largest size of a sealed candidate of this kind."""
+    """Return the largest size of a sealed candidate of this kind, in bytes."""
     return MAX_ARCHIVE if kind in TREES else MAX_TEXT
 
 
@@ -66,7 +66,7 @@ def require_sealed_form(kind: CandidateKind, digest: str, file: IO[bytes]) -> No
     except TreeRefusedError as error:
         raise altered(str(error)) from None
     if sealed != digest:
-        raise altered("it is not in the form in which candidates are sealed")
+        raise altered("it differs from the archive that SecureBench would write")
 
 
 def altered(problem: str) -> ConfigError:

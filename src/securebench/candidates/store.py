@@ -128,7 +128,7 @@ class CandidateStore:
     def keep_only(self, digests: Collection[str]) -> None:
         """Remove all candidates except ``digests``. Raises :class:`StorageError`.
 
-        Others exist if a task was stopped after its candidate was sealed. Call it only after the last one was sealed.
+        Others exist if a task was stopped after sealing. Call this method only after the last candidate was sealed.
         """
         self.clear_unfinished()
         with self._storing():

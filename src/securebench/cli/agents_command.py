@@ -133,10 +133,10 @@ def check(name: str, *, family: tuple[str, ...], driver: str | None, as_json: bo
     """Let the agent NAME solve a small task of each family, offline and without a key, with a scripted model.
 
     This shows that the program starts, reaches its model only through the relay, runs commands, and leaves its answer
-    where it is judged. It says nothing about a real model. Exit code 0 if it solved all tasks, 1 otherwise.
+    where the verifier expects it. No real model is tested. Exit code 0 if the agent solved all tasks, 1 otherwise.
 
-    If the agent failed, the last lines of its output are printed on standard error, with a command that shows all of
-    it.
+    If the agent failed, the last lines of its output are printed on standard error, with a command that shows the
+    full output.
     """
     from securebench.testing.agent_check import TASKS, check_agent
 

@@ -31,8 +31,8 @@ _STYLES: Final[Mapping[str, str]] = {
     "drivers",
     multiple=True,
     metavar="NAME",
-    help="crun, runc, runsc, oci, docker or docker:RUNTIME; repeatable. Runs every attack on each.  "
-    "[default: all that are available, but only one for attacks on verdicts]",
+    help="Try every attack on this driver: crun, runc, runsc, oci, docker or docker:RUNTIME; repeatable.  "
+    "[default: all available drivers, but only the first one for attacks on verdicts]",
 )
 @click.option(
     "--entry",
@@ -53,10 +53,10 @@ _STYLES: Final[Mapping[str, str]] = {
 )
 @click.option("-o", "--output", type=_FILE, help="Write here.  [default: standard output]")
 def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Path | None, **flags: Any) -> None:
-    """Run known attacks against this installation, and report what contained each.
+    """Run known attacks against this installation, and report what contained each attack.
 
     The catalogue has attacks on verdicts, sandboxes, the network, packs and records. Nothing is left behind. Exit
-    codes: 0 if everything that was tried was contained, 1 if an attack was not contained or gave no result.
+    codes: 0 if every attack that was tried was contained, 1 if an attack was not contained or gave no result.
     """
     if not of_itself:
         raise click.UsageError("pass --self to audit this installation")

@@ -36,7 +36,7 @@ def command(directory: Path, output: Path) -> None:
     """Pack the run or the suite in DIR into one file for sharing.
 
     The bundle has what a reader needs: the description of the run, its records, candidates, trajectories and egress
-    log, and its signature. It has no workspaces and no commitment key. Two bundles of the same run are the same bytes.
+    log, and its signature. It has no workspaces and no commitment key. Two bundles of the same run are identical.
 
     Exit codes: 0 written, 1 not written, for example because DIR is not a run or a run is writing to it.
     """

@@ -28,8 +28,8 @@ Examples:
 def command(directories: tuple[Path, ...], form: str | None, html: Path | None) -> None:
     """Compare runs of the same benchmark task by task.
 
-    Each DIR is the output directory of a run, or of a suite, which counts as all its runs. For each benchmark, the
-    first run is the baseline with which the others are compared.
+    Each DIR is the output directory of a run or a suite. For a suite, all its runs are compared. For each benchmark,
+    the first run is the baseline, with which each other run is compared.
 
     Only tasks with a verdict in both runs are counted. With one trial of each task, the p-value is that of McNemar's
     exact test; with several, it comes from a paired bootstrap over tasks. All intervals are 95 %

@@ -65,7 +65,7 @@ def markdown(groups: Mapping[str, Sequence[Comparison]]) -> str:
 
 
 def csv_text(groups: Mapping[str, Sequence[Comparison]]) -> str:
-    """Return the comparisons as CSV, one line for each. Only times are rounded."""
+    """Return the comparisons as CSV, with a line for each comparison. Only times are rounded."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(
@@ -131,7 +131,7 @@ def _row_lines(pairs: Sequence[Comparison]) -> Iterator[str]:
 
 
 def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
-    """Yield the tasks that only one of two agents solved, how far the agents agree, and notes about the runs."""
+    """Yield the tasks that only one of two agents solved, how often the agents agree, and notes about the runs."""
     names = names_of(pairs)
     for pair in pairs:
         often, than = ("only", ", not") if pair.method == "mcnemar" else ("more often", " than")

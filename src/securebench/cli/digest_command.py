@@ -96,9 +96,10 @@ def _commitment(directory: Path, key: Path | None) -> Commitment | None:
 
 
 def _lines(pack: BenchmarkPack, matches: Mapping[str, Match | None] | None) -> list[tuple[str, ...]]:
-    """Return a line for the pack and one for each row: digest, ``pack`` or ``row``, id, and the result with a run.
+    """Return a line for the pack and one for each row: digest, ``pack`` or ``row``, id, and the comparison with a run.
 
-    Tasks of the run that the pack does not have are listed last, without a digest.
+    Without a run, the lines have no comparison. Tasks of the run that the pack does not have come last, without a
+    digest.
     """
     from securebench.printable import printable_line
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.plurals import counted
 from securebench.printable import printable_line
 from securebench.results.part_of_pack import PartOfPack
+from securebench.tester_run.capacity import WorkerChoice
 from securebench.tester_run.directory import earlier_header
 from securebench.tester_run.options import requested_sandbox
 
@@ -51,14 +52,13 @@ def planned_lines(plans: Sequence[dict[str, Any]]) -> list[str]:
         trials = f", {plan['trials']} trials each" if plan["trials"] > 1 else ""
         harness = plan["harness"].get("name") or plan["harness"]["type"]
         auto = plan.get("workers_auto")
-        bounds = auto and ", ".join(f"{name} {bound}" for name, bound in auto["bounds"].items())
-        limited = f", limited by {auto['decided_by']} ({bounds})" if auto else ""
+        workers = WorkerChoice(plan["workers"], **auto).describe() if auto else plan["workers"]
         lines += [
             f"run {plan['run_id']}",
             f"  benchmark: {benchmark['id']} {benchmark['version']}, {part}{trials}",
             f"  agent:     {harness}",
             f"  sandbox:   driver {plan['driver']}, images {', '.join(plan['images'])}",
-            f"  workers:   {plan['workers']}{limited}",
+            f"  workers:   {workers}",
             f"  results:   {plan['output_dir']}",
         ]
     total = sum(len(plan["tasks"]) * plan["trials"] for plan in plans)

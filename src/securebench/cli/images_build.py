@@ -124,7 +124,7 @@ def build_all(
 
 
 def summary_line(done: Sequence[Built | NotBuilt]) -> str:
-    """Return how many images were built, existed, and failed."""
+    """Return a line that says how many images were built, how many already existed, and how many failed."""
     failed = sum(isinstance(one, NotBuilt) for one in done)
     there = sum(isinstance(one, Built) and one.seconds is None for one in done)
     return f"{len(done) - failed - there} built, {there} already existed, {failed} failed"

@@ -41,7 +41,7 @@ def command() -> None:
     "base_images",
     multiple=True,
     metavar="FROM=TO",
-    help="Build on image TO where a Dockerfile names FROM. May be repeated.",
+    help="In Dockerfiles, use base image TO instead of FROM. May be repeated.",
 )
 @_JSON
 @click.pass_context

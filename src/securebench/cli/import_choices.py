@@ -148,8 +148,10 @@ def tell_next(written: WrittenPack, options: Mapping[str, Any], *, images: bool 
     )
     lines = ["\n  ".join(("next:", *steps))]
     if not has_config:
-        names = (
-            f"manifest: {printable_line(str(pack / 'manifest.yaml'))} and tasks: {printable_line(str(written.tasks))}"
-        )
-        lines.append(f"To run it, write a tester YAML with an agent and, under 'benchmark', {names}")
+        lines += [
+            "To run the pack, write a tester YAML that names an agent and this benchmark:",
+            "  benchmark:",
+            f"    manifest: {printable_line(str(pack / 'manifest.yaml'))}",
+            f"    tasks: {printable_line(str(written.tasks))}",
+        ]
     click.echo("\n".join(lines), err=bool(options.get("as_json")))

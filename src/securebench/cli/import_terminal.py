@@ -46,7 +46,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
             default="3.11",
             show_default=True,
             callback=_python_version,
-            help="The Python version in the images. Compiled packages for tests are chosen for it.",
+            help="The Python version that the images have. Compiled packages for tests are chosen for this version.",
         ),
         click.option(
             "--wheels",
@@ -63,7 +63,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             callback=_stand_ins,
             metavar="FROM=TO",
-            help="Build on image TO where a Dockerfile names FROM. May be repeated.",
+            help="In Dockerfiles, use base image TO instead of FROM. May be repeated.",
         ),
         choosing_rows,
         click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path)),

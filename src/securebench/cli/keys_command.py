@@ -21,8 +21,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command() -> None:
     """Make and show the keys that sign runs.
 
-    'securebench run --sign KEY' signs with an Ed25519 key: one that 'keys new' made, one of OpenSSH
-    (~/.ssh/id_ed25519), or a public key whose private key is in the ssh-agent.
+    'securebench run --sign KEY' signs with an Ed25519 key. KEY is a key file that 'keys new' made, a key file of
+    OpenSSH such as ~/.ssh/id_ed25519, or a public key whose private key is in the ssh-agent.
     """
 
 
@@ -73,8 +73,8 @@ def new(file: Path | None, *, passphrase_file: Path | None, no_passphrase: bool,
 def show(file: Path | None, *, passphrase_file: Path | None, as_json: bool) -> None:
     """Show the public key of FILE, its id and its fingerprint. FILE may be a private key or a public key.
 
-    FILE is by default the public key of ~/.config/securebench/signing-key.pem. The id is what signatures name: the
-    SHA-256 of the key's DER form. The fingerprint is the one that 'ssh-keygen -l' prints.
+    FILE is by default the public key of ~/.config/securebench/signing-key.pem. Signatures contain the id, which is
+    the SHA-256 of the key's DER form. The fingerprint is the one that 'ssh-keygen -l' prints.
     """
     from securebench.signing.key_files import default_key_file, load_public, public_file
 

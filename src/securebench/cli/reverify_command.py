@@ -60,8 +60,8 @@ Examples:
 def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     """Judge the sealed candidates of the run in DIR again, without its agent, and compare the verdicts.
 
-    DIR is only read. The new verdicts are written to a new run directory. The pack must be the one of the run. A
-    different driver, image or version is reported.
+    DIR is only read. The new verdicts are written to a new run directory. The pack must be the one that the run used.
+    A driver, image or version that differs from the run's is reported.
 
     Exit codes: 0 all verdicts are the same, 1 an error before any candidate was judged, 2 wrong usage, 3
     some records have no verdict or could not be judged again, 4 some verdicts differ, 130 interrupted.

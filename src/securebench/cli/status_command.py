@@ -37,7 +37,7 @@ _STYLES: Final = {"running": "cyan", "finished": "green", "interrupted": "yellow
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line for each change.")
 @click.pass_context
 def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: bool) -> None:
-    """Show how far a run is: done, running and left, rate, time left, tokens and cost.
+    """Show the progress of a run: tasks done, running and left, rate, time left, tokens and cost.
 
     DIR is the output directory of a run, which may be in progress in another terminal. Its files are only read. For
     the output directory of a suite, one line for each of its runs is shown.

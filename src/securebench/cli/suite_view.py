@@ -49,8 +49,8 @@ class Standing:
 def standings(runs: Iterable[RecordedRun]) -> list[Standing]:
     """Return the results of all agents from the records on disk, sorted by number of packs and then by mean pass rate.
 
-    Agents and packs have the names that are in the headers of their runs. A second run of an agent on a pack does not
-    replace the first one: its directory becomes part of the pack's name.
+    Agents and packs have the names that are in the headers of their runs. If an agent has a second run on a pack, both
+    runs are kept: the pack's name for the second run includes the run's directory.
     """
     found: dict[str, Standing] = {}
     seen: set[tuple[str, str]] = set()

@@ -76,7 +76,7 @@ def summary_lines(summary: TesterRunSummary) -> list[str]:
 
 
 def weak_passes(counts: Counts) -> str:
-    """Return how many passes the candidate's code could have forged; empty if there are none."""
+    """Return the number of passes, and how many are weak (see :data:`WEAK`); empty if there are no weak passes."""
     found = [f"{number} {WEAK[name]}" for name, number in counts.passed_by_assurance.items() if name in WEAK]
     return f"{counts.passed} passed, {', '.join(found)}" if found else ""
 

@@ -1,4 +1,4 @@
-"""Tables of results on a terminal: names at the left, numbers at the right, no cell broken where there is room."""
+"""Tables of results on a terminal: names on the left, numbers on the right, cells unbroken if there is room."""
 
 from __future__ import annotations
 

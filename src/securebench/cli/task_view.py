@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from securebench.results.sealed import SealedFile
 
 ABSENT: Final = frozenset({"file-missing", "candidate-not-stored"})
-"""Codes of files that a published run may lack. Other codes mean that a file was altered."""
+"""Error codes for files that a published run may lack. Any other error code means that a file was altered."""
 
 WIDE: Final = 200
 """Width of a step's line in columns, where the output is not a terminal."""

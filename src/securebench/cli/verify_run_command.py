@@ -140,7 +140,7 @@ def _print_checks(checks: Sequence[RunCheck]) -> None:
 
 
 def _print_run(report: RunReport) -> None:
-    """Print the checks of a run, and what they show."""
+    """Print the checks of a run, and the conclusion from them."""
     from securebench.printable import printable_line
 
     _print_checks(report.checks)
@@ -148,7 +148,7 @@ def _print_run(report: RunReport) -> None:
 
 
 def _print_suite(report: SuiteReport) -> None:
-    """Print the checks of each run, those of the suite itself, and what they show together."""
+    """Print the checks of each run, the checks of the suite itself, and the conclusion from all of them."""
     from securebench.printable import printable_line
 
     for path, run in report.runs.items():
@@ -167,10 +167,10 @@ def _suite_verdict(report: SuiteReport) -> str:
     if report.exit_code:
         return "Do not use this suite as evidence."
     if report.signed_by:
-        return f"The suite has exactly the runs that were signed, by {report.signed_by}."
+        return f"The suite has exactly the runs that {report.signed_by} signed."
     return (
-        "Each run was checked alone. Unless a signature is checked with --key, runs could have been removed from the"
-        " suite, or added to it."
+        "Each run was checked alone. Unless a signature is checked with --key or --identity, runs could have been "
+        "removed from the suite, or added to it."
     )
 
 
@@ -187,6 +187,6 @@ def _verdict(report: RunReport) -> str:
     if report.signed_by:
         return f"The run is complete and unchanged, and signed by {report.signed_by}."
     return (
-        "All files agree with each other. Unless a signature is checked with --key, this does not show who made the "
-        "run: anyone who had the directory could have rewritten it with different verdicts."
+        "All files agree with each other. Unless a signature is checked with --key or --identity, this does not show "
+        "who made the run: anyone who had the directory could have rewritten it with different verdicts."
     )

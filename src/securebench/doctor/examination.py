@@ -21,7 +21,7 @@ SECONDS: Final = 1.4
 """The time limit in seconds for all checks together. A user should not have to wait for a check that hangs."""
 
 SANDBOX_SECONDS: Final = 20.0
-"""Additional seconds for creating a sandbox, which takes long on a busy machine. The choice of a driver needs it."""
+"""Additional seconds for creating a sandbox, which is slow on a busy machine and needed for choosing a driver."""
 
 _GRACE: Final = 0.4
 """Additional seconds for choosing a driver, which creates another sandbox."""
@@ -65,7 +65,8 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
     # breaks the deadlock by showing one of them an incomplete package, which can raise an ImportError.
     importlib.import_module("securebench.engine.client")
     done: queue.SimpleQueue[Finding] = queue.SimpleQueue()
-    end = time.monotonic() + seconds
+    started = time.monotonic()
+    end = started + seconds
     last = end + SANDBOX_SECONDS
     for name in CHECKS:
         # Daemon threads: a check that hangs does not keep the process from exiting.
@@ -79,7 +80,7 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
         found[finding.name] = finding
         if finding.name == _OCI:  # the driver is chosen right after it
             end = max(end, time.monotonic() + _GRACE)
-    return _report(found, seconds)
+    return _report(found, time.monotonic() - started)
 
 
 def _report(found: Mapping[str, Finding], seconds: float) -> Report:
@@ -106,4 +107,4 @@ def _silent(name: str, seconds: float) -> Finding:
     found = f"no answer within {seconds:.1f} s"
     if name in ("docker_engine", _DRIVER):
         return Finding(name, State.MISSING, found, "the engine hangs, or DOCKER_HOST is wrong", "docker info")
-    return Finding(name, State.MISSING, found, "it hangs, or this machine is very busy")
+    return Finding(name, State.MISSING, found, "the check hangs, or this machine is very busy")

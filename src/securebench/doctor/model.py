@@ -62,7 +62,7 @@ class EngineFacts:
 class ClockFacts:
     """The clock, in seconds: now, the time of a file written now, and the time of SecureBench's installation.
 
-    ``jumped`` is how many seconds more than the monotonic clock it advanced during the check; negative if fewer.
+    ``jumped`` is how many seconds the clock advanced during the check, minus those of the monotonic clock.
     """
 
     now: float
@@ -72,7 +72,7 @@ class ClockFacts:
 
 
 class Machine(Protocol):
-    """The facts about a machine that checks need. Tests replace it. Methods without an answer raise an error."""
+    """The facts about a machine that checks need. Tests replace it. A method that has no answer raises an error."""
 
     @property
     def is_root(self) -> bool:

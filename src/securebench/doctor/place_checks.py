@@ -38,7 +38,8 @@ def room_for_images(machine: Machine) -> Finding:
 
 def room_here(machine: Machine) -> Finding:
     """Check whether runs can write below the current directory, and how much space it has."""
-    return _room(machine, "room_here", machine.here(), "runs write their results there", "--output-dir DIRECTORY")
+    fix = "securebench run --output-dir DIRECTORY"
+    return _room(machine, "room_here", machine.here(), "runs write their results there", fix)
 
 
 def workers(machine: Machine) -> Finding:

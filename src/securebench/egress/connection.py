@@ -45,7 +45,7 @@ _PROBE_SECONDS: Final = 60.0
 """Timeout of a probe. The process gives up on the provider after half of it."""
 _END_SECONDS: Final = 5.0
 _H11: Final = str(Path(h11.__file__).resolve().parents[1])
-"""The directory that contains h11, the only dependency of the process."""
+"""The directory that contains h11, the only required dependency of the process."""
 
 
 @dataclass(frozen=True, slots=True)

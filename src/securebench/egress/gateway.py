@@ -132,7 +132,8 @@ class Gateway:
         """Request one short answer of ``model`` from the provider of ``plan``, and return the result.
 
         The request does not come from an agent. Its log line names the ``trial``; ``None`` stands for the run itself.
-        Takes at most 30 seconds. Raises :class:`EgressError`.
+        Waits at most 30 seconds for the provider. If the gateway has to be started first, this takes additional time.
+        Raises :class:`EgressError`.
         """
         connection, started = self._live_connection(), time.monotonic()
         report = connection.probe(next(self._numbers), plan, model)

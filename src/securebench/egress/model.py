@@ -126,7 +126,7 @@ class RelayReport:
 
     requests: int = 0
     forgiven: int = 0
-    """Requests that failed because of the provider. The first :attr:`RelayPlan.requests` of them do not count."""
+    """Requests that failed because of the provider. The budget ignores the first :attr:`RelayPlan.requests` of them."""
     answered: int = 0
     model: str = ""
     """The model named in the last answered request."""

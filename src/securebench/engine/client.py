@@ -205,7 +205,7 @@ class _Unbuffered:
 
 def _refused(connection: socket.socket) -> str | None:
     """Read the response header. Return the engine's error, or ``None`` if the stream begins."""
-    response = http.client.HTTPResponse(_Unbuffered(connection), method="POST")  # type: ignore[arg-type]  # enough for it
+    response = http.client.HTTPResponse(_Unbuffered(connection), method="POST")  # type: ignore[arg-type]  # it only calls makefile()
     response.begin()
     if not response.headers:  # http.client accepts a connection that ends within the header
         raise ConnectionError("the connection ended before the response")

@@ -38,7 +38,7 @@ class RaySettings(WireModel):
 
 
 class RayExecutor(Executor):
-    """Runs tasks on the nodes of a Ray cluster, ``workers`` of them at once if there are as many slots.
+    """Runs ``workers`` tasks at once on the nodes of a Ray cluster, or fewer tasks if there are fewer slots.
 
     Raises :class:`ConfigError` (``extra-missing``, ``ray-token-missing``).
     """

@@ -40,7 +40,7 @@ _HEAD_SECONDS: Final = 15.0
 _WAIT_SECONDS: Final = 30.0
 """Seconds without any slot after which the user gets a message."""
 _MAX_LOSSES: Final = 3
-"""How many lost workers make a task fail, and how many failures in a row exclude a node."""
+"""How many lost workers of one task stop the run, and how many failures in a row exclude a node."""
 
 
 class SlotActor:
@@ -146,7 +146,7 @@ class RaySlots:
         self._threads: list[threading.Thread] = []
         self._excluded: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
-        """The number of failures in a row of workers on each node."""
+        """The number of consecutive worker failures on each node."""
         self._sending: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._fatal_problem = ""
         self._closed = False

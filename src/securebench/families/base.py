@@ -96,9 +96,9 @@ class Family:
         return self.candidate_kind in (CandidateKind.PATCH, CandidateKind.WORKSPACE)
 
     def identity(self) -> Identity | None:
-        """Return the identity of the family's code, for ``run.json`` and records. It must be equal when a run resumes.
+        """Return the identity of the family's code, for ``run.json`` and records; ``None`` for a family of SecureBench.
 
-        ``None`` if the family is a part of SecureBench. Raises :class:`ConfigError` (``plugin-no-source``).
+        A run can be resumed only while the identity is unchanged. Raises :class:`ConfigError` (``plugin-no-source``).
         """
         return plugins.identity_of(self.eval_model)
 

@@ -72,7 +72,7 @@ def syntax_error(source: str) -> str | None:
 
 
 def _is_known_python(environment: Environment) -> bool:
-    """Whether the image's Python version is known, as for the base image, and not newer than this interpreter's."""
+    """Return whether the image is ``securebench/python:3.x``, with a Python that is not newer than this interpreter."""
     version = re.fullmatch(r"securebench/python:3\.(\d{1,3})", environment.image or DEFAULT_IMAGE)
     return version is not None and sys.version_info >= (3, int(version[1]))
 

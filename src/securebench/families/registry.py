@@ -46,7 +46,7 @@ class _Families(Mapping[str, Family]):
             raise KeyError(name)
         family = plugins.load(ExtensionKind.FAMILY, name)
         if not isinstance(family, Family) or family.name != name:
-            raise ConfigError(f"the extension {name!r} is not a family, or its name differs", code="plugin-broken")
+            raise ConfigError(f"the extension {name!r} is not a family with this name", code="plugin-broken")
         return family
 
     def __iter__(self) -> Iterator[str]:
@@ -114,7 +114,7 @@ def structure_strings(task: SecureBenchTask) -> Iterator[str]:
 
 
 def is_structure(family: str, resource: Resource) -> bool:
-    """Whether ``resource`` is declared to contain no content."""
+    """Return whether ``resource`` has no secret content: it is a file reference, or declared as structure."""
     declared = FAMILIES[family].eval_model.model_fields.get(resource.name) if family in FAMILIES else None
     return resource.kind is ResourceKind.FILE or (declared is not None and STRUCTURE in declared.metadata)
 

@@ -126,7 +126,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync_file_system(path: Path) -> None:
-    """Flush the whole file system of ``path`` to disk. For many files, this is faster than syncing each of them."""
+    """Flush the whole file system of ``path`` to disk. Raises ``OSError``.
+
+    For many files, this is faster than syncing each of them.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     with opened(path, OPEN_DIRECTORY) as descriptor:
         if libc.syncfs(descriptor) != 0:

@@ -51,7 +51,7 @@ def in_closed_home(path: Path) -> bool:
     if not path.is_relative_to(home):
         return False
     try:
-        os.stat(f"{home}/.")  # noqa: PTH116 - a Path drops the dot, which is what asks for the right to enter
+        os.stat(f"{home}/.")  # noqa: PTH116 - a Path drops the dot, without which no right to enter is checked
     except PermissionError:
         return True
     except OSError:  # for example, it does not exist, and so contains nothing

@@ -33,7 +33,7 @@ def take_now(path: Path) -> int | None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock of ``path``."""
+    """Hold the exclusive lock of ``path`` in this block."""
     descriptor = take(path)
     try:
         yield

@@ -96,7 +96,7 @@ class Resolver:
         return None
 
     def on_entered(self, path: bytes) -> None:
-        """Do nothing. Subclasses may override this. It gets the real path of each directory that is entered by name."""
+        """Do nothing. A subclass may act on each directory that is entered by name. ``path`` is its real path."""
 
     def _enter(self, parts: Sequence[bytes]) -> OpenDirectory:
         self.leave()
@@ -129,7 +129,7 @@ class Resolver:
 
     def _follow(self, part: bytes) -> None:
         if not stat.S_ISLNK(os.stat(part, dir_fd=self._here, follow_symlinks=False).st_mode):
-            raise StuckError("it is below something that is not a directory")
+            raise StuckError("one of its parents is not a directory")
         target = self._read_link(part)
         if target.startswith(b"/"):
             self._move(os.dup(self._root))

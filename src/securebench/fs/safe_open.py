@@ -120,13 +120,13 @@ _REFUSED_ERRORS = {
 
 
 def require_readable_directory(status: os.stat_result, path: bytes) -> None:
-    """Refuse a directory that its owner may not read and search."""
+    """Raise :class:`TreeRefusedError` for a directory that its owner may not read and search."""
     if mode_fault(status.st_mode):
         raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: {_CLOSED}")
 
 
 def require_file(status: os.stat_result, path: bytes) -> None:
-    """Refuse everything but regular files."""
+    """Raise :class:`TreeRefusedError` for everything but regular files."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         raise TreeRefusedError(
@@ -135,7 +135,10 @@ def require_file(status: os.stat_result, path: bytes) -> None:
 
 
 def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool = False) -> None:
-    """Refuse everything but regular files that their owner may read. Refuse set-id files unless ``set_id``."""
+    """Raise :class:`TreeRefusedError` unless this is a regular file that its owner may read.
+
+    Files with set-id bits are refused too, unless ``set_id``.
+    """
     require_file(status, path)
     if fault := mode_fault(status.st_mode & ~_SET_ID if set_id else status.st_mode):
         raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: {fault}")

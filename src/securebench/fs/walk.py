@@ -122,7 +122,7 @@ class TreeEntry:
 
     @property
     def name(self) -> bytes:
-        """The last component of its path."""
+        """The last component of ``path``."""
         return self.path.rpartition(b"/")[2]
 
     @property
@@ -137,7 +137,7 @@ class TreeEntry:
 
     @property
     def executable(self) -> bool:
-        """Whether its owner may execute it."""
+        """Whether the owner of the entry may execute it."""
         return bool(self.mode & stat.S_IXUSR)
 
     def chunks(self) -> Iterator[bytes]:

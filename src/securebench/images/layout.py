@@ -178,12 +178,17 @@ def document(data: bytes, where: str) -> dict[str, Any]:
 
 
 def json_list(data: bytes, where: str) -> list[Any]:
-    """Parse ``data`` as a JSON list. Raises :class:`ImageError` (``image-malformed``)."""
-    return items({"": _decoded(data, where)}, "", where)
+    """Parse ``data`` as a JSON list, of limited length. Raises :class:`ImageError` (``image-malformed``)."""
+    found = _decoded(data, where)
+    if not isinstance(found, list):
+        raise malformed(where, "it is not a list")
+    if len(found) > MAX_LAYERS:
+        raise malformed(where, f"it has {len(found)} entries, more than {MAX_LAYERS}")
+    return found
 
 
 def text(value: Any, key: str, where: str, *, optional: bool = False) -> str:
-    """Return the string at ``key`` of an object. If ``optional``, a missing one is the empty string."""
+    """Return the string at ``key`` of an object. With ``optional``, a missing or null value is an empty string."""
     found = value.get(key) if isinstance(value, dict) else None
     if found is None and optional and isinstance(value, dict):
         return ""

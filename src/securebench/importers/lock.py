@@ -47,7 +47,7 @@ class Lock:
         return found
 
     def checked(self, rows: Sequence[ImportedRow]) -> Sequence[ImportedRow]:
-        """Check ``rows``, which may be only some of the lock's rows, as :meth:`check` does, and return them."""
+        """Check ``rows`` as :meth:`check` does, and return them. ``rows`` may be a part of the lock's rows."""
         self.check(rows)
         return rows
 
@@ -100,7 +100,7 @@ def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
     if name != benchmark:
         raise _invalid(path, f"it is for benchmark {name!r}, expected {benchmark!r}")
     if not isinstance(rows, dict) or not rows:
-        raise _invalid(path, "'rows' must be an object from task id to sha256")
+        raise _invalid(path, "'rows' must be an object that maps task ids to SHA-256 digests")
     digests = {key: digest or "" for key, digest in rows.items() if _is_digest(digest)}
     if len(digests) != len(rows):
         wrong = next(key for key in rows if key not in digests)

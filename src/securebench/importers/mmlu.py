@@ -104,7 +104,10 @@ def mmlu_rows(
 
 
 def _all_in_directory(directory: Path, split: str) -> list[Path]:
-    """Return the files of all subjects. They come from the first of the authors' layouts in which any exist."""
+    """Return the files of all subjects. The authors' directory layouts are tried until one has files.
+
+    The list is empty if there are no files.
+    """
     places = (directory, directory / split, directory / "data" / split)
     found = ([path for path in place.glob(f"*_{split}.csv") if path.is_file()] for place in places)
     return next(filter(None, found), [])

@@ -135,5 +135,7 @@ def _changed(patch: FilePatch, old: FileVersion, steps: Steps) -> FileVersion:
     if mode is None or patch.kind is ChangeKind.DELETE:
         return replace(old, content=content)
     if patch.kind is not ChangeKind.CREATE and (mode == _LINK) != old.link:
-        raise PatchInvalidError(f"a mode change cannot turn a file into a link or back: {shown(patch.new)}")
+        raise PatchInvalidError(
+            f"a mode change cannot turn a file into a link, or a link into a file: {shown(patch.new)}"
+        )
     return FileVersion(content, executable=bool(mode & _EXECUTABLE), link=mode == _LINK)

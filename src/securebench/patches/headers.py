@@ -78,7 +78,7 @@ class GitHeader:
     def _read_index(self, line: bytes) -> None:
         match = _INDEX.fullmatch(line)
         if match is None:
-            raise PatchInvalidError("an 'index' line is not in git's form")
+            raise PatchInvalidError("an 'index' line is not in git's format")
         self.old_blob = match[1]
         if match[2] is not None:
             self.old_mode = _mode(match[2])
@@ -124,7 +124,7 @@ def has_epoch(line: bytes) -> bool:
 
 
 def _stripped(name: bytes) -> bytes:
-    """Return ``name`` without its first component, usually ``a`` or ``b``; like git, accept any."""
+    """Return ``name`` without its first component, usually ``a`` or ``b``. Like git, accept any first component."""
     first, slash, rest = name.partition(b"/")
     if not first or not slash:
         raise PatchInvalidError(f"the name {shown(name)} lacks git's prefix 'a/' or 'b/'")

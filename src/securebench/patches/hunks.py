@@ -43,7 +43,7 @@ class _Reader:
             raise PatchInvalidError("a hunk is shorter than its header says, or contains an invalid line")
         for side in self._sides():
             if side and not side[-1].endswith(b"\n"):
-                raise PatchInvalidError("a hunk has lines after the one that ends without a line feed")
+                raise PatchInvalidError("a hunk continues after a line without a line feed")
             side.append(text)
         self.trailing = self.trailing + 1 if self._mark == b" " else 0
 
@@ -83,12 +83,14 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk], steps: Steps) -> bytes:
         expected = max(hunk.new_start - 1, 0) - (len(made) - cursor)
         at = _find(source, hunk, expected, steps)
         if at is None or at < cursor:
-            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} does not match the file")
+            raise PatchDoesNotApplyError(f"the hunk for line {hunk.old_start} of the file does not match its content")
         made += source[cursor:at]
         made += hunk.new
         cursor = at + len(hunk.old)
         if cursor < len(source) and hunk.new and not hunk.new[-1].endswith(b"\n"):
-            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} must end the file, but does not")
+            raise PatchDoesNotApplyError(
+                f"the hunk for line {hunk.old_start} ends without a line feed, but is not at the end of the file"
+            )
     return b"".join(made + source[cursor:])
 
 
@@ -107,7 +109,7 @@ def _find(source: list[bytes], hunk: Hunk, expected: int, steps: Steps) -> int |
     if expected >= 0 and source[expected : expected + len(old)] == old:
         return expected
     if not steps.spend(len(source) + len(old)):
-        raise PatchDoesNotApplyError("too many hunks have moved from the lines in their headers")
+        raise PatchDoesNotApplyError("too many hunks do not match at the lines in their headers")
     return min(_occurrences(source, old), key=lambda at: (abs(at - expected), at < expected), default=None)
 
 

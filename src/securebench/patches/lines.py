@@ -64,7 +64,7 @@ def grouped(found: Sequence[Change]) -> list[list[Change]]:
 
 
 def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
-    """Return the number of equal lines at the start of both."""
+    """Return the number of equal lines at the start of both sequences."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:

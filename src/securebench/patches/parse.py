@@ -96,7 +96,7 @@ class _Parser:
                 yield patch
 
     def _next(self) -> FilePatch | None:
-        """Return the patch that begins at the next line, or skip that line."""
+        """Return the patch that begins at the next line, or skip the line and return ``None``."""
         line = self._peek()
         if line.startswith(b"diff --git "):
             return self._git()
@@ -188,5 +188,5 @@ class _Parser:
         if self._hunks_left < 0:
             raise PatchInvalidError(f"the patch has more than {MAX_HUNKS} hunks")
         if not hunks:
-            raise PatchInvalidError("a file header without a hunk")
+            raise PatchInvalidError("the patch has a file header without a hunk")
         return tuple(hunks)

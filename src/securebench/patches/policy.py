@@ -38,7 +38,7 @@ FILES: Final = _words(
 
 PATTERNS: Final = re.compile(r"requirements.*\.txt|noxfile\..*|jest\.config\..*|vitest\.config\..*|\.mocharc\..*")
 SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-info", ".egg-link")
-"""Suffixes of names that are denied by default: of scripts, lock files, and what Python reads in its import path."""
+"""Suffixes of names that are denied by default: scripts, lock files, and what Python reads on its import path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

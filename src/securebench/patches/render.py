@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
-"""Maximum size of a version of a file, in bytes, for a change that is rendered as text and not as binary data."""
+"""The largest file content, in bytes, that is rendered as text. Larger content is rendered as binary data."""
 
 _NOTHING: Final = b"0" * 40
 _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"

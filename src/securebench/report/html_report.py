@@ -26,7 +26,7 @@ _SHOWN: Final = 1000
 def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> list[RunView]:
     """Read the runs in ``directories``, including all runs of a suite.
 
-    Raises :class:`ConfigError` for one that is missing or damaged.
+    Raises :class:`ConfigError` for a run that is missing or damaged.
     """
     runs = read_all(directories)
     return [view_of(run, number, with_detail=with_detail, share=len(runs)) for number, run in enumerate(runs, start=1)]

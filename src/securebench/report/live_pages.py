@@ -43,7 +43,7 @@ class LivePages:
         self._not_before = 0.0
 
     def overview(self) -> Page:
-        """Return the page of all runs. Raises :class:`ConfigError` if one is missing or damaged."""
+        """Return the page of all runs. Raises :class:`ConfigError` if a run is missing or damaged."""
         with self._lock:
             start = time.monotonic()
             state = self._files()
@@ -56,9 +56,9 @@ class LivePages:
             return self._overview
 
     def task(self, number: int, sequence: int) -> Page | None:
-        """Return the page of the record ``sequence`` of run ``number``, which counts from 1; ``None`` if there is none.
+        """Return the page of the record ``sequence`` of run ``number``; ``None`` if this record does not exist.
 
-        Raises :class:`ConfigError` for a damaged run.
+        ``number`` counts from 1. Raises :class:`ConfigError` for a damaged run.
         """
         with self._lock:
             runs = read_all(self._directories)

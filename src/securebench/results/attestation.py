@@ -69,7 +69,10 @@ class Attestation(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the results can be signed. A run that was killed during ``--resume`` may have its old signature."""
+        """Whether the results are final.
+
+        If they are not, a signature may be from before a ``--resume`` that was killed.
+        """
         return True
 
     def sign(self, signer: StatementSigner) -> Path:

@@ -2,7 +2,7 @@
 
 It has ``run.json`` or ``suite.json``, the records, the sealed candidates and trajectories that they name, the egress
 log, and signatures. It has no workspaces, no commitment key, and nothing else from the machine. Order, modes, owners
-and times are fixed, so two bundles of the same run are the same bytes.
+and times are fixed, so two bundles of the same run are identical.
 """
 
 from __future__ import annotations

@@ -53,12 +53,12 @@ def expressible(value: Any) -> JsonValue:
 
 
 def line_hash(line: bytes) -> str:
-    """Return the sha256 (hex) of a record's line without its newline. It is ``previous`` of the next record."""
+    """Return the sha256 (hex) of a record's line without its newline: the value of ``previous`` in the next record."""
     return hashlib.sha256(line.removesuffix(b"\n")).hexdigest()
 
 
 def genesis(run_id: str, created_at: str, nonce: str) -> str:
-    """Return ``previous`` of the first record of a run."""
+    """Return the value of ``previous`` in the first record of a run."""
     return value_digest({"run_id": run_id, "created_at": created_at, "nonce": nonce})
 
 

@@ -67,7 +67,7 @@ class Closing:
     ending: str
     """How the run ended: one of :data:`ENDINGS`."""
     counts: Mapping[str, int]
-    """The number of trials by status and without a record (``not_run``), and of ``superseded`` records."""
+    """The number of trials by status, of trials without a record (``not_run``), and of ``superseded`` records."""
     records: int
     """The number of all records, including superseded ones."""
     last: str

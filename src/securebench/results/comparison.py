@@ -206,7 +206,7 @@ def _differences(a: PairTally, b: PairTally) -> Iterator[Problem]:
     ):
         left, right = _decisive(a, section).get(key), _decisive(b, section).get(key)
         if left != right:
-            yield Problem("runs-differ", f"{names} are of different {text}: {left!r} and {right!r}", hint=_HINT)
+            yield Problem("runs-differ", f"{names} are runs of different {text}: {left!r} and {right!r}", hint=_HINT)
     changed = [name for name, task in a.tasks.items() if name in b.tasks and b.tasks[name].row != task.row]
     if changed:
         more = f" and {len(changed) - _SHOWN_ROWS} more" if len(changed) > _SHOWN_ROWS else ""
@@ -244,7 +244,7 @@ def _notes(a: PairTally, b: PairTally) -> Iterator[str]:
 
 def _few(method: str, tasks: int) -> Iterator[str]:
     if method == "bootstrap" and tasks < _ENOUGH_TASKS:
-        yield f"the interval of the difference is too narrow, because it is from {counted(tasks, 'task')} only"
+        yield f"the interval of the difference is too narrow, because it is based on only {counted(tasks, 'task')}"
 
 
 def _side(side: PairTally, rate: Estimate) -> dict[str, JsonValue]:

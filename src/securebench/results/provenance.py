@@ -45,7 +45,7 @@ def agent_digest(directory: Path) -> str:
 
 
 def extension_provenance(part: Extension | Family) -> dict[str, JsonValue]:
-    """Return the package that ``part`` of a run comes from, under the key ``extension``; empty for built-in parts.
+    """Return the package that provides ``part``, under the key ``extension``; an empty dict for a built-in part.
 
     Raises :class:`ConfigError` (``plugin-no-source``).
     """
@@ -100,7 +100,7 @@ def framework_provenance() -> Mapping[str, JsonValue]:
 
 
 def verifier_provenance(verifier: Verifier | None) -> dict[str, JsonValue] | None:
-    """Return the provenance of a verifier for a record."""
+    """Return the provenance of a verifier for a record; ``None`` without a verifier."""
     if verifier is None:
         return None
     return {"family": verifier.family, "version": verifier.version, **extension_provenance(verifier)}

@@ -223,7 +223,7 @@ class RecordFiles:
         problems = closing.differences(self.tally, self._header.planned) if closing else []
         if closing is None or not (problems or self._torn):
             return
-        # A run that was resumed after its header was read has more records than it was closed with.
+        # If the run was resumed after this header was read, it has more records than the closing in the header says.
         if self._on_problem is None and read_header(self._directory) != self._header:
             return
         if self._torn:

@@ -189,7 +189,7 @@ def _text(record: Mapping[str, Any], name: str) -> str:
 
 
 def object_of(value: Any) -> Mapping[str, Any]:
-    """Return ``value`` if it is an object, else an empty one: a stranger may have written anything."""
+    """Return ``value`` if it is a JSON object, else an empty object: a record may contain anything."""
     return value if isinstance(value, dict) else {}
 
 

@@ -75,7 +75,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VerdictComparison:
-    """How the verdicts of a run compare: ``same`` is the number of equal verdicts."""
+    """The comparison of the old and the new verdicts: ``same`` is the number of equal ones."""
 
     same: int
     changed: tuple[ChangedVerdict, ...]

@@ -43,7 +43,7 @@ _GROWING: Final = ("trials", "selection")
 
 
 def constant(decisive: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return ``decisive`` without the values that may grow when the run is resumed."""
+    """Return ``decisive`` without what may grow when the run is resumed: trials, selection, and builds of the agent."""
     kept = {name: value for name, value in decisive.items() if name not in _GROWING}
     return kept if _builds(decisive) is None else _with_builds(kept, {})
 

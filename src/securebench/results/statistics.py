@@ -172,7 +172,7 @@ def _mean_over_tasks(
     if not values:
         return None
     mean = min(1.0, max(0.0, math.fsum(values) / len(values)))
-    # No values between 0 and 1 vary more than zeros and ones with the same mean, so this interval is not too narrow.
+    # Zeros and ones vary more than other values between 0 and 1 with the same mean: this interval is not too narrow.
     return Estimate(mean, wilson(mean, len(values)), len(values))
 
 

@@ -1,4 +1,4 @@
-"""Read a record strictly: one that is incomplete, or contradicts itself, is refused."""
+"""Read a record strictly: refuse a record that is incomplete or contradicts itself."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def read_task_record(line: bytes) -> TaskRecord:
 
 
 def task_record_of(record: Mapping[str, Any]) -> TaskRecord:
-    """Return a record that :func:`read_record` returned, without its number. Raises its errors and ``KeyError``."""
+    """Convert the result of :func:`read_record`. The number of the record is dropped.
+
+    Raises the errors of :func:`read_record`, and ``KeyError`` for a missing field.
+    """
     status = VerificationStatus(record["verification_status"])
     return TaskRecord(
         **{name: record[name] for name in ("run_id", "task_id", "trial", "benchmark_id", "task_type")},
@@ -232,7 +235,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _assurance(record: Mapping[str, Any], status: VerificationStatus) -> Assurance | None:
-    """Return the assurance. A pass without one is refused, because it would count as better than it is."""
+    """Return the assurance; ``None`` if the record has none. Raises ``TypeError`` for a pass without an assurance."""
     if "assurance" in record or status is VerificationStatus.PASSED:
         return Assurance(_field(record, "assurance", str))
     return None

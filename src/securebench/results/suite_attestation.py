@@ -1,4 +1,4 @@
-"""The signature of a suite. It covers the list of runs, so none can be removed, added, replaced or moved unnoticed."""
+"""The signature of a suite. It covers the list of runs: no run can be removed, added, replaced or moved unnoticed."""
 
 from __future__ import annotations
 

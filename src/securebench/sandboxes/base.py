@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from securebench.errors import ConfigError, InfrastructureError, PathPolicyError
-from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
+from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract; tester_config may import limits
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.plugins import Extension
 from securebench.sandboxes.enforcement import DriverFeature as DriverFeature  # noqa: PLC0414 - part of this contract

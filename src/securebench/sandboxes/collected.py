@@ -31,12 +31,12 @@ class CollectedLayer:
     """The changed entries of a directory, as overlayfs stores them.
 
     ``descriptor`` is the open layer, or -1 if nothing was changed. The sandbox owns the descriptor. Entries that are
-    not in the layer are as in the image. If ``whole`` is set, they were removed instead, because the directory replaced
-    that of the image.
+    not in the layer are as in the image. If ``whole`` is set, they were removed instead, because the directory is
+    a new one that replaced the image's.
 
     A character device 0/0 marks a removed entry. A directory whose extended attribute ``opaque`` has the value ``y``
-    hides the image's entries. ``opaque`` is ``trusted.overlay.opaque`` or ``user.overlay.opaque``. If it is the former,
-    the latter has no meaning, because processes in the sandbox can set it.
+    hides the image's entries. ``opaque`` is ``trusted.overlay.opaque`` or ``user.overlay.opaque``. In a layer with
+    ``trusted.overlay.opaque``, ignore ``user.overlay.opaque``: processes in the sandbox can set it.
 
     Changed files are stored completely. Hard links of the image are not kept, so a write through one name appears under
     that name only.

@@ -96,7 +96,7 @@ class HostSandbox:
 
     @contextmanager
     def _new_file(self, path: str, mode: int) -> Iterator[BinaryIO]:
-        """Yield a new file that only its owner can read. Set its mode when it is complete."""
+        """Yield a new file that only its owner can read. When the block ends, the file gets ``mode``."""
         with self._parent(path, create=True) as (parent, name):
             descriptor = os.open(name, _CREATE, 0o600, dir_fd=parent)
             with os.fdopen(descriptor, "wb") as file:

@@ -26,8 +26,8 @@ _WAIT_SECONDS: Final = 1.0
 class KeptSandboxes(Generic[KeptT]):
     """Idle sandboxes by spec, at most as many as were ever in use at the same time. Thread-safe.
 
-    Use it only for sandboxes that never run candidate code. ``driver`` is the run's driver, so these sandboxes appear
-    in no task's events.
+    Use it only for sandboxes that never run candidate code. They are created with the run's ``driver``, outside
+    any task, so no task's events mention them.
     """
 
     def __init__(self, driver: SandboxDriver) -> None:

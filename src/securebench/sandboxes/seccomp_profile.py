@@ -129,7 +129,7 @@ _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 _PERSONALITIES: Final = (0x0, 0x0008, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
 """Allowed arguments of ``personality``. None of them weakens memory protection.
 
-They are Linux and its 32-bit variant, each with the current or the old version number, and the query."""
+They are ``PER_LINUX`` and ``PER_LINUX32``, each with or without ``UNAME26``, and a value that changes nothing."""
 
 
 def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
 
 
 def profile_of_gvisor(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile for gVisor, which returns ``EPERM`` for all refused calls, whatever the profile says.
+    """Return the profile for gVisor. It differs because gVisor returns ``EPERM`` for every call that a profile refuses.
 
     Programs fall back from ``clone3`` only on ``ENOSYS``, so with ``EPERM`` they could not start threads. The call is
     therefore allowed here: it reaches only gVisor's own kernel. The version in Debian 12 does not implement ``clone3``

@@ -58,7 +58,7 @@ _FIELD: Final = re.compile(r"([A-Za-z_]+):\s*(.*?)\s*")
 _T = TypeVar("_T")
 
 _USER: Final = (65533, 65533)
-"""The uid and gid in test sandboxes: not those of ``nobody``, because the kernel shows unmapped groups as nobody's."""
+"""The uid and gid in test sandboxes. They are not nobody's, because the kernel shows unmapped groups as nobody's."""
 
 _INSPECT: Final = ("/bin/cat", *FILES)
 _DO_NOTHING: Final = ("/bin/cat", "/dev/null")
@@ -67,7 +67,7 @@ _FORWARDED_PORT: Final = 3128
 _ALL_IDS: Final = 65536
 _IDENTITY: Final = (0, 0, 2**32 - 1)
 _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
-"""Limits under which no command can run: the sandbox's init is already one process, and none fits into 16 pages."""
+"""Limits under which no command can run: the sandbox's init is already one process, and no process fits into 64 KiB."""
 
 _HIDDEN_BY_GVISOR: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
 """Checks that are skipped in gVisor.
@@ -311,7 +311,7 @@ def _read_only_root(view: View, _limits: Limits) -> str:
 
 def _kernel_settings(view: View, _limits: Limits) -> str:
     if _IDENTITY not in _users(view):
-        return ""  # its root is an ordinary user on the host, who cannot write them
+        return ""  # the sandbox's root is an ordinary user on the host: it cannot change them
     mount = view.mounts.get("/proc/sys")
     return "" if mount is not None and "ro" in mount.options else "kernel settings are writable (/proc/sys)"
 

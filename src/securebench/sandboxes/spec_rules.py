@@ -90,9 +90,11 @@ def _exact_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{text!r} is not valid Unicode, so it cannot be used", code="command-not-text") from None
+        raise ConfigError(
+            f"{text!r} is not valid Unicode: it cannot be an argument or variable", code="command-not-text"
+        ) from None
     if "\0" in text:
-        raise ConfigError(f"{text!r} contains a NUL byte, so it cannot be used", code="command-not-text")
+        raise ConfigError(f"{text!r} contains a NUL: it cannot be an argument or variable", code="command-not-text")
     return text
 
 
@@ -270,7 +272,8 @@ def require_directory(tree: Path, path: str) -> None:
             os.close(descriptor)
             descriptor = below
     except OSError as error:
-        raise _cannot_collect(path, f"it is not a directory in the image ({error.strerror})") from None
+        problem = f"it cannot be opened in the image as a directory without links ({error.strerror})"
+        raise _cannot_collect(path, problem) from None
     finally:
         os.close(descriptor)
 

@@ -64,7 +64,7 @@ class Envelope:
         return (json.dumps(content, indent=2) + "\n").encode("ascii")
 
     def verify(self, key: PublicKey) -> None:
-        """Raise ``ValueError`` unless ``key`` made the signature and the key id is that of ``key``."""
+        """Raise ``ValueError`` unless ``key`` made the signature and ``key_id`` is the id of ``key``."""
         if len(self.signature) != _SIGNATURE_BYTES:
             raise ValueError(f"the signature has {len(self.signature)} bytes instead of {_SIGNATURE_BYTES}")
         if not key.has_signed(signed_bytes(self.payload_type, self.payload), self.signature):

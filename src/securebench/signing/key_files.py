@@ -75,7 +75,7 @@ def load_signer(path: Path, passphrase: Passphrase) -> Signer:
 
 
 def load_public(path: Path, passphrase: Passphrase) -> PublicKey:
-    """Return the public key in ``path``, or that of the private key in ``path``. Raises like :func:`load_signer`."""
+    """Return the public key for the public or private key in ``path``. Raises the errors of :func:`load_signer`."""
     data = _read(path)
     try:
         return decode_private(data, passphrase).public if is_private(data) else decode_public(data)

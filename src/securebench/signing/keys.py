@@ -84,7 +84,7 @@ class PublicKey:
 
 
 class Signer(Protocol):
-    """Signs bytes with an Ed25519 key that it need not reveal."""
+    """Signs bytes with an Ed25519 key. The private key may be in another process, such as an ssh-agent."""
 
     @property
     def public(self) -> PublicKey:

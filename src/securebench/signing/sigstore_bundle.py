@@ -93,6 +93,7 @@ def trust_config(*, offline: bool = True) -> ClientTrustConfig:
     ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` names the file.
 
     With ``offline``, the keys of the public Sigstore come from the last online use, or from the library's release.
+    Raises :class:`ConfigError` (``extra-missing``, ``sigstore-failed``).
     """
     try:
         from sigstore.models import ClientTrustConfig

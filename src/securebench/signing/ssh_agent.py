@@ -41,7 +41,7 @@ class AgentKey:
 
     @classmethod
     def find(cls, public: PublicKey) -> AgentKey:
-        """Return the key ``public`` of the agent of ``SSH_AUTH_SOCK``. Raises :class:`ConfigError`."""
+        """Return the private key for ``public`` in the agent at ``SSH_AUTH_SOCK``. Raises :class:`ConfigError`."""
         address = os.environ.get(SOCKET_VARIABLE, "")
         if not address:
             raise _unusable(

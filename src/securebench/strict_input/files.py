@@ -23,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file as the source of faults without a path. It locates them by their own position, if they have one."""
+    """The source of a file's faults that have no path inside a document. Only their own position locates them."""
 
     path: Path
 
@@ -67,7 +67,10 @@ def read_text(path: Path, what: str, limit: int, *, follow: bool = False) -> tup
 
 
 def decode(data: bytes, line: int = 1) -> tuple[str, Fault | None]:
-    """Return ``data`` as text, or the fault if it is not plain UTF-8. ``line`` is the number of its first line."""
+    """Return ``data`` as text and ``None``, or an empty text and the fault if ``data`` is not plain UTF-8.
+
+    ``line`` is the line number at which ``data`` starts.
+    """
     if data.startswith(UTF8_BOM):
         return "", _encoding_fault("starts with a byte order mark", Position(line, 1))
     try:

@@ -93,7 +93,7 @@ def json_faults(text: str, line: int = 1) -> list[Fault]:
         hint = "each line must be one complete JSON object"
         return [Fault("json-syntax", f"not valid JSON: {error.msg}", hint=hint, position=position)]
     except RecursionError:
-        pass  # the slow pass stops at MAX_DEPTH, and the text is valid far beyond it
+        pass  # nested too deep for this parser: the text is valid up to MAX_DEPTH, where _faults() stops
     return list(islice(_faults(text, line), MAX_PROBLEMS))
 
 
@@ -140,7 +140,7 @@ def _children(node: JsonValue) -> list[JsonValue]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value in a text: its path, its source text, and the positions of it and its key."""
+    """A value in a text: its path, its source text, and the positions of the value and of its key."""
 
     path: Path
     word: str

@@ -77,9 +77,9 @@ def matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
 def fit(
     model: type[_ModelT], value: Any, *, secret: bool = False, context: Mapping[str, Any] | None = None
 ) -> tuple[_ModelT | None, list[Fault]]:
-    """Return ``value`` as a ``model``, or its faults. With ``secret``, no message shows a value.
+    """Return ``value`` as a ``model`` and no faults, or ``None`` and the faults of ``value``.
 
-    ``context`` is passed to the model's validators.
+    With ``secret``, no message shows a value. ``context`` is passed to the model's validators.
     """
     try:
         return model.model_validate(value, context=context), []

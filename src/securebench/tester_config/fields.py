@@ -105,13 +105,13 @@ def _workspace_path(path: str) -> str:
         raise refusal("path-unsafe", fault, "use a path inside the agent's workspace")
     taken = [root for root in RESERVED_MOUNTS if root != "task.json" and is_at_or_below(folded(path), root)]
     if taken:
-        raise refusal("path-unsafe", f"is below {taken[0]!r}, which SecureBench reserves", "use another path")
+        raise refusal("path-unsafe", f"is at or below {taken[0]!r}, which is reserved", "use another path")
     return path
 
 
 def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        hint = "list names only; values come from the environment or the env file"
+        hint = "use letters, digits and '_', but no digit first; in harness.env, list only names, without values"
         raise refusal("env-name", "is not the name of an environment variable", hint)
     return name
 

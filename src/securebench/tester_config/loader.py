@@ -117,7 +117,7 @@ def config_of(value: Any, file: TesterFile) -> tuple[TesterConfig | None, list[F
 
 
 def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:
-    """Return the settings of all extensions by section, and the faults that the extensions' models find in them."""
+    """Return the settings of all extensions by section, and the faults: in the settings, and for unknown extensions."""
     found: dict[_Place, WireModel] = {}
     faults: list[Fault] = []
     for kind, place, key, of_config in _extensions(value):

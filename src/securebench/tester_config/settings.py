@@ -65,7 +65,7 @@ class HarnessSettings(WireModel):
     """The settings of all harnesses. A harness with more settings subclasses it."""
 
     identified_by_content: ClassVar[frozenset[str]] = frozenset()
-    """The settings with paths of files whose content, and not the path, is part of the harness's identity."""
+    """Settings that are paths of files. The content of the file is part of the harness's identity, and not its path."""
 
     task_file: WorkspacePath = "task.json"
     """The path of the task file in the workspace."""
@@ -296,5 +296,5 @@ class ModelConfig(HarnessSettings, ModelProvider):
             case "max_tokens" if value and (budget := given.get("budget")) and value > budget.tokens:
                 raise refusal("field-value", "is above budget.tokens", "lower it, or raise the budget")
             case "seed" if value is not None and given.get("dialect") in ("messages", "responses"):
-                raise refusal("field-value", f"is not supported by the API {given['dialect']}", "remove it")
+                raise refusal("field-value", f"is not supported with dialect: {given['dialect']}", "remove it")
         return value

@@ -62,7 +62,7 @@ class SuiteRun:
     pack: str
     """The name of the pack's directory."""
     agent: str
-    """The name of the agent, with its model if the suite names several."""
+    """The name of the agent, followed by the model if the suite lists models for this agent."""
     path: str
     config: TesterConfig
 

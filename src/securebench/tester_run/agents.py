@@ -66,7 +66,7 @@ def prepare_agents(
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """The usages of the checks of the agents' provider and of the judge, and the checks' lines for the egress log."""
+    """The usage of each check, of the agents' provider and of the judge, and the lines of both for the egress log."""
 
     usages: Sequence[Mapping[str, JsonValue]]
     lines: Sequence[Mapping[str, JsonValue]]
@@ -77,10 +77,9 @@ def check_provider(
 ) -> ProviderCheck:
     """Check key and model with the model provider, if the harness uses one, and the judge, if the run has one.
 
-    This finds a rejected key before every task ends in an error. The judge is calibrated unless ``earlier`` says that
-    it was.
-    Calibration stops when the run's budget is used up: ``cost`` counts every request of the checks. Raises
-    :class:`ConfigError` and :class:`InfrastructureError`.
+    Without this check, a rejected key would make every task end in an error. The judge is calibrated unless ``earlier``
+    says that it was. Calibration stops when the run's budget is used up: ``cost`` counts every request of the checks.
+    Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """
     lines: list[Mapping[str, JsonValue]] = []
     notify = _scrubbed(options.notify, plan)

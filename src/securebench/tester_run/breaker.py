@@ -77,7 +77,7 @@ class Breaker:
         with self._lock:
             if self._errors.get(node, 0) < ERRORS_IN_A_ROW:
                 return ""
-            return f"{ERRORS_IN_A_ROW} tasks in a row ended in an infrastructure error there: {self._last[node]}"
+            return f"{ERRORS_IN_A_ROW} tasks in a row ended in an infrastructure error on it: {self._last[node]}"
 
     def _agents_trouble(self, record: TaskRecord) -> str:
         """Return why the run should stop if no agent has started so far; empty if it should continue."""

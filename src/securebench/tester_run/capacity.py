@@ -67,7 +67,7 @@ class WorkerChoice(NamedTuple):
     def describe(self) -> str:
         """Return the choice as text for users."""
         others = ", ".join(f"{name} {bound}" for name, bound in self.bounds.items() if name != self.decided_by)
-        return f"auto: {counted(self.workers, 'worker')}, limited by {self.decided_by} (the others: {others})"
+        return f"auto: {counted(self.workers, 'worker')}, limited by {self.decided_by} (other limits: {others})"
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the choice as it appears in ``run.json``."""

@@ -109,8 +109,8 @@ class Coordinator:
     def _watch(self, record: TaskRecord, node: str = "") -> None:
         """Start no more tasks if the breaker says so or the run's budget is used up. Tasks in progress finish.
 
-        The thread that made or received the record calls this. Otherwise, it could start another task before the
-        coordinator receives the record.
+        The thread that made or received the record calls this, so that it starts no other task before the record is
+        counted. A second call for the same record does nothing.
         """
         if record.id in self._nodes:
             return

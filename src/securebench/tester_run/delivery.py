@@ -175,7 +175,10 @@ class _Parts:
 
 
 def egress_lines(path: Path, start: int) -> tuple[list[bytes], int]:
-    """Return the lines of an egress log from byte ``start`` on, and where they end."""
+    """Return the lines of an egress log from byte ``start`` on, and the position of the end of the file.
+
+    At most :data:`MAX_LINES_A_TASK` lines are returned. Further lines are skipped.
+    """
     if not path.exists():
         return [], start
     with path.open("rb") as file:

@@ -148,7 +148,7 @@ def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
             continue
         checked.add(digest)
         try:
-            store.load(CandidateKind.WORKSPACE, digest)  # whatever its kind is: this one is not kept in memory
+            store.load(CandidateKind.WORKSPACE, digest)  # any kind is loaded as this one, which is not read into memory
         except StorageError as error:
             hint = "restore the directory from a copy, or start a new run in another --output-dir"
             problems.append(Problem(error.code, f"task {entry.task_id!r}: {error.message}", hint=hint))

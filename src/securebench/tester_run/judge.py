@@ -25,6 +25,7 @@ from securebench.harnesses.provider.outcomes import provider_error
 from securebench.harnesses.provider.relay_client import RelayAnswer, RelayClient
 from securebench.harnesses.provider.session import unreported
 from securebench.money import in_usd
+from securebench.plurals import counted
 from securebench.results.provenance import json_digest
 from securebench.results.run_judge import JudgeAgreement
 from securebench.results.usage import Usage, read_usage
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""Maximum number of times that failed requests between two answered controls, or a whole verification, are repeated."""
+"""Maximum number of retries of requests between two answered controls, and of retries of a whole verification."""
 _JSON_BYTES: Final = 3
 """Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and the letter has two.
 
@@ -159,7 +160,7 @@ class ModelJudge(RunJudge):
             }
             if any(getattr(budget, name) < value for name, value in least.items()):
                 raise ConfigError(
-                    f"judge.budget is too small for {task.votes} votes on a task of this pack",
+                    f"judge.budget is too small for {counted(task.votes, 'vote')} on a task of this pack",
                     code="judge-budget",
                     hint="raise judge.budget to the worst case, at least "
                     + ", ".join(f"{name}: {math.ceil(100 * value) / 100:.15g}" for name, value in least.items()),
@@ -360,14 +361,14 @@ class JudgeCheck:
         finally:
             pool.shutdown(cancel_futures=True)
         if self._cost.is_budget_used_up:
-            notify("checking the judge model used up the run's budget: no tasks are started")
+            notify("the check of the judge model used up the run's budget: no tasks are started")
         calibration = {"calibration": found.to_json()} if found else {}
         return {**sum(self._used, probed).to_json(), "judge": {**self._judge.identity, **calibration}}
 
     def _require_long_responses(self, gateway: Gateway) -> None:
         """Raise :class:`ProviderError` if the judge cannot grade the longest allowed response.
 
-        Otherwise, an agent could cause errors with long responses.
+        Without this check, an agent could cause errors with long responses.
         """
         values = max(self._tasks.values(), key=lambda values: GradingTask.of(values).longest_prompt)
         size = GradingTask.of(values).max_bytes

@@ -179,7 +179,7 @@ class Plan:
     def require_planned(self, earlier: RunHeader, commitment: Commitment) -> None:
         """Raise :class:`ConfigError` if the planned tasks in the header ``earlier`` do not match the pack.
 
-        Otherwise anyone could hide tasks that have not run by editing the header.
+        Without this check, anyone could edit the header to hide tasks that have not run.
         """
         limit: Any = earlier.selection.get("limit")
         tasks = select_tasks(self.all_tasks, replace(self.selection, limit=limit))

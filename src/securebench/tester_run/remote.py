@@ -173,7 +173,7 @@ class RemoteTrialWorker(RemoteWorker):
             self._stack.close()
 
     def _require_run(self) -> None:
-        """Raise :class:`InfrastructureError` if this worker was closed. Opening one takes long, and a run may end."""
+        """Raise :class:`InfrastructureError` if this worker was closed: a run may end while its workers are opened."""
         if self._is_closed:
             raise InfrastructureError("the run has ended", code="executor-failed")
 

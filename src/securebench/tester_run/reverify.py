@@ -136,7 +136,7 @@ def _output_dir(directory: Path, output_dir: Path | None) -> Path:
     existing = [place for place in (output, *output.parents) if place.exists()]
     if any(place.samefile(original) for place in existing):  # also if another mount of the same directory is used
         raise ConfigError(
-            f"the output directory {output} is the run directory or inside it, which is only read",
+            f"the output directory {output} is the run directory or inside it, and the run directory is only read",
             code="output-dir-unsafe",
             hint="choose another --output-dir",
         )
@@ -291,7 +291,7 @@ def _recorded_differences(output: Path) -> tuple[Difference, ...]:
 def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
     """Yield notes about what could not be compared, and what is missing from the run."""
     if match is Match.SAME_PUBLIC:
-        yield f"hidden content of the pack could not be compared with the run's, which has no {KEY_FILE}"
+        yield f"hidden content of the pack could not be compared with that of the run: the run has no {KEY_FILE}"
     if "judge" in run.header.decisive:
         yield "verdicts of the judge model were recomputed from its recorded replies; it was not asked again"
     if run.header.closing is None:

@@ -104,7 +104,7 @@ def run_plan(
         if earlier:
             places.require_candidates(plan.directory, journal.entries.values())
             places.require_logs(plan.directory, earlier)
-            # Nothing was written so far. From here on, the resumed run is no longer signed or closed.
+            # All checks have passed. From here on, the resumed run is no longer signed or closed.
             RunAttestation(RecordedRun(plan.directory, earlier)).remove_signatures()
             PackSource.of(plan.config.benchmark).write(plan.directory)
             header.write(plan.directory)

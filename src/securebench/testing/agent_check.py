@@ -1,7 +1,7 @@
 """The smoke test of a declared agent: it solves a small task of each family, offline, with a scripted model.
 
 It shows that the program starts, uses the relay with the placeholder of the key, runs commands and leaves its answer
-where the family expects it. It says nothing about a model.
+where the family expects it. No real model is tested.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 
 
 def _script(task: _SmokeTask) -> Script:
-    """Return a script that solves the task. It does so twice: an agent may lose output and read the task again."""
+    """Return a script that solves the task twice, because an agent may lose output and read the task again."""
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))
 

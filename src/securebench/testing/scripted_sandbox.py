@@ -110,7 +110,7 @@ class ProgramOutput:
         self._stream = stream
 
     def write(self, data: bytes | str) -> None:
-        """Write ``data``, text as UTF-8. Raises :class:`ProgramKilled` after the end or above the output limit."""
+        """Write ``data``, text as UTF-8. Raises :class:`ProgramKilled` if the process ended or writes too much."""
         self._process.write(self._stream, data.encode() if isinstance(data, str) else data)
 
 
@@ -201,7 +201,7 @@ class ScriptedProcess(SandboxProcess):
         return data
 
     def write(self, stream: Stream, data: bytes) -> None:
-        """Forward output of the program. Raises :class:`ProgramKilled`, including at the output limit."""
+        """Forward the program's output. Raises :class:`ProgramKilled` if the process ended or wrote too much."""
         with self._lock:
             if self._state is not None:
                 raise ProgramKilled

@@ -124,7 +124,7 @@ class Verifier(Extension, ABC):
 
 
 class CandidateFailedError(Exception):
-    """The candidate fails, for ``reason`` and in ``phase``."""
+    """Raised if the candidate fails: ``reason`` and ``phase`` are those of the failure."""
 
     def __init__(self, reason: FailureReason, message: str, phase: FailurePhase = FailurePhase.VERIFY) -> None:
         super().__init__(message)
@@ -199,7 +199,7 @@ class TextVerifier(Verifier):
 
 
 def refusal(text: str | None) -> FailureReason | None:
-    """Return why ``text`` cannot be an answer at all, or ``None``."""
+    """Return why ``text`` cannot be judged as an answer, or ``None`` if it can be judged."""
     if text is None:
         return FailureReason.CANDIDATE_NOT_TEXT
     if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def verifier_for(family: str, config: VerifierConfig | None = None) -> Verifier | None:
     """Return a new verifier for ``family``: the one named in ``config``, or the one with the family's name.
 
-    Returns ``None`` if there is none. Raises :class:`ConfigError`.
+    Returns ``None`` if the family has no verifier. Raises :class:`ConfigError`.
     """
     name = config.type if config else family
     if config is None and not plugins.is_known(ExtensionKind.VERIFIER, name):

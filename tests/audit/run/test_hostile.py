@@ -182,7 +182,7 @@ def test_a_run_in_progress_is_not_closed(run: Path) -> None:
     with RunLock(run):
         report = verify(run)
     assert report.exit_code == 17
-    assert failed(report) == {"closed": ["run.json: the run is not closed: a run is writing to it"]}
+    assert failed(report) == {"closed": ["run.json: the run is not closed: it is in progress"]}
     assert failed(verify(run))["closed"][0].endswith("was killed; 'securebench run --resume' closes it")
 
 

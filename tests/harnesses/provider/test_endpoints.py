@@ -46,7 +46,7 @@ def test_the_key_is_found_by_its_usual_names() -> None:
 @pytest.mark.parametrize("config", [OWN, PASSED])
 def test_a_missing_key_is_a_configuration_error(config: ProviderSettings) -> None:
     """K12: it is named before any task runs, with all names that it may have."""
-    with pytest.raises(ConfigError, match="OPENAI_API_KEY or CODEX_API_KEY is not set") as raised:
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY or CODEX_API_KEY must be set") as raised:
         openai(config).key({"ANTHROPIC_API_KEY": "c"})
     assert raised.value.code == "env-missing"
     assert raised.value.hint
@@ -93,7 +93,7 @@ def test_another_form_of_the_key_has_its_own_variable(
     assert endpoint.key({names[-1]: KEY}).name == names[-1]
     assert endpoint.relay_plan(endpoint.key({names[0]: KEY})).key_form == config.auth
     assert endpoint.identity()["auth"] == config.auth
-    with pytest.raises(ConfigError, match="is not set"):
+    with pytest.raises(ConfigError, match="must be set"):
         endpoint.key({})
 
 

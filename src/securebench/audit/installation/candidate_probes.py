@@ -1,7 +1,7 @@
 """Probes with candidates that try to pass without solving their task. Judging them needs sandboxes.
 
-Each kind of probe first judges a known solution. If that fails, its probes have no result, because the failure of a
-cheat would prove nothing.
+Each kind of probe first judges a known solution. If this solution fails, the probes of this kind have no result,
+because the failure of a cheat would prove nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _CLASSES: Final = {
     AuditOutcome.NOT_APPLICABLE: "pending",
     AuditOutcome.NOT_CHECKED: "pending",
 }
-"""The CSS class for each outcome: that of a task status in run reports."""
+"""The CSS class for each outcome. Run reports use the same classes for the statuses of tasks."""
 
 
 def audit_page(report: AuditReport) -> Iterator[str]:

@@ -119,7 +119,7 @@ def _scratch() -> Iterator[Path]:
 
 @contextmanager
 def _repository(request: AuditRequest, wanted: Sequence[CatalogueEntry]) -> Iterator[str]:
-    """Yield the name of a temporary image with a repository. It is empty if no image is needed or the build failed."""
+    """Yield the name of a temporary image with a repository; an empty name if none is needed or the build failed."""
     with ExitStack() as stack:
         name = ""
         if any(kind.name == "repository" and _items(kind, wanted) for kind in KINDS):

@@ -103,9 +103,13 @@ def _parts(member: Member) -> list[str]:
     """Return the parts of a member's path. Raises :class:`ImageError` if bundles may not contain it."""
     parts = member.path.removesuffix(b"/").decode("utf-8", "backslashreplace").split("/")
     is_plain = len(parts) <= _MAX_PARTS and all(map(_PART.fullmatch, parts))
-    if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY} or not is_plain:
-        raise ImageError(f"{printable_name(member.path)} is not allowed in a bundle", code="image-malformed")
-    return parts
+    if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY}:
+        problem = "is not a regular file or directory"
+    elif not is_plain:
+        problem = "is not a path that is allowed in a bundle"
+    else:
+        return parts
+    raise ImageError(f"{printable_name(member.path)} {problem}", code="image-malformed")
 
 
 def _in_bundle(error: ConfigError, root: Path, path: Path) -> ConfigError:

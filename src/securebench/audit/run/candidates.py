@@ -46,7 +46,7 @@ _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
 
 @dataclass(slots=True)
 class _CandidateRecords:
-    """What records say about one sealed candidate. ``file`` and ``line`` are those of the first record."""
+    """What records say about one sealed candidate. ``file`` and ``line`` are where the first of these records is."""
 
     file: str
     line: int

@@ -74,7 +74,7 @@ class ContentChecks:
                     self._check.add(str(error), "run.json")
         closing = header.closing
         if closing and header.information.get("models", {}) not in ({}, most_models(self._models)):
-            self._check.add("'information.models' are not the models that answered in the records", "run.json")
+            self._check.add("'information.models' differs from the models in the records", "run.json")
         if closing and closing.ending == "finished" and closing.counts["not_run"]:
             not_run = counted(closing.counts["not_run"], "trial")
             self._check.add(f"the run finished, but {not_run} did not run", "run.json")

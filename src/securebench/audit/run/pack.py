@@ -68,7 +68,7 @@ class PackChecks:
                 f"the run used a benchmark or version other than {shown(pack.id)} {pack.version}", "run.json"
             )
         match = match_pack(decisive.get("pack"), pack, self._commitment)
-        self._check.require(match.agrees, f"the pack has {match.value}", "run.json")
+        self._check.require(match.agrees, f"the pack has {match.value} than the run's", "run.json")
         if self._header.pack_tasks != len(pack.rows):
             message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one has {len(pack.rows)}"
             self._check.add(message, "run.json")
@@ -107,7 +107,7 @@ class PackChecks:
             return f"task {name} has the family {task.task_type} in the pack, but {shown(record.family)} in the record"
         match = match_row(record.provenance.get("row"), self._rows[record.task_id], self._commitment)
         if not match.agrees:
-            return f"the row of task {name} has {match.value}"
+            return f"the row of task {name} has {match.value} in the pack"
         is_same = len(record.tags) == len(task.tags) and all(
             found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
         )
@@ -120,7 +120,10 @@ class PackChecks:
 
 
 def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
-    """Return how a verdict contradicts the task's rubric, which may ask for a judge model; empty if it does not."""
+    """Return how a verdict contradicts the task's rubric, which may ask for a judge model.
+
+    The result is empty if there is no contradiction.
+    """
     name, values = shown(record.task_id), task.verifier_view().evaluator.payload()
     is_graded = record.assurance is Assurance.MODEL_GRADED
     if not is_model_graded(values):

@@ -52,7 +52,7 @@ class Evidence:
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
     other_packs: bool = False
-    """Whether to skip the check of ``pack`` for a run of another benchmark, as in a suite. Otherwise, it fails."""
+    """If true, the check of ``pack`` is skipped for a run of another benchmark, as in a suite. If false, it fails."""
     public_key: PublicKey | None = None
     """The key that must have signed the run."""
     identity: SigstoreIdentity | None = None
@@ -105,8 +105,8 @@ def _new_checks() -> _Checks:
 def verify_run(directory: Path, evidence: Evidence) -> RunReport:
     """Check the run in ``directory``.
 
-    Raises :class:`ConfigError` if it is not a run directory (``run-missing``), if the pack is invalid, and as
-    :func:`check_signatures` does.
+    Raises :class:`ConfigError` if it is not a run directory (``run-missing``) or the pack is invalid. Also raises the
+    errors of :func:`check_signatures`.
     """
     return _Verification(directory.resolve(), evidence).report()
 
@@ -179,7 +179,7 @@ class _Verification:
         self.checks.format.text = f"the run was written in format {header.version}, the current one"
         if closing is None:
             active = is_locked(self._directory)
-            why = "a run is writing to it" if active else "the run was killed; 'securebench run --resume' closes it"
+            why = "it is in progress" if active else "it was killed; 'securebench run --resume' closes it"
             closed.add(f"the run is not closed: {why}", HEADER)
             for check in (self.checks.root, self.checks.counts, self.checks.files):
                 check.skipped = "the run is not closed"

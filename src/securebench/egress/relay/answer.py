@@ -34,8 +34,9 @@ MAX_INTERIM: Final = 16
 """Maximum interim responses (1xx) before a response."""
 
 HANGING_SECONDS: Final = 60.0
-"""If a task ends while it has waited this many seconds for a streamed answer to begin, the provider counts as
-unreachable. An answer that is not streamed begins only when it is complete, so a long wait for it proves nothing."""
+"""If a task ends after waiting this many seconds for a streamed answer to begin, the provider counts as unreachable.
+
+An answer that is not streamed begins only when it is complete, so a long wait for it proves nothing."""
 
 AGENT_SECONDS: Final = 60.0
 """Timeout for the agent to send the announced body, and to read what is sent to it. The connection is local."""

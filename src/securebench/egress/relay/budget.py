@@ -65,15 +65,15 @@ class Reservation:
 
 @dataclass(slots=True)
 class Spending:
-    """What one try has used; the plan has what earlier ones used. ``bytes`` counts bodies in both directions.
+    """What one try has used. The plan has what earlier tries used. ``bytes`` counts bodies in both directions.
 
     ``failed`` counts the requests that failed because of the provider. Agents retry them, and an outage must not use up
     the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
 
     An agent could exceed the budget by many requests at once, so tokens and money are reserved before a request is
     sent. Only the end of an answer says what it used. If the end is missing, the budget is charged the most that the
-    request may have used. ``unreported_tokens`` and ``unreported_micro_usd`` are what the other counts do not
-    include.
+    request may have used. ``unreported_tokens`` and ``unreported_micro_usd`` are the part of this charge that the other
+    counts do not include.
     """
 
     requests: int = 0
@@ -87,7 +87,7 @@ class Spending:
     reserved: list[Reservation] = field(default_factory=list)
 
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
-        """Return whether a request fits into the budget besides those in progress. Without others, it always does."""
+        """Return whether a request fits into the budget besides those in progress. Always true if there are none."""
         if not self.reserved:
             return True
         all_of_them = [*self.reserved, wanted]

@@ -188,7 +188,7 @@ class ProviderRelay:
         return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._context.plan) else None
 
     async def _fail(self, agent: HttpPeer, entry: RequestEntry, error: NoAnswerError) -> None:
-        """Send the agent an error. If its answer has begun, abort the connection, so that it looks incomplete."""
+        """Send the agent an error. If an answer has begun, abort the connection instead, to cut the answer."""
         entry.trouble, entry.message = error.trouble, error.message
         if agent.connection.our_state is not h11.SEND_RESPONSE:
             agent.writer.transport.abort()
@@ -225,7 +225,10 @@ def require_key(plan: RelayPlan) -> None:
 
 
 async def _request(agent: HttpPeer) -> h11.Request | h11.ConnectionClosed | None:
-    """Return the head of the next request, or ``None`` if it is not HTTP/1.1. Raises ``OSError``."""
+    """Return the head of the next request, ``None`` if it is not HTTP/1.1, or ``ConnectionClosed`` if there is none.
+
+    Raises ``OSError``.
+    """
     try:
         event = await agent.next_event()
     except h11.RemoteProtocolError:

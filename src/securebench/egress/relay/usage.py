@@ -26,7 +26,7 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 class AddedEvents:
     """Removes from a stream the events that the agent did not ask for: see :meth:`Dialect.is_added`.
 
-    Data is forwarded in whole lines, and at the end whatever is left. A line that is too long to be parsed is kept.
+    Data is forwarded in whole lines, and the rest at the end. A line that is too long to be parsed is never removed.
     """
 
     def __init__(self, dialect: Dialect) -> None:

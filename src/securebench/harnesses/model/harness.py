@@ -59,7 +59,7 @@ def _program() -> str:
 
 
 class ModelHarnessProducer(ConnectedHarness):
-    """Measures a model: one turn in the families of texts and code, a loop with a shell tool in the others.
+    """Measures a model: in one turn if the answer is text or code, in a loop with a shell tool otherwise.
 
     Its program runs in the sandbox and calls the model through the relay, as agents do. Raises the errors
     of :func:`read_system_prompt` and :func:`read_examples`.

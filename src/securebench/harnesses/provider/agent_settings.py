@@ -71,7 +71,7 @@ class AgentSettings:
         }
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return the settings for the run's identity, with digests of files and names of MCP servers' variables."""
+        """Return the settings for the run's identity: of files only digests, of MCP servers' variables only names."""
         given: dict[str, JsonValue] = {
             kind: list(value) if isinstance(value, tuple) else value
             for kind, value in self._values.items()

@@ -60,9 +60,9 @@ class ProviderFacts:
         """
         if auth == KeyForm.AZURE and self.provider not in _AZURE_APIS:
             raise ConfigError(
-                "auth: azure is for the dialects responses and chat_completions only",
+                "'auth: azure' works only with the APIs 'responses' and 'chat_completions'",
                 code="auth-unfit",
-                hint="remove auth from the settings of the endpoint",
+                hint="remove 'auth' from the settings of the endpoint",
             )
         own = {KeyForm.AZURE: _AZURE_NAMES, KeyForm.BEARER: _BEARER_NAMES.get(self.provider, ())}
         return replace(self, key_names=(*own.get(KeyForm(auth or KeyForm.USUAL), ()), *self.key_names))
@@ -166,11 +166,10 @@ class ProviderEndpoint:
             )
         if is_missing:
             raise ConfigError(
-                f"the provider key is missing: {' or '.join(names)} is not set",
+                f"the provider key is missing: {' or '.join(names)} must be set",
                 code="env-missing",
-                hint="set it in the environment or in the env file; it stays outside the sandboxes"
-                if self.is_relayed
-                else "set it in the environment or in the env file",
+                hint="set the variable in the environment or in the env file"
+                + ("; the key stays outside the sandboxes" if self.is_relayed else ""),
             )
         if found and not SENDABLE_KEY.fullmatch(found.value):
             raise ConfigError(
@@ -200,7 +199,7 @@ class ProviderEndpoint:
 
     def relay_plan(self, key: ProviderKey, network: HostNetwork | None = None) -> RelayPlan:
         """Return the relay's part of the egress plan, which the gateway also uses for its own probes."""
-        if self.budget.usd is not None and self.token_prices is None:  # no price, so the relay could not enforce it
+        if self.budget.usd is not None and self.token_prices is None:  # the relay could not enforce it
             raise AssertionError("call priced() first")
         network = network or HostNetwork()
         return RelayPlan(

@@ -263,5 +263,5 @@ class ProviderHarness(ConnectedHarness):
 
 
 def timeout_ms(seconds: float) -> str:
-    """Return a program's timeout in milliseconds; the relay's timeout is ``seconds``."""
+    """Return a program's timeout in milliseconds, which is longer than ``seconds``, the timeout of the relay."""
     return str(int((seconds + _EXTRA_SECONDS) * 1000))

@@ -176,7 +176,10 @@ def _end(evidence: OutcomeEvidence) -> AgentOutcome:
 
 
 def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
-    """Return the last provider error, and whether a model answer ever began: true for untrusted agents with a relay."""
+    """Return the last provider error, and whether the agent is judged as if a model answer had begun.
+
+    With a relay, the second value is always true for agents that are not trusted.
+    """
     relay, self_report = evidence.relay, evidence.self_report
     if relay is None:
         return self_report.trouble, self_report.answered
@@ -190,8 +193,8 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
     """Return the troubles that count as the provider's if the gateway meets them, too.
 
-    A rejection counts only for a command that no model has answered. After an answer, the API and the model exist, and
-    the command's own request was invalid.
+    A rejection counts only for a command that no model has answered. An answer shows that the API and the model exist,
+    so a later rejection means that the command's own request was invalid.
     """
     relay = evidence.relay
     is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)

@@ -54,7 +54,7 @@ def find_bootstrap(
         return as_root(root)
     if shutil.which("fakechroot") or (shutil.which("newuidmap") and _has_subordinate_ids(subuid)):
         return AS_USER
-    raise _tool_missing("an ordinary user needs user namespaces", ("uidmap",))
+    raise _tool_missing("an ordinary user needs fakechroot, or newuidmap and an entry in /etc/subuid", ("uidmap",))
 
 
 def as_root(sudo: tuple[str, ...] = ()) -> Bootstrap:

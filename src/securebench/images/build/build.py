@@ -76,7 +76,10 @@ class Builder:
     install_tools: bool = False
 
     def state(self, recipe: Recipe) -> ImageState:
-        """Return the recipe's image in the store, or else in the engine."""
+        """Return the recipe's image: from the store, or from the engine if the store lacks it.
+
+        If both lack it, the id is empty.
+        """
         if found := self.store.find(recipe.reference):
             stale = why_stale(recipe, self.store.labels(found.id), self._find)
             return ImageState(recipe, found.id, found.size_bytes, "store", stale)
@@ -104,7 +107,7 @@ class Builder:
         return self.state(recipe)
 
     def _find(self, reference: str) -> str:
-        """Return the id of a local image, without fetching it, or an empty string."""
+        """Return the id of a local image, or an empty string if it is not on this machine. Nothing is fetched."""
         if found := self.store.find(reference):
             return found.id
         in_engine = engine_build.find(self.engine, reference) if self.engine else None

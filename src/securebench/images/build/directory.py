@@ -89,7 +89,7 @@ def _sweep(base: Path, clear: Callable[[str], None]) -> None:
     with locked(base):
         for directory in sorted(path for path in base.iterdir() if path.is_dir() and not path.is_symlink()):
             if (lock := take_now(directory)) is not None:
-                os.close(lock)  # no other build can take it: that needs the lock of ``base``
+                os.close(lock)  # no other build can lock it: this one holds the lock of ``base``
                 clear(directory.name)
                 _remove(directory)
 

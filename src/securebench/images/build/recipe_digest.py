@@ -21,7 +21,7 @@ DIGEST_LABEL: Final = "securebench.recipe-digest"
 BASES_LABEL: Final = "securebench.bases"
 
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
-"""Fields that are not digested: names and the summary do not affect the image; of a path, the content is digested."""
+"""Fields that are not digested. Names and the summary do not affect the image. For paths, the content is digested."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 

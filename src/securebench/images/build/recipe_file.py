@@ -138,7 +138,7 @@ class _Git(WireModel):
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if len(self.model_fields_set & {"url", "path"}) != 1:
-            raise refusal("recipe-invalid", "must have either 'url' or 'path'")
+            raise refusal("recipe-invalid", "must have exactly one of 'url' and 'path'")
         return self
 
 
@@ -149,7 +149,7 @@ class _Source(WireModel):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if len(self.model_fields_set) != 1:
-            raise refusal("recipe-invalid", "must have either 'pypi' or 'git'")
+            raise refusal("recipe-invalid", "must have exactly one of 'pypi' and 'git'")
         return self
 
     def source(self, directory: Path) -> Source:

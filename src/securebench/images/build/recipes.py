@@ -73,6 +73,6 @@ def in_building_order(recipes: Iterable[Recipe]) -> tuple[Recipe, ...]:
     while waiting:
         missing = {recipe.reference for recipe in waiting}
         ready = [recipe for recipe in waiting if missing.isdisjoint(base_references(recipe))]
-        ordered += ready or waiting  # none ready means a cycle: the first build reports its missing base
+        ordered += ready or waiting  # if none is ready, there is a cycle: the first build reports its missing base
         waiting = [recipe for recipe in waiting if recipe not in ready] if ready else []
     return tuple(ordered)

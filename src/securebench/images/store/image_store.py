@@ -97,7 +97,10 @@ class ImageStore:
         return self._places.top
 
     def find(self, reference: str) -> ResolvedImage | None:
-        """Return the image of a reference or an id. Raises :class:`ConfigError` (``image-reference-invalid``)."""
+        """Return the image with this reference or id, or ``None`` if the store has no such image.
+
+        Raises :class:`ConfigError` (``image-reference-invalid``).
+        """
         check_reference(reference)
 
         def look() -> ResolvedImage | None:
@@ -200,8 +203,6 @@ class ImageStore:
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
-        from securebench.images.store.image_store import saved  # the import loads the registry client
-
         found = self._catalogue.find(canonical(reference))
         if found is None:
             raise ImageError(f"the store has no image {reference}", hint="see 'securebench images list'")

@@ -12,6 +12,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from securebench.errors import ImageError
 from securebench.fs.archives import malformed, wrong_digest
 from securebench.fs.durable import sync_file_system, write_all
 from securebench.fs.locks import locked
@@ -59,8 +60,14 @@ class Incoming:
     def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
         """Store a blob. Raises ``image-blob-mismatch`` unless it has this digest and size."""
         got = self.take(pieces)
-        if (got.digest, got.size) != (digest, size):
+        if got.digest != digest:
             raise wrong_digest(f"a blob of {got.size} bytes ({size} bytes were declared)", digest, got.digest)
+        if got.size != size:
+            raise ImageError(
+                f"the blob {digest} has {got.size} bytes, but {size} bytes were declared",
+                code="image-blob-mismatch",
+                hint="the image's manifest is wrong; build or fetch the image again",
+            )
 
     def take(self, pieces: Iterable[bytes | memoryview]) -> Descriptor:
         """Store a blob of any digest and return its descriptor, without a media type."""

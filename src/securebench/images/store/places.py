@@ -25,7 +25,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
-"""The mode of ``trees``. Its group is that of a sandbox's root, which may enter it. No other user may."""
+"""The mode of ``trees``. It belongs to the group of a sandbox's root, who may enter it. Other users may not."""
 
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:

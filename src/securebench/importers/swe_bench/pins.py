@@ -57,8 +57,9 @@ _Step = Annotated[list[_Text], Field(min_length=1)]
 class SourceRelease(WireModel):
     """A source distribution on the package index, pinned by sha256 (hex).
 
-    ``commit`` is the id of the commit that a build makes from the release, or empty if it is not known in advance. It
-    depends only on the release's content. ``absent`` are tests of the upstream commit that the release lacks or fails.
+    ``commit`` is the id of the commit that a build makes from the release, or empty if it is not known in advance.
+    This id depends only on the release's content. ``absent`` are tests of the upstream commit that the release lacks
+    or fails.
     """
 
     name: _Project

@@ -21,7 +21,7 @@ IGNORE_FILE: Final = ".dockerignore"
 _UNSURE: Final = frozenset("[]\\")
 
 BASE_IMAGE_PREFIX: Final = "securebench/python:"
-"""The start of the name of SecureBench's base image. Built from Debian packages, it lacks the programs below."""
+"""The start of the name of SecureBench's base image, which lacks the programs below if built from Debian packages."""
 
 _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
@@ -71,7 +71,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str]) -> list[str]:
-    """Return a report line for each program that the task uses and the replacement of its base image may lack."""
+    """Return a report line for each program that the task uses but may lack after its base image was replaced."""
     stand_in = next((base_images[base] for base in facts.bases[-1:] if base in base_images), "")
     if not stand_in.startswith(BASE_IMAGE_PREFIX):
         return []

@@ -42,7 +42,7 @@ Step: TypeAlias = MessageStep | ToolCallStep | NoteStep
 
 
 def steps_of(trajectory: Iterable[JsonValue]) -> list[Step]:
-    """Convert a recorded trajectory, without usage reports. A result is assigned to the earliest call that has none."""
+    """Convert a recorded trajectory, without usage reports. A result goes to the first call without one."""
     steps: list[Step] = []
     waiting: list[ToolCallStep] = []
     for value in trajectory:

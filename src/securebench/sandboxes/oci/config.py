@@ -10,7 +10,7 @@ obvious parts:
   supervisor has created and owns the network namespace, so nothing in the sandbox has any privilege over it. A process
   that does not own its network namespace cannot mount ``sysfs``, and runtimes would bind the host's instead. So the
   supervisor mounts ``sysfs`` too, and the configuration binds that mount. A runtime that cannot enter a network
-  namespace itself is started in that of the sandbox and stays in it.
+  namespace itself is started in the sandbox's network namespace and stays in it.
 * Users other than root have capabilities only in the bounding set, as ``execve`` would leave them.
 * Bind mounts are staged: their sources are mounts that already forbid set-id programs, devices and (for read-only
   mounts) writing. The options repeat these flags, because a user namespace cannot clear mount flags that it inherits.
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 OCI_VERSION: Final = "1.0.2"
 
 INIT_TARGET: Final = "/dev/init"
-"""The path at which a sandbox's init is mounted. ``/dev`` exists in every sandbox, and hides that of the image."""
+"""The path at which a sandbox's init is mounted. ``/dev`` exists in every sandbox, and hides the image's ``/dev``."""
 
 DEVICES_TARGET: Final = "/sys"
 """The mount point of ``sysfs``, which shows devices and the interfaces of a network namespace."""

@@ -188,7 +188,7 @@ class ProcessHandle:
     def __init__(self, channel: socket.socket, within: ProcessHandle | None = None) -> None:
         self._channel = channel
         self._within = within
-        weakref.finalize(self, channel.close)  # not before this object is unused: another thread may poll the channel
+        weakref.finalize(self, channel.close)  # only once this object is unused: another thread may poll it
         self._reading = threading.Lock()
         self._report: ProcessReport | None = None
         self._lost = False

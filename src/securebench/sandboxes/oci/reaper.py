@@ -50,7 +50,7 @@ def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, st
         fresh = Path(tempfile.mkdtemp(prefix=".", dir=parent))
         (fresh / OWNER_FILE).write_text(label)
         fresh.chmod(0o711)  # a sandbox's root, an unprivileged user here, must be able to pass through it
-        run = fresh.rename(parent / token)  # so that it is never visible without its owner file
+        run = fresh.rename(parent / token)  # the directory never appears without its owner file
     except OSError as error:
         raise EngineError(
             f"cannot create files for sandboxes in {parent}: {error}",

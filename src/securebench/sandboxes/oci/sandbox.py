@@ -284,7 +284,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
             process.abandon()
         if self._collecting is not None:
             self._collecting.release_changes()
-        with suppress(IndexError):  # another closing thread may pop the last one
+        with suppress(IndexError):  # another closing thread may pop the last kind
             while True:
                 self._replace(self._in_use.pop())
 

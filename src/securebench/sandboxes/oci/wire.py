@@ -6,11 +6,11 @@ The protocol uses :mod:`~securebench.ipc.frames` on two kinds of channel:
   a report about the machine. Each later frame starts a process: a container, or a command in a container. The frame is
   empty, and its descriptors are the process's own channel, the request (:func:`write_request`) and three standard
   streams. A frame with a request to mount a file system (:data:`BOUNDED`) has no streams.
-* The channel of a process. The supervisor sends reports, and closes it after the one about the end of the process. A
-  container with forwarded ports reports their listening sockets before its runtime starts (:data:`FORWARDED_PORTS`). If
-  changes are collected, the last report has a descriptor of the container's changes. The driver sends :data:`KILL`, or
-  how many seconds the process may still run (:data:`LIMIT`). If the driver closes the channel, the process is killed
-  too.
+* The channel of a process. The supervisor sends reports. The last one says how the process ended. Then the supervisor
+  closes the channel. For a container with forwarded ports, the listening sockets are reported before the runtime starts
+  (:data:`FORWARDED_PORTS`). If changes are collected, the last report has a descriptor of the container's changes. The
+  driver sends :data:`KILL`, or how many seconds the process may still run (:data:`LIMIT`). If the driver closes the
+  channel, the process is killed too.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ _ENTRIES: Final = {
     "sitecustomize": "C09",
     "entry point": "C02",
 }
-"""The catalogue entries of cheats, by name, if they differ from the default of the cheat's table."""
+"""The catalogue entries of cheats by name, only where an entry differs from the default of the cheat's table."""
 
 REPOSITORY_CHEATS: Final = (
     *(RepositoryCheat(_ENTRIES.get(name, "C05"), name, changes) for name, changes in UNITTEST_CHEATS.items()),

@@ -27,7 +27,7 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True)
 class Trap:
-    """A trap: the catalogue's entry, the expected outcome, and the function that sets it in a directory."""
+    """A trap: the catalogue's entry, the expected outcome, and the function that sets the trap in a directory."""
 
     entry: str
     outcome: str
@@ -72,7 +72,7 @@ def link_through_a_link(root: Path) -> None:
 
 @_trap("H01", SEALED)
 def link_to_proc(root: Path) -> None:
-    """Link to the memory of the process that reads it."""
+    """Link to the memory of the process that reads the link's target."""
     (root / "maps").symlink_to("/proc/self/mem")
 
 
@@ -265,7 +265,7 @@ _ATTRIBUTES = "* filter=x diff=x merge=x\n"
 
 
 def _git(root: Path, config: str = "", attributes: str = "") -> Path:
-    """Leave the beginning of a repository, with ``config``, and something to find in it."""
+    """Make a minimal repository with ``config`` and ``attributes``, and a file in its working tree. Return ``.git``."""
     git = root / ".git"
     for directory in ("objects/info", "refs/heads", "info", "hooks"):
         (git / directory).mkdir(parents=True, exist_ok=True)

@@ -144,7 +144,7 @@ class BreakoutStage:
             return attempted.result()
 
     def _leaked(self, attempt: BreakoutAttempt) -> AttemptResult:
-        """Make the attempt in each directory that a runtime may have left open. If it cannot start, it is contained."""
+        """Make the attempt in each directory that a runtime may have left open; "contained" if it can start in none."""
         for number in _LIKELY_DESCRIPTORS:
             command = replace(self._command([attempt], _ALONE_SECONDS), workdir=f"/proc/self/fd/{number}")
             try:

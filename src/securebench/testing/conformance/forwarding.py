@@ -177,7 +177,7 @@ def with_a_port_names_are_not_resolved(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def forwarded_ports_are_private(bench: Bench) -> None:
-    """Two sandboxes with the same forwarded port each reach their own server; one without it reaches neither (A24)."""
+    """Two sandboxes with the same forwarded port reach their own servers; one without this port reaches none (A24)."""
     with serving("one") as one, serving("two") as two:
         sandboxes = [
             bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True) for server in (one, two)
@@ -241,7 +241,7 @@ def ports_change_nothing_else(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_failing_server_prevents_the_sandbox(bench: Bench) -> None:
-    """If the function that serves a forwarded port raises an error, opening a command raises it and closes the port."""
+    """If the function that serves a forwarded port fails, opening a command raises this error and closes the port."""
     given: list[socket.socket] = []
 
     def refuse(listener: socket.socket) -> None:

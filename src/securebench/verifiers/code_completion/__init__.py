@@ -20,9 +20,9 @@ and the environment reveal nothing.
   objects and classes. ``arguments``, ``nan`` and ``results`` find tests that would pass with a wrong candidate.
 * ``forks`` lets one sandbox run the tests of many tasks. ``shared`` runs both sides in one process.
 
-``docs/how-to/write-a-pack.md`` lists what tests can use of a candidate. Containers are copied. Changes to arguments are
-copied back when the call returns. Later changes to values that the candidate kept or returned are not copied. Equality
-is computed on the tests' side, from copied data, without running code of the candidate.
+``docs/how-to/write-a-pack.md`` lists the features of a candidate that tests can use. Containers are copied. Changes to
+arguments are copied back when the call returns. Later changes to values that the candidate kept or returned are not
+copied. Equality is computed on the tests' side, from copied data, without running code of the candidate.
 
 A candidate necessarily learns the arguments of each call, but never a test, an expected value or a verdict.
 """

@@ -151,7 +151,7 @@ class FrameChannel:
             self.output += data[: max(self._keep - len(self.output), 0)]
 
     def _next_frame(self, allowed: frozenset[bytes]) -> ChannelFrame | None:
-        """Remove and return the first frame of the buffer; ``None`` if it is incomplete. Rejects an invalid header."""
+        """Remove and return the buffer's first frame; ``None`` if incomplete. Raises :class:`ChannelEndedError`."""
         if len(self._buffer) < HEADER_BYTES:
             return None
         kind, length = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:HEADER_BYTES], "big")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _REASONS: Final[Mapping[str, str]] = {
     notes.NAN: "the tests compare a NaN of the candidate with < or >, which is always False, and never check for NaN",
     notes.CHANGED_ARGUMENT: (
-        "a call changed its argument, and the same comparison computes the expected value from it: compute the "
-        "expected value first"
+        "a call changed its argument, and the tests compute the expected value from the changed argument: compute the "
+        "expected value before the call"
     ),
     notes.BROAD_EXCEPTION: (
         "an exception class of the candidate is AssertionError or a base of AssertionError: a test that catches the "
@@ -42,7 +42,7 @@ _REASONS: Final[Mapping[str, str]] = {
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "operator": "the tests apply an operator or len(), bool() or iter() to an object of the candidate's own class",
     "equality": "the tests compare objects of a class of the candidate that defines its own equality",
-    "constructor": "the tests compare with an object of the candidate's class that does not store its arguments",
+    "constructor": "the tests compare with an object of a candidate's class that does not store constructor arguments",
     "subclass": "the tests define a subclass of a class of the candidate",
     "own_operator": "the candidate applies an operator to an object of a class that the tests define",
     "argument": "the tests pass an object that is not plain data to the candidate",
@@ -101,7 +101,7 @@ class Deadlines:
 
     @classmethod
     def of(cls, timeout_seconds: float | None) -> Deadlines:
-        """Return the deadlines of a task. If it sets a timeout, one call may use all that time, as some are slow."""
+        """Return the deadlines of a task. If the task sets a timeout, one slow call may use all of it."""
         if timeout_seconds is None:
             return cls(DEFAULT_TOTAL_SECONDS, DEFAULT_CALL_SECONDS)
         return cls(timeout_seconds, timeout_seconds)

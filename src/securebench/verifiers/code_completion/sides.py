@@ -41,11 +41,11 @@ class Side(ABC):
 
     @abstractmethod
     def start(self) -> FrameChannel:
-        """Start its program, send it the code, and return the channel to it. Raises :class:`InfrastructureError`."""
+        """Start the side's program, send it the code, and return the channel. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close its sandbox, or keep it for another task."""
+        """Close the side's sandbox, or keep it for another task."""
 
 
 class CandidateSide(Side):
@@ -73,7 +73,7 @@ class CandidateSide(Side):
         return channel
 
     def close(self) -> None:
-        """Close its sandbox."""
+        """Close the side's sandbox."""
         self._sandbox.close()
 
 
@@ -103,7 +103,7 @@ class JudgingSide(Side):
         return guest
 
     def close(self) -> None:
-        """Keep its sandbox if this task has left nothing behind in it, else close it."""
+        """Keep the side's sandbox if this task has left nothing behind in it, else close it."""
         guest = self._guest
         is_kept = self._kept is not None and self.is_intact and guest is not None and guest.is_clean(_CHECK_SECONDS)
         if guest is not None and not is_kept:
@@ -112,7 +112,7 @@ class JudgingSide(Side):
             self._kept.put(self._spec, guest if is_kept else None)
 
     def _begin_again(self) -> JudgingGuest | None:
-        """Begin this task in the kept sandbox and return its guest. Return ``None`` without a usable kept sandbox."""
+        """Begin this task in the kept sandbox and return its guest. Return ``None`` if that is impossible."""
         guest = self._guest
         if guest is None:
             return None

@@ -61,7 +61,7 @@ class Grading:
 def graded(
     values: Mapping[str, Any], response: str, session: JudgeSession, verifier: Mapping[str, JsonValue]
 ) -> VerificationResult:
-    """Let a judge grade a response, a text that is not empty. Return the verdict.
+    """Let a judge grade a response that is not empty, and return the verdict.
 
     ``values`` are the task's values for the evaluator. ``verifier`` is the verifier's name and version, for the
     metadata. Raises :class:`ProviderError` and :class:`EgressError`.

@@ -122,7 +122,7 @@ class GradingTask:
 
     @property
     def longest_prompt(self) -> int:
-        """The bytes of the longest prompt about this task. It cannot have more tokens than bytes."""
+        """The size of the longest prompt about this task, in bytes. A prompt cannot have more tokens than bytes."""
         texts = (SYSTEM, self.template, self.task, self.criteria)
         return sum(len(text.encode()) for text in texts) + self.max_bytes + _MARKS
 

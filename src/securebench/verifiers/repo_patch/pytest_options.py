@@ -61,7 +61,7 @@ def configuration_file(arguments: Sequence[str]) -> str:
 def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequence[str]) -> tuple[str, list[str]]:
     """Return the file of ``tree`` whose ``addopts`` apply to a command with ``arguments``, and those options.
 
-    Both are empty if there are none. ``directories`` of the repository are searched for the file. A file that cannot
+    Both are empty if no options apply. ``directories`` of the repository are searched for the file. A file that cannot
     be parsed adds no options: pytest reports the error when it runs.
     """
     if any("addopts=" in word for word in arguments):

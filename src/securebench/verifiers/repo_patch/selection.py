@@ -29,7 +29,7 @@ _IMPORTABLE: Final = (b".py", b".pyc", b".so")
 
 
 class Selection:
-    """The test files of a command. ``tests`` are the paths in the repository of files named by the command or task.
+    """The test files of a command. ``tests`` are the files that the command or task names, as repository paths.
 
     ``control_files`` are the files that may get controls, most informative first: files of ``fail_to_pass`` tests,
     files that the task changed, other files of expected tests and of the command, and files in directories that the

@@ -106,7 +106,7 @@ class _RepoPatchVerification:
         self._unchanged: _Unchanged | None = None
 
     def run(self) -> None:
-        """Return if the candidate passes. Raises :class:`CandidateFailedError` if it does not."""
+        """Judge the candidate. Raises :class:`CandidateFailedError` unless it passes."""
         image = self._context.driver.resolve_image(self._request.image)
         self._details["image_id"] = image.id
         layout = self._lay_out(image)
@@ -138,7 +138,7 @@ class _RepoPatchVerification:
         return PatchLayout(directory, unchanged.delta, self._request.repository, self._request.workdir)
 
     def _lay_out(self, image: ResolvedImage) -> PatchLayout:
-        """Write out the final tree and return it. No part of the image is kept in memory afterwards."""
+        """Write out the final tree and return its layout. No part of the image is kept in memory afterwards."""
         with (
             self._context.driver.image_tree(image) as lease,
             HostTree.of_image(lease.root, self._request.repository) as pristine,

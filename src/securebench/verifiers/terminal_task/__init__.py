@@ -6,13 +6,14 @@
     evaluation inputs ─────────→  <workdir>/securebench/evaluation_inputs    read-only, from another directory
     expected_state                stays on the host
 
-The sandbox is new, of the task's image (or ``checker.image``), without a network, with a fixed environment. The verdict
-is the checker's exit code, as the driver reports it. Files and output do not count. With an ``expected_state``, the
-checker must exit with 0 and print the state that it found, as JSON on its last line. The host compares the two states.
+The sandbox is new and has no network. It uses the task's image (or ``checker.image``) and a fixed environment. The
+verdict is the checker's exit code, as the driver reports it. Files and output do not count. With an ``expected_state``,
+the checker must exit with 0 and print the state that it found, as JSON on its last line. The host compares the two
+states.
 
 Programs of the candidate that the checker starts run as the same user. The sandbox is persistent, so that the checker
 is not its first process: a program that takes over the first process of an ephemeral sandbox decides the exit code.
-A program of the candidate can still affect the checker as any process can affect another process of the same user,
+A program of the candidate can still do to the checker what any process can do to another process of the same user,
 unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See docs/how-to/write-a-checker.md.
 
 What a checker prints is not recorded, because it may contain evaluation inputs, and redaction does not recognize every

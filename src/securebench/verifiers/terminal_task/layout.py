@@ -45,7 +45,7 @@ FRAMEWORK_ROOT: Final = "securebench"
 _INPUT_ROOTS: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
 _PUBLIC: Final = 0o755
 _ALL: Final = 0o777
-"""The mode of a workspace that any user of the sandbox may write. Other users of the host cannot reach it."""
+"""The mode of a workspace that any user of the sandbox may change. Other users of the host cannot reach it."""
 _HEADER_LIMIT: Final = 64 * 1024
 _MAX_WORKDIR: Final = 1024
 _MAX_NAME: Final = 255
@@ -105,7 +105,7 @@ def lay_out(
 
 
 def lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
-    """Write evaluation inputs, public values and read-only public assets. The agent may change other assets.
+    """Write evaluation inputs, public values and read-only public assets, but not assets that the agent may change.
 
     Returns the paths that are mounted over a workspace, with digests. Raises the errors of
     :meth:`VisibilityAwareMaterializer.materialize`.
@@ -192,8 +192,8 @@ def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
 def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks, writer: TreeWriter) -> None:
     """Create the checker's working directory if it is in the workspace and missing.
 
-    Raises :class:`CandidateFailedError` if the candidate has a file there, or a link that leads out of the workspace,
-    because the sandbox could not start. Links are not followed on the host: their targets are computed.
+    Raises :class:`CandidateFailedError` if the candidate has a file there, or a link that leads out of the workspace:
+    the sandbox would then fail to start. Links are not followed on the host: their targets are computed.
     """
     if not is_at_or_below(request.workdir, request.target):
         return

@@ -77,7 +77,10 @@ class WorkspaceLinks:
         return UNKNOWN if self.below_root(done) is None and _may_lead_back(done) else done or b"/"
 
     def below_root(self, path: bytes) -> bytes | None:
-        """Return the absolute ``path`` relative to the workspace (``b""`` for itself); ``None`` outside of it."""
+        """Return the absolute ``path`` relative to the workspace, or ``None`` if it is outside.
+
+        For the workspace itself, the result is empty (``b""``).
+        """
         if path == self.root:
             return b""
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None

@@ -120,7 +120,7 @@ class _Start:
             source = self._source(rest[0])
             if is_python and source is not None:
                 if not context.probe.compiles(context.driver, spec, source, python):
-                    raise _unusable("the image's Python cannot compile the script that it runs")
+                    raise _unusable("the checker's script cannot be compiled by the image's Python")
                 own = {path.stem for path in self._inputs.rglob("*")}  # modules and packages of the task
                 first = first_needed_module(source, own)
                 modules = [first] if first else []

@@ -29,7 +29,7 @@ _ROOT: Final = (0, 0)
 
 
 class TerminalTaskVerifier(Verifier):
-    """Runs the checker on a copy of the sealed workspace. Its exit code decides the verdict.
+    """Runs the checker on a copy of the sealed workspace. The checker's exit code decides the verdict.
 
     With an ``expected_state``, the state that the checker prints must match it, too.
 
@@ -70,7 +70,7 @@ class TerminalTaskVerifier(Verifier):
 
 
 def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, details: dict[str, Any]) -> None:
-    """Return if the candidate passes. Raises :class:`CandidateFailedError` if it fails. Adds to ``details``."""
+    """Judge the candidate, and add to ``details``. Raises :class:`CandidateFailedError` unless it passes."""
     request = read_request(view)
     capabilities = _capabilities(request, context, details)
     details["phase"] = "workspace"
@@ -138,5 +138,5 @@ def _require_state(last_line: LastLine, request: CheckRequest) -> None:
         ) from None
     if not same_state(state, request.expected.value):
         raise CandidateFailedError(
-            FailureReason.STATE_MISMATCH, "the state that the checker found is not the expected one"
+            FailureReason.STATE_MISMATCH, "the state that the checker found is not the expected state"
         )

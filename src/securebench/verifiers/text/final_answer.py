@@ -30,10 +30,10 @@ MAX_ANSWER_CHARACTERS: Final = 10_000
 """The most characters in a final answer. A longer text is not an answer."""
 
 MAX_PARTS: Final = 6
-"""How many ways to split a line into an answer and a remark are tried."""
+"""The maximum number of ways that are tried to split a line into an answer and a remark."""
 
 MAX_RIVALS: Final = 10
-"""The most different answers after earlier cues, and the most lines in a list of guesses."""
+"""The maximum number of different answers after earlier cues, and of lines in a list of guesses."""
 
 MAX_LISTED_WORDS: Final = 3
 """The most words in a line of a list of guesses."""
@@ -218,7 +218,7 @@ def _json_answers(text: str, lines: list[str]) -> list[str]:
 
 
 def _json_answer(text: str) -> list[str]:
-    """Return the answer of a JSON object, if it has one, then the values of other keys that name an answer.
+    """Return the answer in a JSON object, then the values of keys for other answers; empty without an answer.
 
     Numbers keep their spelling. A unit under its own key is appended to the answer.
     """

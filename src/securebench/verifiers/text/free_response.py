@@ -60,7 +60,7 @@ class Rubric:
 
 
 class FreeResponseVerifier(TextVerifier):
-    """Judges by ``rubric`` (hidden): by phrases, or with the judge model of the run."""
+    """Judges a response by the phrases in ``rubric`` (hidden), or with the judge model of the run."""
 
     family = "free_response"
     version = "3"
@@ -80,7 +80,7 @@ class FreeResponseVerifier(TextVerifier):
             super().check_task(view, context)
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
-        """Judge the whole ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for other types of rubric."""
+        """Judge ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for any rubric but ``contains_any``."""
         return judge_response(text, rubric_of(resources["rubric"].value))
 
 
@@ -160,7 +160,7 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
     """Return whether ``text`` denies or hedges a phrase beside it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
-    A denial counts within the sentence of the phrase, or alone right after it. A hedge counts across the end of a
+    A denial counts within the sentence of the phrase, or as a single word after it. A hedge counts across the end of a
     sentence as well. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
     """
     spoken, written = words(text), normalize_text(text).split()
@@ -201,8 +201,9 @@ def _denials(spoken: tuple[str, ...]) -> Counter[str]:
 def says_any(phrases: Iterable[str], text: str) -> bool:
     """Return whether one of ``phrases`` occurs in ``text``, either as written or as a web page would show it.
 
-    A phrase of letters only is found between any punctuation, split by punctuation (``Lon-don``), and spelled out
-    (``L o n d o n``). Any other phrase has to match word for word, because ``-5`` and ``5`` differ only in punctuation.
+    A phrase of letters only is also found if punctuation surrounds it or splits it (``Lon-don``), or if it is spelled
+    out (``L o n d o n``). Any other phrase has to match word for word, because ``-5`` and ``5`` differ only in
+    punctuation.
     """
     wanted = {skeleton(phrase) for phrase in phrases}
     spelled = {phrase for phrase in wanted if all(part.isalpha() for part in phrase.split())}

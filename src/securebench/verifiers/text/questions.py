@@ -173,7 +173,10 @@ class Question:
         return any(left in RATES and unit_name(right) in SCALES[0] - times for left, right in pairwise(after))
 
     def is_in_the_unit_asked_for(self, spoken: Iterable[str]) -> bool:
-        """Return whether no unit beside a number differs from the question's, such as cents if it asks for dollars."""
+        """Return whether the words beside a number (``spoken``) fit the unit that the question asks for.
+
+        For example, cents do not fit a question that asks for dollars.
+        """
         spoken = list(spoken)
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
         mentioned = {unit_name(word) for word in self.words if len(word) > 1} | {

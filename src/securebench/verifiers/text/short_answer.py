@@ -53,7 +53,10 @@ _FRACTION: Final = re.compile(r"-?\d{1,20}/\d{1,20}")
 
 @dataclass(frozen=True)
 class ExpectedAnswer:
-    """The accepted texts, the largest accepted difference of numbers (``None``: compare digits), and the question."""
+    """The accepted texts, the largest accepted difference between numbers, and the question.
+
+    Without a ``tolerance``, the digits of numbers must be equal.
+    """
 
     accepted: tuple[str, ...]
     tolerance: Fraction | None = None

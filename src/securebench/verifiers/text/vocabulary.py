@@ -84,7 +84,7 @@ NEGATIONS: Final = _words(
 """Words that deny an answer."""
 
 CONTRASTS: Final = _words("unlike opposed contrast contrary instead besides excluding")
-"""Words before something that the answer is not: ``unlike X``, ``as opposed to X``."""
+"""Words that introduce what the answer is not: ``unlike X``, ``as opposed to X``."""
 
 NUMBER_FILLERS: Final = FILLERS | _words(
     """total sum result value number amount altogether all together overall final equals equal he she they you have has
@@ -261,7 +261,7 @@ DISBELIEF: Final = _words(
 """Words of a sentence that announces an answer in order to deny it: ``It is a lie: the answer is``."""
 
 ANNOUNCEMENTS: Final = _words("it it's this that that's following next below")
-"""Words for the answer in a sentence with a word of :data:`DISBELIEF`."""
+"""Words that refer to the answer that follows, in a sentence that denies it: ``This is wrong:``."""
 
 OTHER_CHOICES: Final = _words(
     "first second third fourth fifth last latter former other others next previous above below both all same"

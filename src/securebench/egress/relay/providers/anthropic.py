@@ -76,7 +76,7 @@ _LONG_CONTEXT: Final = "[1m]"
 """A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""
 
 _CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
-"""Types of tools that the provider defines and the agent runs, and of the search among the request's tools."""
+"""Types of tools that the provider defines and the agent runs, and types of a search among the request's tools."""
 _PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
 
 _BLOCKS: Final = frozenset(
@@ -191,7 +191,8 @@ class Anthropic(Dialect):
     def headers(self, given: Collection[Header], plan: RelayPlan) -> list[Header]:
         """See :meth:`Dialect.headers`. If the cost is counted, betas that change the prices are left out.
 
-        The beta of a long context is kept if the configured model asks for it, because its prices are then configured.
+        The beta of a long context is kept if the configured model asks for it, because the configured prices then apply
+        to a long context.
         """
         passed = super().headers(given, plan)
         if plan.prices is None:

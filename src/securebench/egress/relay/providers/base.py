@@ -100,7 +100,7 @@ class Dialect(ABC):
             raise RefusedError(RelayRefusal.UPGRADE, "protocol upgrades are not allowed: use plain HTTP")
         if (found := self.find(target)) is None:
             path = shown(target.partition("?")[0])
-            raise RefusedError(RelayRefusal.PATH, f"the URL path {path} is not allowed, or not with this query")
+            raise RefusedError(RelayRefusal.PATH, f"the URL path {path} or its query is not allowed")
         if method != "POST":
             raise RefusedError(RelayRefusal.METHOD, "this path accepts only POST")
         return found

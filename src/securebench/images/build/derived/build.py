@@ -42,11 +42,11 @@ MARK: Final = "securebench: step"
 _INSTALLER = Path(__file__).resolve().parent.parent / "guest" / "install_wheels.py"
 _LINES_SHOWN = 10
 _ENVIRONMENT = {
-    # Compiled modules record the time of their source. All files of a layer get the same time, so Python would not
-    # use them.
+    # A compiled module records the modification time of its source. A layer resets all modification times, so Python
+    # would ignore the compiled module.
     "PYTHONDONTWRITEBYTECODE": "1",
     "SOURCE_DATE_EPOCH": str(MTIME),
-    # No index can be reached. pip may change system packages, because the image serves only its tasks.
+    # The sandbox cannot reach a package index. pip may change system packages: the image is used only for its tasks.
     "PIP_NO_INDEX": "1",
     "PIP_NO_CACHE_DIR": "1",
     "PIP_BREAK_SYSTEM_PACKAGES": "1",

@@ -105,13 +105,16 @@ class _ImageEntry:
         self._shift = shift
 
     def status(self) -> os.stat_result | None:
-        """Return its ``lstat`` result, or ``None`` if it or its directory does not exist."""
+        """Return the entry's ``lstat`` result, or ``None`` if the entry or its directory does not exist."""
         with suppress(OSError), self._directory() as above:
             return os.stat(self._name(), dir_fd=above, follow_symlinks=False)
         return None
 
     def has(self, member: Member, status: os.stat_result) -> bool:
-        """Return whether it has the member's mode and owner. Without a shift, owners are unknown and not compared."""
+        """Return whether the entry has the mode and owner of ``member``.
+
+        Without a shift, owners are unknown and not compared.
+        """
         owner = (_inner(status.st_uid, self._shift), _inner(status.st_gid, self._shift))
         return stat.S_IMODE(status.st_mode) == member.mode and (owner == (member.uid, member.gid) or not self._shift)
 

@@ -28,7 +28,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Additions:
-    """Settings that an image adds to those of its base. An empty ``workdir`` keeps the base's."""
+    """Settings that an image adds to the settings of its base. An empty ``workdir`` keeps the base's ``workdir``."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""

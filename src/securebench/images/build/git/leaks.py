@@ -68,7 +68,7 @@ def repository_leaks(tree: Path) -> list[Leak]:
     except FileNotFoundError:
         return []
     except NotADirectoryError:
-        return [Leak(str(tree), ".git", "a file or link to a repository elsewhere")]
+        return [Leak(str(tree), ".git", "it is a file or link that points to another repository")]
 
 
 def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
@@ -113,7 +113,7 @@ class _Repository:
             if self._read(name).strip():
                 yield name, "it links to objects of another repository"
         if remotes := re.findall(rb'(?m)^\s*\[remote\s+"([^"\n]*)"', self._read("config")):
-            yield "config", f"the remotes {_few(map(printable_name, remotes))}"
+            yield "config", f"it contains the remotes {_few(map(printable_name, remotes))}"
         for kind in ("modules", "worktrees"):
             if any(path.startswith(f"{kind}/") for path in self._paths):
                 yield kind, "it contains other repositories"

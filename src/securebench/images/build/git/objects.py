@@ -87,7 +87,7 @@ class GitObjects:
 
     @staticmethod
     def _kind(pack: _Pack, offset: int) -> bytes:
-        """Return the kind of the object at ``offset``: for a delta, that of its base. Empty if it is unknown."""
+        """Return the kind of the object at ``offset``: for a delta, the kind of its base. Empty if unknown."""
         for _ in range(_MAX_CHAIN):
             number, _size, at = pack.header(offset)
             if number == _OFFSET_DELTA:

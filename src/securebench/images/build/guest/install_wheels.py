@@ -50,7 +50,7 @@ def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) 
     """Write the files of a wheel, at most ``room`` bytes, to ``places``. Return their paths.
 
     ``places`` maps the kinds of ``sysconfig.get_paths()`` to directories. Raises :class:`WheelError`. Wheels for agents
-    are installed on the host in this way, so no file of a wheel is written outside ``places``, and none is run.
+    are installed on the host in this way, so no file of a wheel is written outside ``places``, and no file is run.
     """
     try:
         with zipfile.ZipFile(str(path)) as archive:

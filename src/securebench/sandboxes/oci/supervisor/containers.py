@@ -196,7 +196,7 @@ class SupervisedContainer:
             mounts.detach(self.directory)
         with suppress(OSError):
             os.rmdir(self.directory)
-        if self._record is not None:  # a runtime leaves it if it detached or was killed
+        if self._record is not None:  # a runtime that detached or was killed leaves its record
             _remove_directory(self._record)
         group, self._group = self._group, None
         if group is None or (self._cgroup_pool is not None and self._cgroup_pool.keep(group)) or group.remove():

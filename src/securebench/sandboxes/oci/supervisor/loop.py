@@ -60,7 +60,7 @@ class _Request(NamedTuple):
 
 
 class Supervisor:
-    """The event loop. Its state consists of containers by name, processes by pid, and scheduled calls."""
+    """The supervisor's event loop, with the containers, processes, waiting requests and scheduled calls."""
 
     def __init__(self, control: socket.socket, context: SupervisorContext) -> None:
         self._control = control

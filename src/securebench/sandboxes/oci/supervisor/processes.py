@@ -142,7 +142,7 @@ class RuntimeProcess:
         """Return the report of an exit with the wait ``status``, given the ``oom_kills`` in the sandbox so far.
 
         The report's ``lost`` is the reason if the machine, and not the sandbox, caused the exit. Otherwise it is empty.
-        The argument ``lost`` is the reason for the exit of the container, for a command that ended with it.
+        For a command that ended with its container, the argument ``lost`` is the reason why the container exited.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
@@ -314,7 +314,7 @@ def become(
             signal.signal(number, signal.SIG_DFL)
         program = argv[0] if runtime.program is None else runtime.program
         environment = {"PATH": PATH, SCRATCH_VARIABLE: runtime.directory}
-        os.execve(program, argv, environment)  # noqa: S606 - what this is for
+        os.execve(program, argv, environment)  # noqa: S606 - to become the runtime
     except BaseException as error:  # noqa: BLE001 - this process must not continue as a second supervisor
         with open(runtime.log, "w") as file:
             file.write(f"{argv[0]} could not be started: {error}")

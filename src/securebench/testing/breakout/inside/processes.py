@@ -169,7 +169,7 @@ def _kill_first(_host: Host) -> None:
     "overwrite the runtime as it enters", "the host's runtime replaced, and run as its root", "I03", staging=ENTERED
 )
 def _overwrite_runtime(_host: Host) -> str:
-    """Keep trying to open the program of each new process for writing. This works once no process runs it."""
+    """Keep trying to open the program of each new process for writing, which works when no process runs it anymore."""
     end = time.monotonic() + _WATCH_SECONDS
     held: dict[str, int] = {}
     while time.monotonic() < end:

@@ -71,7 +71,7 @@ _EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
 
 
 class Comparisons:
-    """The comparisons in the tests whose left side or first argument contains a call."""
+    """The comparisons in the tests whose left side contains a call, and assert methods whose first argument does."""
 
     def __init__(self, source: str) -> None:
         self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
@@ -111,7 +111,7 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons in the assert ``node``, which passes only if all, or at least one, of them are True."""
+    """Return the comparisons that the assert ``node`` requires to be True: all of them, or at least one."""
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
         pending = [node.test]

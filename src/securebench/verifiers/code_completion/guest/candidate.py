@@ -27,7 +27,7 @@ _ITEMS_SECONDS = 0.01
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
-    """Report why this side cannot continue, with the type of the error, print its traceback, and exit."""
+    """Print the traceback of ``error``, report why this side cannot continue, and exit."""
     if error is not None:
         sys.__excepthook__(type(error), error, error.__traceback__)
     end_output()
@@ -99,7 +99,7 @@ class CandidatePeer(Peer):
             return getattr(self, "_do_" + operation)(target, value)
         except Exception:
             raise
-        except BaseException as error:  # noqa: BLE001 - an exit is not a result
+        except BaseException as error:  # noqa: BLE001 - the candidate tried to exit
             fail(self.wire, "exit", error)
 
     def _do_name(self, name: str, _: None) -> Any:
@@ -231,7 +231,7 @@ class CandidatePeer(Peer):
             self._describing = set()
 
     def export(self, value: Any, _exchange: Exchange, /) -> list[Any]:
-        """Return a tag that refers to ``value``, an object of this side (with its trait) or of the tests."""
+        """Return a tag that refers to ``value``: an object of this side, with its trait, or an object of the tests."""
         for numbers in (self._callback_numbers, self._lent_numbers):
             if id(value) in numbers:
                 return ["yours", numbers[id(value)]]

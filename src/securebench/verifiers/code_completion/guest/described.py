@@ -28,18 +28,18 @@ _DATA = 2
 
 
 def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-    """Return the stand-in for a class, or a stand-in for an object that has no data yet."""
+    """Return the stand-in for a class or an object. A new stand-in for an object has no data yet."""
     if kind == "class":
         return peer.keep(contents[0], make_class(peer, exchange.read_description(contents)))
     number: Any = contents[0]
     cls = exchange.read(contents[1])
     if not isinstance(cls, RemoteType):
-        raise MalformedError("not an object of a class")
+        raise MalformedError("the class of the object is not a class of the candidate")
     if number not in peer.stand_ins:
         return peer.keep(number, give_state(make_empty(cls), number))
     known = peer.stand_ins[number]
     if id(type(known)) != id(cls):
-        raise MalformedError("an object of two classes")
+        raise MalformedError("the object had another class before")
     return known
 
 
@@ -51,11 +51,11 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
     if kind == "member":
         cls, name, value = parts
         if id(cls) not in peer.numbers or not hasattr(cls, "__members__"):
-            raise MalformedError("not an enumeration")
+            raise MalformedError("the class of the member is not an enumeration")
         return cls(value) if name is None else cls.__members__[name]
     number, cls, value = parts
     if kind != "frozen" or not isinstance(cls, RemoteType):
-        raise MalformedError("no such kind")
+        raise MalformedError("unknown kind of object")
     known = peer.stand_ins.get(number)
     return peer.keep(number, give_state(make_frozen(cls, value), number)) if known is None else known
 
@@ -129,7 +129,7 @@ def use_lent(notes: Notes, operation: str, subject: Any, value: Any) -> Any:
         return list(islice(subject, 1 if _is_file(type(subject)) else _ITEMS))
     name, new = (value, None) if operation == "get" else value
     if operation not in ("get", "set") or type(name) is not str or name.startswith("_"):
-        raise MalformedError("not an attribute")
+        raise MalformedError("the operation or attribute is not allowed")
     if operation == "get":
         return getattr(subject, name)
     if callable(getattr(type(subject), name, None)):

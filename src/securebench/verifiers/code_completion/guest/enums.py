@@ -24,10 +24,10 @@ def make_enum(peer: Candidate, parts: list[Any]) -> Any:  # noqa: C901 - two cla
     number, name, home, mixin, has_text, *members = parts
     base: Any = getattr(enum, home, None) if home in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag") else None
     if base is None or type(number) is not int or (mixin and mixin not in FROZEN) or len(members) % 2:
-        raise MalformedError("not an enumeration")
+        raise MalformedError("invalid description of an enumeration")
     pairs = list(zip(members[::2], members[1::2]))
     if not all(is_class_name(each) and not each.startswith("_") and each != "mro" for each, _ in pairs):
-        raise MalformedError("not a member")
+        raise MalformedError("invalid name of a member")
 
     class RemoteEnumType(type(base)):  # type: ignore[misc]  # the class of the standard library's enumerations
         def __call__(cls, *arguments: Any, **named: Any) -> Any:

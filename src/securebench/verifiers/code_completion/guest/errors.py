@@ -32,7 +32,7 @@ def make_error(parts: list[Any]) -> Exception:
     kind, arguments, _, cause, suppressed = parts
     known = isinstance(kind, type) and issubclass(kind, Exception)
     if not known or type(arguments) is not tuple or not (cause is None or isinstance(cause, Exception)):
-        raise MalformedError("not an exception")
+        raise MalformedError("invalid description of an exception")
     try:
         error: Exception = kind.__new__(kind, *arguments)
         error.args = arguments
@@ -46,12 +46,12 @@ def make_error(parts: list[Any]) -> Exception:
 def give_attributes(error: Exception, attributes: Any) -> None:
     """Set the attributes of an exception. Raises :class:`MalformedError` if :func:`is_attribute` refuses a name."""
     if type(attributes) is not dict or len(attributes) > MAX_ATTRIBUTES or not all(map(is_attribute, attributes)):
-        raise MalformedError("not attributes")
+        raise MalformedError("invalid attributes of an exception")
     vars(error).update(attributes)
 
 
 def is_attribute(name: Any) -> bool:
-    """Return whether ``name`` may be set on an exception: it is not reserved, and no dunder except ``__notes__``."""
+    """Return whether ``name`` may be set on an exception. Reserved names and dunders except ``__notes__`` may not."""
     if type(name) is not str or len(name) > _LONGEST_NAME or name.startswith("_securebench"):
         return False
     return name == "__notes__" or not name.startswith("__")

@@ -24,7 +24,7 @@ def fields_of(subject: Any) -> list[Any]:
 def all_fields_of(subject: Any) -> list[Any]:
     """Return the values of all fields of a dataclass object. Raises :class:`UnsupportedError` if they are unreliable.
 
-    The values that came with the object are used until a request that may change them. For an object that the tests
+    The values that came with the object are used until a request may have changed them. For an object that the tests
     have built, the values of its arguments are used until the candidate may have changed the object. After that, the
     values are requested.
     """
@@ -100,7 +100,7 @@ def fields_equal(self: Any, other: Any) -> Any:
 def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> None:
     """Check that a comparison considered the fields that the tests gave when they built one of the two objects.
 
-    A class could exclude its wrong fields from comparisons. So :class:`UnsupportedError` is raised if the objects
+    A class could exclude fields with wrong values. So :class:`UnsupportedError` is raised if the objects
     ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given field.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]

@@ -89,7 +89,7 @@ class CheckedSandbox:
     """The state of a sandbox before its first task, when it contains only the init and this process.
 
     The constructor raises ``ImportError``, ``AttributeError``, ``LookupError``, ``OSError`` or ``ValueError`` if the
-    state cannot be checked. It then changes nothing.
+    state cannot be checked. In that case, it changes nothing.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ def _checked_sandbox() -> CheckedSandbox | None:
 def _function(name: str) -> Callable[..., int]:
     """Return a function of the C library, without importing the package ``ctypes``.
 
-    When it is imported, the package creates callbacks, in memory that child processes may share.
+    Importing the package would create callbacks in memory that child processes may share.
     """
     import _ctypes
 

@@ -76,7 +76,7 @@ class Ownership:
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:
-        """Return the builtins in the tests that the candidate reports to define, except those in starter code."""
+        """Return the builtins in the tests that the candidate says it defines, except those in starter code."""
         try:
             reported = self._defined(self._shared)
             return [name for name in self._shared if name in reported]

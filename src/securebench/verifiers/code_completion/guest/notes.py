@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 NAN = "nan"
 """The candidate sent a NaN, and the tests compare by order. With a NaN, ``<`` and ``>`` are always False."""
 CHANGED_ARGUMENT = "changed_argument"
-"""A call changed its argument, and the same comparison computes the expected value from that argument."""
+"""A call changed its argument, and the comparison with its result computes the expected value from that argument."""
 BROAD_EXCEPTION = "broad_exception"
 """An exception class of the candidate is a base of ``AssertionError``: catching it would catch failed asserts."""
 UNITTEST = "unittest"

@@ -57,7 +57,7 @@ class Peer:
         """Return the object that a tag refers to. This class accepts only references to objects of this side."""
         _, number = tag
         if tag[0] != "yours":
-            raise MalformedError("no such tag")
+            raise MalformedError("unknown tag")
         return self.exported(number)
 
     def abandon(self, why: str) -> NoReturn:
@@ -65,7 +65,7 @@ class Peer:
         raise NotImplementedError
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Prepare for a reply that changes objects of this side. Return a function to call after it, or ``None``."""
+        """Prepare for a reply that changes objects of this side. Return a function to call afterwards, or ``None``."""
 
     def received_class(self, found: type) -> type:
         """Return the class to use for the builtin class ``found``, which the other side has sent by name."""
@@ -169,7 +169,7 @@ class Peer:
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
         """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
         if kind != "error":
-            raise MalformedError("no such kind")
+            raise MalformedError("unknown kind of stand-in")
         from securebench.verifiers.code_completion.guest.errors import make_error
 
         return make_error(exchange.read_description(contents[:5]))
@@ -177,7 +177,7 @@ class Peer:
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
         """Set the attributes of an exception."""
         if kind != "error":
-            raise MalformedError("no such kind")
+            raise MalformedError("unknown kind of stand-in")
         from securebench.verifiers.code_completion.guest.errors import give_attributes
 
         give_attributes(stand_in, exchange.read(contents[2]))
@@ -198,7 +198,7 @@ class Peer:
     def exported(self, number: Any) -> Any:
         """Return the object with this number. Raises :class:`MalformedError`."""
         if type(number) is not int or not 0 <= number < len(self._exports):
-            raise MalformedError("no such object")
+            raise MalformedError("unknown number of an object")
         return self._exports[number]
 
     # Frames. When this side reads an invalid frame, it ends its process.
@@ -224,7 +224,7 @@ def pair_of(value: Any, first: type, second: type) -> tuple[Any, Any]:
     """Return ``value`` if it is a tuple of these two exact types. Raises :class:`MalformedError`."""
     if type(value) is tuple and tuple(map(type, value)) == (first, second):
         return value
-    raise MalformedError("not such a pair")
+    raise MalformedError("not a pair of the expected types")
 
 
 def name_of(value: Any) -> str:

@@ -82,11 +82,11 @@ def read_class(module: str, name: str) -> type:
     if not module:
         return _counter_class() if name == "Counter" else _TYPES[name]
     if module not in _EXCEPTION_MODULES:
-        raise MalformedError("no such module")
+        raise MalformedError("the module of the class is not allowed")
     __import__(module)
     found = vars(sys.modules[module])[name]
     if type(found) is not type or not issubclass(found, Exception):
-        raise MalformedError("not an exception")
+        raise MalformedError("the class is not an exception class")
     return found
 
 

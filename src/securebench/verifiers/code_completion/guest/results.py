@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def watch(source: str) -> Callable[[], bool]:
-    """Watch the runs of ``unittest`` and ``doctest`` in the tests. Return a function to ask whether a run has failed.
+    """Watch the runs of ``unittest`` and ``doctest`` in the tests. Return a function that checks if a run has failed.
 
     ``unittest.main(exit=False)``, a runner and ``doctest.testmod`` return a result and raise nothing. Tests that ignore
     the result would pass even if it is a failure.

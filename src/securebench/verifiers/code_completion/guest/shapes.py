@@ -3,8 +3,8 @@
 =========  ===========================================================================================================
 kind       contents
 =========  ===========================================================================================================
-class      number, name, family, trait, operators, fields, flags, names (the last four as texts with commas), and the
-           base classes; the family is ``object``, ``error`` or the name of the plain type that the class extends
+class      number, name, family, trait, operators, fields, flags, names (the last four are comma-separated texts), and
+           the base classes; the family is ``object``, ``error`` or the name of the plain type that the class extends
 enum       number, name, name of the base in ``enum``, name of the members' plain type, whether it defines ``__str__``,
            and the members' names and values in turn
 member     class, name, value
@@ -116,7 +116,7 @@ def _trait_of(kind: type) -> str:
 
 
 def _own_names(kind: type) -> list[str]:
-    """Return the names that a subclass of a plain type and its bases up to that type define, without dunders."""
+    """Return the names, without dunders, that a subclass of a plain type defines or inherits from its other bases."""
     names: dict[str, None] = {}
     for each in kind.__mro__:
         if class_tag(each) or each is object:
@@ -209,7 +209,7 @@ def read_signature(rows: Any) -> Any:
     import inspect
 
     if type(rows) is not list or not rows:
-        raise TypeError("no signature")
+        raise TypeError("the signature is not a list of rows")
     made = []
     for name, kind, default, annotation in rows:
         options = {

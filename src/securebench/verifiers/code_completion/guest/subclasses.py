@@ -1,4 +1,4 @@
-"""The tests' side: stand-ins for subclasses of plain types, such as ``list`` and ``str``. They contain the data."""
+"""The tests' side: stand-ins for subclasses of plain types, such as ``list`` and ``str``, with copies of the data."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def make_frozen(cls: Any, value: Any) -> Any:
     """Return an object of ``cls``, a subclass of an immutable plain type. Raises :class:`MalformedError`."""
     plain: Any = KNOWN_TYPES[cls._securebench_family]
     if type(value) is not plain or cls._securebench_family not in FROZEN:
-        raise MalformedError("not its plain value")
+        raise MalformedError("the value does not have the plain type of its class")
     if plain is tuple and len(value) < len(cls._securebench_fields):
-        raise MalformedError("too few fields")
+        raise MalformedError("the tuple is shorter than the fields of its class")
     return plain.__new__(cls, value)
 
 
@@ -103,7 +103,7 @@ def refill(stand_in: Any, parts: Any) -> None:
     base = type(stand_in)._securebench_family
     plain: Any = KNOWN_TYPES[base]
     if type(parts) is not list:
-        raise MalformedError("not contents")
+        raise MalformedError("the contents are not a list")
     plain.clear(stand_in)
     if base in MAPPINGS:
         for key, value in zip(parts[::2], parts[1::2]):

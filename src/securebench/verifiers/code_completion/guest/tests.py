@@ -42,7 +42,7 @@ class JudgingPeer(Peer):
         self.stand_ins: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.is_making = False
-        """Whether a request to make an object with data is open. Until its end, data for known objects is ignored."""
+        """Whether a request to make an object with data is pending. Meanwhile, data for known objects is ignored."""
         self._source = source
         self._is_paused = False
         self._comparisons: Comparisons | None = None
@@ -84,7 +84,7 @@ class JudgingPeer(Peer):
             contents = super().request("state", None, numbers)
             for number, parts in zip(numbers, contents):
                 refill(self.live[number], parts)
-        except Exception:  # noqa: BLE001 - this runs no code of the candidate, so it never fails
+        except Exception:  # noqa: BLE001 - no code of the candidate runs here: any error means an invalid answer
             self.abandon("protocol")
 
     def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -111,13 +111,16 @@ class JudgingPeer(Peer):
         return found
 
     def defined(self, names: list[str]) -> Any:
-        """Return the ``names`` that the candidate reports to define."""
+        """Return those of ``names`` that the candidate says it defines."""
         return super().request("defined", None, names)
 
     # Answers that could mislead the tests.
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Compute the expected value of the current comparison. Return a function that checks if it has changed."""
+        """Compute the expected value of the current comparison. Return a function that checks if it has changed.
+
+        Returns ``None`` if no expected value can be found for the call that the tests are waiting for.
+        """
         from securebench.verifiers.code_completion.guest.arguments import Comparisons, evaluate, tests_frame
 
         frame = tests_frame()
@@ -162,7 +165,7 @@ class JudgingPeer(Peer):
     # Answering requests.
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Call a function of the tests for the candidate, or use an object that was lent to it. Refuse the rest."""
+        """Call a function of the tests for the candidate, or use an object that was lent to it. Refuse all else."""
         subject = self.exported(target)
         try:
             if target in self.lent:
@@ -216,7 +219,7 @@ class JudgingPeer(Peer):
             return super().adopt(tag)
         _, number, trait = tag
         if type(number) is not int or type(trait) is not str:
-            raise MalformedError("no such tag")
+            raise MalformedError("invalid tag of an object")
         return self.stand_ins[number] if number in self.stand_ins else self.keep(number, self._stand_in(number, trait))
 
     def _stand_in(self, number: int, trait: str) -> Any:

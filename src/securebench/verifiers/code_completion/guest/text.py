@@ -62,7 +62,7 @@ def loads(data: bytes) -> Any:
     try:
         value, end = _COMPILED[0](text, 0)
     except StopIteration:
-        raise ValueError("no JSON value starts here") from None
+        raise ValueError("the text does not begin with a JSON value") from None
     if end != len(text):
-        raise ValueError("something follows the JSON value")
+        raise ValueError("the text continues after the JSON value")
     return value

@@ -93,10 +93,10 @@ def make_class(peer: Candidate, parts: list[Any]) -> type:
     number, name, family, trait, *texts = parts[:8]
     bases = parts[8:]
     if type(number) is not int or not all(type(text) is str for text in (name, family, trait, *texts)):
-        raise MalformedError("not a class")
+        raise MalformedError("invalid description of a class")
     operators, fields, flags, names = ([part for part in text.split(",") if part] for text in texts)
     if len(operators + fields + flags + names) > _MAX_NAMES or not all(isinstance(base, type) for base in bases):
-        raise MalformedError("not a class")
+        raise MalformedError("invalid description of a class")
     if any(each.startswith("__") for each in (*fields, *names)):
         raise MalformedError("a name of a field or attribute begins with '__'")
     namespace: dict[str, Any] = {
@@ -120,7 +120,7 @@ def make_class(peer: Candidate, parts: list[Any]) -> type:
         usable = [each for each in bases if isinstance(each, RemoteType) and not issubclass(each, Exception)]
         return _class(name, _with_root(usable, KNOWN_TYPES[family]), plain_methods(family, namespace, names))
     if family != "object":
-        raise MalformedError("no such family")
+        raise MalformedError("unknown family of a class")
     namespace.update(_object_methods(operators, flags))
     root = RemoteIterator if trait == "iterator" else Remote
     return _class(name, _with_root([base for base in bases if issubclass(base, Remote)], root), namespace)
@@ -235,12 +235,12 @@ def note_possible_change(value: Any) -> None:
 
 
 def make_empty(cls: Any) -> Any:
-    """Return a new object of the stand-in class ``cls``, without data."""
+    """Return a new object of the stand-in class ``cls``, without data. Raises :class:`MalformedError`."""
     if issubclass(cls, BaseException):
         raise MalformedError("an exception class cannot be used for an object")
     plain: Any = KNOWN_TYPES.get(cls._securebench_family, object)
     if cls._securebench_family in FROZEN:
-        raise MalformedError("not a container")
+        raise MalformedError("an object of an immutable type needs its value")
     return plain.__new__(cls)
 
 

@@ -50,7 +50,7 @@ def _read_zone(parts: list[Any]) -> Any:
 
 def _zone_of_database(key: Any) -> Any:
     if type(key) is not str or len(key) > _LONGEST_ZONE or not key.replace("/", "").replace("_", "").isprintable():
-        raise MalformedError("no such zone")
+        raise MalformedError("invalid name of a time zone")
     __import__("zoneinfo")
     return sys.modules["zoneinfo"].ZoneInfo(key)  # refuses keys that lead out of the database
 
@@ -93,7 +93,7 @@ def _make_memoryview(data: bytes) -> Any:
 
 def _read_only(mapping: Any) -> Any:
     if type(mapping) is not dict:
-        raise MalformedError("not a dict")
+        raise MalformedError("the mapping is not a dict")
     return type(vars(type))(mapping)
 
 
@@ -162,7 +162,7 @@ def _place(kind: type) -> tuple[str, str] | None:
 def make_stdlib(module: str, name: str, parts: list[Any]) -> Any:
     """Return the value that :func:`stdlib_parts` has split. Raises :class:`MalformedError` or another error."""
     if (module, name) not in _VALUES:
-        raise MalformedError("no such value")
+        raise MalformedError("unsupported class of the standard library")
     make = _VALUES[module, name][1]
     if make is not None:
         return make(*parts)

@@ -55,7 +55,7 @@ class Wire:
 
     @classmethod
     def take_over(cls, *, silent: bool) -> Wire:
-        """Return a channel on copies of fds 0 and 1. From then on, prints go to stderr or, if ``silent``, nowhere.
+        """Return a channel on copies of fds 0 and 1. Printed output then goes to stderr or, if ``silent``, nowhere.
 
         Programs that this process starts do not inherit the channel's descriptors.
         """

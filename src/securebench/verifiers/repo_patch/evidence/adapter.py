@@ -41,12 +41,12 @@ class Adapter(ABC):
     """Whether methods of classes without a base class can be tests."""
 
     protected: ClassVar[tuple[str, ...]] = ()
-    """Modules of the runner that honest code never changes. See ``securebench_fingerprint`` for the format."""
+    """Modules of the runner that honest code never changes. ``NAME.*`` means all loaded modules of a package."""
 
     @property
     @abstractmethod
     def argv(self) -> tuple[str, ...]:
-        """The argv of the task's command with the reporter. Its other arguments stay: tests could notice a change."""
+        """The argv of the task's command with the reporter. Arguments are kept, because tests could notice a change."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -73,7 +73,7 @@ class Adapter(ABC):
         """Return the file of the test id ``test`` relative to the working directory, or ``None`` if the id has none."""
 
     def owns(self, _path: str) -> bool:
-        """Return whether ``path``, relative to the working directory, is a file of the runner that determines outcomes.
+        """Return whether ``path``, relative to the working directory, is a runner file that determines outcomes.
 
         A candidate may not change such a file unless the task allows it by name. It is restored before the tests run.
         """
@@ -84,7 +84,7 @@ class Adapter(ABC):
         return PurePosixPath(path).stem
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the names that logs, and so data sets, use for the test with the reported id ``test``."""
+        """Return the names that logs use for the test with the reported id ``test``. Data sets use the same names."""
         return (test,)
 
     @abstractmethod

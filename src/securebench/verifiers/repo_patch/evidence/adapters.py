@@ -117,7 +117,10 @@ class UnittestAdapter(LauncherAdapter):
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The files and directories that the labels may refer to. Paths that do not exist select nothing."""
+        """The files and directories that the command's labels may refer to, or in which ``discover`` starts.
+
+        Labels are modules, classes or paths. Paths that do not exist select nothing.
+        """
         labels, starts, before = [], [], ""
         for word in self._words:
             if before in _STARTS:

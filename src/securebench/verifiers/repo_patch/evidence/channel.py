@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, CommandResult, Sandbox
 
 MAX_CHANNEL_BYTES: Final = 48 * 1024 * 1024
-"""How many bytes of the channel are read: enough for some hundred thousand tests."""
+"""How many bytes of the channel are read: enough for several hundred thousand tests."""
 
 WORST_FIRST: Final = ("contradicted", "error", "failed", "skipped", "xfailed", "xpassed", "passed")
 _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
@@ -131,5 +131,5 @@ class ReportedRun:
 
 def _texts(digests: dict[Any, Any]) -> dict[str, str]:
     if not all(isinstance(value, str) for value in digests.values()):
-        raise ValueError("a digest is text")
+        raise ValueError("a digest is not text")
     return digests

@@ -8,7 +8,7 @@ did not run prove nothing.
 
 Some expected ids do not show where their test is defined: they are the first line of a docstring, or a function's name.
 Code under test can remove the task's test and add another test with the same name. So if the task's own files define a
-test with this name, a test at such a place must have passed.
+test with this name, a test in one of those places must have passed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Controls:
     def digests(self, adapter: Adapter) -> list[str]:
         """Return digests of the new names if the reporter must select them because the command names other tests.
 
-        Otherwise return none, so that code in the tests' process does not learn which functions are new.
+        Otherwise return an empty list, so that code in the tests' process does not learn which functions are new.
         """
         return [digest(function) for group in self.groups for function in group.new] if adapter.narrows else []
 
@@ -178,7 +178,7 @@ class _Choice:
         self._chosen: dict[int, Variants] = {}
 
     def all(self) -> list[Variants]:
-        """Return variants of wanted tests, of each style, of each file and class, and of other tests.
+        """Return variants that cover each style, each file and each class, as far as ``MAX_COPIES`` allows.
 
         Cover each style of the wanted tests first, because other tests need not pass. Add copies only after that,
         because copies use up ``MAX_COPIES``.

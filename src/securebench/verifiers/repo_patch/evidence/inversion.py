@@ -177,7 +177,11 @@ class _Inverter:
         yield _one(style, self._replace(right, f"({self._source.segment(right)}, {_number()})"))
 
     def _is_hidden(self, found: tuple[tuple[Edit, ...], ...], left: ast.expr, right: ast.expr) -> bool:
-        """Return whether neither the other side of the comparison nor another test reveals the expected value."""
+        """Return whether the expected value appears only in one place.
+
+        It must not be in the rest of the comparison, and the comparison must not occur twice in the file. Of a table of
+        parameters, return whether no cell is a string.
+        """
         start, end = self._source.span(left)[0], self._source.span(right)[1]
         first = found[0][0]
         if len(found[0]) > 1 or not start <= first.start <= end:  # a table of parameters

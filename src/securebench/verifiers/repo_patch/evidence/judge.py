@@ -73,7 +73,7 @@ class Judge:
         self._details = details
 
     def judge(self, reported: ReportedTests, result: CommandResult, conversation: ReportedRun) -> None:
-        """Return if the evidence shows a pass. Raises :class:`CandidateFailedError` with the reason otherwise."""
+        """Check that the evidence shows a pass. Raises :class:`CandidateFailedError` if it does not."""
         seen = _Seen(reported.outcomes, self._adapter, self._controls)
         evidence: dict[str, Any] = {
             "kind": "test_by_test",
@@ -113,7 +113,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return the places of required tests that are skipped, or fail as expected, only with the change."""
+        """Return the places of required tests that only the change causes to be skipped or to fail as expected."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
@@ -303,7 +303,7 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """For each of ``own``, return the test that matches it by the names in ``named``, or by order; empty if unknown."""
+    """Return the test for each of ``own``: by its name in ``named``, or else by position. Empty if neither matches."""
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
@@ -334,7 +334,7 @@ def _require_real(
     elif any(outcome in FAILING for outcome in real.values()) or reported.unloaded:
         raise CandidateFailedError(FailureReason.TESTS_FAILED, _summary(counts, reported))
     if not any(outcome in PASSING for outcome in real.values()):
-        raise CandidateFailedError(FailureReason.NO_VERDICT, "no test passed: each was skipped, or is expected to fail")
+        raise CandidateFailedError(FailureReason.NO_VERDICT, "no test passed: each was skipped or failed as expected")
 
 
 def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, Any]) -> None:

@@ -158,9 +158,9 @@ _HARMLESS: Final = re.compile(r"\w*(?:assert|check|verify|expect|raises|warns|fa
 
 
 def has_effects_after(function: Function, statement: ast.stmt) -> bool:
-    """Return whether ``function`` may change state outside of it after ``statement``.
+    """Return whether ``function`` may change state outside itself after ``statement``.
 
-    Calls other than assertions may do so, and assignments to parts of objects that the function did not create.
+    Calls other than assertions may do so, and so may assignments to parts of objects that the function did not create.
     """
     own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     end = (statement.end_lineno or 0, statement.end_col_offset or 0)

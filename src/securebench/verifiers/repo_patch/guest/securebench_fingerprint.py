@@ -245,8 +245,8 @@ def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
 def honest(before: Any, after: Any) -> Any:
     """Return ``after`` with the digests of ``before`` where the difference is honest.
 
-    Tracers may have been switched off, because coverage ends with the tests. A function of a plugin may have replaced
-    another function, if the plugin's function existed before and is unchanged.
+    Tracers may have been switched off, because coverage tools end with the tests. A function of a plugin may have
+    replaced another function, if the plugin's function existed before and is unchanged.
     """
     off = _digest("off")
     after.update({key: value for key, value in before.items() if key in TRACERS and after.get(key) == off})
@@ -264,10 +264,10 @@ def changed_between(before: Any, now: Any) -> Any:
 def watcher(take: Any, before: Any, say: Any) -> Any:
     """Return ``choose`` and ``look``, which report temporary changes.
 
-    Call ``choose`` after collection with the (key, name) pairs of the tests, or once for each of ``groups`` parts of
-    them. It chooses tests at random, and compares fingerprints at once because code may have tampered with the
-    collection. Call ``look`` before each test with the test's key. It compares fingerprints if the test was chosen, or
-    if a function or class was replaced.
+    Call ``choose`` after collection with the (key, name) pairs of the tests. If the tests are collected in several
+    parts, call it once for each part, with the number of parts as ``groups``. It chooses tests at random, and compares
+    fingerprints at once because code may have tampered with the collection. Call ``look`` before each test with the
+    test's key. It compares fingerprints if the test was chosen, or if a function or class was replaced.
     """
     allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
     secret, sha, quick_check, seen = os.urandom(16), sha256, take.quick_check, []  # type: Any, Any, Any, Any
@@ -352,7 +352,7 @@ def _of_assertions(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _described(value: Any, kept: Any, depth: Any) -> str:
-    """Describe ``value``: functions by their code, even inside wrappers; plain values by repr; others by identity."""
+    """Describe ``value``: functions by their code, even inside wrappers; plain values by repr; the rest by identity."""
     kept.append(value)  # so that its id() is not reused
     if isinstance(value, types.FunctionType):
         return "deep" if depth > _DEPTH else "function(" + ",".join(_parts(value, kept, depth + 1)) + ")"

@@ -38,7 +38,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         """Hooks of pytest."""
 
         def begin(self) -> None:
-            """Send the first fingerprint. It has the changes by plugins unless code of the repository is loaded."""
+            """Send the first fingerprint. It includes changes by plugins if no repository code is loaded yet."""
             own = order["repository"].rstrip("/") + "/"
             files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
             if not any(str(file).startswith(own) for file in files):
@@ -165,7 +165,10 @@ def _error(item: Any, excinfo: Any) -> str:
 
 
 def _outcome(report: Any, error: Any, may_fail: bool) -> str:
-    """Return a report's outcome, or an empty string. ``error`` is the result of ``_error``; ``None`` without a call."""
+    """Return a report's outcome, or an empty string if the outcome is not sent to the host.
+
+    ``error`` is the result of ``_error``, or ``None`` if the test was not called.
+    """
     if report.when != "call":
         if report.passed:
             return ""
