@@ -12,6 +12,9 @@ ARE = {
     ("pytest", "a;b"): RunnerCommand("pytest", "pytest", ("a;b",), interpreter=False),
     "/opt/env/bin/python -m pytest x": RunnerCommand("pytest", "/opt/env/bin/python", ("x",)),
     "python -m unittest": RunnerCommand("unittest", "python", ()),
+    "python -m unittest tests.test_a.Case Tests.test_b tests/Test.py": RunnerCommand(
+        "unittest", "python", ("tests.test_a.Case", "Tests.test_b", "tests/Test.py")
+    ),
     "python3.9 -W error -m unittest discover -s tests": RunnerCommand(
         "unittest", "python3.9", ("discover", "-s", "tests"), flags=("-W", "error")
     ),
@@ -42,6 +45,7 @@ ARE_NOT = [
     "cd x && python -m unittest",
     "X=1 python -m unittest",
     "python -m unittest -k name",
+    "python -m unittest tests.test_a.Case tests.test_b.Case.test_x",
     "python -c unittest",
     "python -O -m unittest",
     "python2 -m unittest",
@@ -51,6 +55,7 @@ ARE_NOT = [
     "python /opt/manage.py test",
     "python ../tests/runtests.py",
     "python tests/runtests.py -k name",
+    "python tests/runtests.py app.tests.Case.test_x",
     "python tests/runtests.py --help",
     "bin/test --split 1/2",
     "bin/test -k name",

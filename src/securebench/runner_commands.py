@@ -21,8 +21,15 @@ _PYTEST_SCRIPTS: Final = ("pytest", "py.test")
 _DEFAULT_PYTHON: Final = "python3"
 
 _SYMPY_OPTIONS: Final = frozenset(("-C", "--no-cache", "-v", "--verbose", "--no-colors", "--slow", "--no-subprocess"))
-_NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*")
-"""Options with which a run does not include all tests of the named files, or runs no tests at all."""
+_NARROWING = re.compile(
+    r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*"
+    r"|\w+\.(?:\w+\.)*[A-Z]\w*\.\w+"
+)
+"""Arguments with which a run does not include all tests of the named files, or runs no tests at all.
+
+The last pattern is the label of a test method, such as ``tests.test_a.Case.test_x``. Controls have other names, so such
+a command would run none of them, or a control in place of the test.
+"""
 
 
 @dataclass(frozen=True, slots=True)

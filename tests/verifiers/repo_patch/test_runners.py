@@ -47,6 +47,18 @@ def test_a_fix_passes_by_its_tests(command: list[str], driver: SandboxDriver, im
     assert (evidence["runner"], evidence["required_passed"]) == ("unittest", 4)
 
 
+def test_a_command_that_names_a_method_is_judged_by_its_exit_code(
+    driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """A control has another name than the test, so such a command could run only the test or only one control."""
+    command = ["python3", "-m", "unittest", "tests.test_numbers.TestDouble.test_two"]
+    job = unittest_job(image, command=command, expect={})
+    right = job.judge(driver, tmp_path / "right", FIX)
+    wrong = job.judge(driver, tmp_path / "wrong", {"README.md": "x\n"})
+    assert (right.reason, right.metadata["evidence"]) == (None, {"kind": "exit_code"})
+    assert wrong.reason is FailureReason.TESTS_FAILED
+
+
 @pytest.mark.parametrize(("script", "job"), [("tests/runtests.py", script_job), ("manage.py", manage_job)])
 def test_a_script_of_the_repository_may_run_them(
     script: str, job: Callable[..., RepositoryJob], driver: SandboxDriver, image: str, tmp_path: Path
