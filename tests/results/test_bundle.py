@@ -39,7 +39,8 @@ def make_run(directory: Path) -> Path:
         journal.append(record(2, candidate=answer, provenance={"attempt": 2}))
     for name in PRIVATE:
         (directory / name).write_text("private")
-    (directory / "egress.jsonl").write_text("{}\n")
+    for name in ("egress", "egress-41"):  # the second is from a worker in another process
+        (directory / f"{name}.jsonl").write_text("{}\n")
     (directory / "run.dsse.json").write_text("{}\n")
     for name in ("workspaces", "scratch", "agent", "verifier-output"):
         (directory / name).mkdir()
@@ -75,7 +76,7 @@ def test_a_bundle_has_what_a_reader_needs_and_nothing_private(tmp_path: Path) ->
         [
             "synthetic",
             *(f"synthetic/{name}" for name in ("candidates", "trajectories")),
-            *(f"synthetic/{name}.jsonl" for name in ("candidates", "superseded", "egress")),
+            *(f"synthetic/{name}.jsonl" for name in ("candidates", "superseded", "egress", "egress-41")),
             *(f"synthetic/{name}" for name in ("run.json", "run.dsse.json")),
             *(f"synthetic/candidates/{name}" for name in candidates),
             *(f"synthetic/trajectories/{name}" for name in trajectories),
@@ -126,7 +127,7 @@ def test_no_run_begins_to_write_while_a_bundle_is_written(tmp_path: Path) -> Non
 
     class Output(io.BytesIO):
         def write(self, data: object) -> int:
-            with pytest.raises(ConfigError, match="another run is writing"), RunLock(directory):
+            with pytest.raises(ConfigError, match="another process is using"), RunLock(directory):
                 pass
             return super().write(data)  # type: ignore[arg-type]
 

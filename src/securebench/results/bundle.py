@@ -1,8 +1,8 @@
 """A bundle: the files of a run or a suite that a reader needs, in one archive that ``tar`` unpacks.
 
-It has ``run.json`` or ``suite.json``, the records, the sealed candidates and trajectories that they name, the egress
-log, and signatures. It has no workspaces, no commitment key, and nothing else from the machine. Order, modes, owners
-and times are fixed, so two bundles of the same run are identical.
+For each run, it has ``run.json``, the records, the sealed candidates and trajectories that they name, the egress log,
+and signatures. For a suite, it also has ``suite.json``. It has no workspaces, no commitment key, and nothing else from
+the machine. Order, modes, owners and times are fixed, so two bundles of the same run are identical.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.streams import chunks
 from securebench.fs.tar_writer import TarWriter
 from securebench.results.attestation import signature_files
-from securebench.results.egress_log import EGRESS_LOG
+from securebench.results.closing import is_log
 from securebench.results.lock import reading
 from securebench.results.read import read_run
-from securebench.results.run_files import JOURNAL, SUITE, SUPERSEDED, opened_run_file
+from securebench.results.run_files import SUITE, opened_run_file
 from securebench.results.run_header import HEADER
 from securebench.results.suite import read_suite, started_runs
 from securebench.results.trajectory import TRAJECTORIES
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from securebench.results.read import RecordedRun
 
-_RUN_FILES: Final = (HEADER, JOURNAL, SUPERSEDED, EGRESS_LOG, *signature_files("run"))
+_RUN_FILES: Final = (HEADER, *signature_files("run"))
 _SUITE_FILES: Final = (SUITE, *signature_files("suite"))
 _NAME: Final = 80
 """Maximum length of the name of the directory in the archive, in characters."""
@@ -106,7 +106,8 @@ def _name(run_id: str) -> str:
 
 def _files(run: RecordedRun) -> Iterator[_File]:
     directory = run.directory.resolve()
-    yield from (_File(directory, "", name) for name in _RUN_FILES if os.path.lexists(directory / name))
+    names = [path.name for path in directory.iterdir()]
+    yield from (_File(directory, "", name) for name in names if name in _RUN_FILES or is_log(name))
     candidates, trajectories = set[str](), set[str]()
     for record in chain(run.records(), run.superseded()):
         if record.candidate_digest:
@@ -122,7 +123,7 @@ def _files(run: RecordedRun) -> Iterator[_File]:
             )
         yield _File(directory, CANDIDATES, digest)
     for name in trajectories:
-        if os.path.lexists(directory / TRAJECTORIES / name):  # optional: their owner may remove them
+        if os.path.lexists(directory / TRAJECTORIES / name):  # the owner of a run may remove trajectories
             yield _File(directory, TRAJECTORIES, name)
 
 

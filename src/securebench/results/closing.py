@@ -99,7 +99,7 @@ class Closing:
         _require_keys(value["counts"], dict.fromkeys(_COUNTS, int), "closing.counts")
         _require_keys(value["records"], {"number": int, "last": str}, "closing.records")
         _require_keys(value["candidates"], {"number": int, "root": str}, "closing.candidates")
-        _require_keys(value["files"], {name: str for name in value["files"] if _is_log(name)}, "closing.files")
+        _require_keys(value["files"], {name: str for name in value["files"] if is_log(name)}, "closing.files")
         if value["ending"] not in ENDINGS:
             raise ValueError(f"'closing.ending' is {value['ending'][:80]!r}, not one of {', '.join(ENDINGS)}")
         hashes = (value["root"], value["records"]["last"], value["candidates"]["root"], *value["files"].values())
@@ -148,13 +148,14 @@ class Closing:
 def file_digests(directory: Path) -> dict[str, str]:
     """Return the digests (sha256, hex) of the logs in a run directory. Raises :class:`ConfigError`."""
     found: dict[str, str] = {}
-    for name in sorted(path.name for path in directory.iterdir() if _is_log(path.name)):
+    for name in sorted(path.name for path in directory.iterdir() if is_log(path.name)):
         with open_regular(directory / name, "log of the run") as file:
             found[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
 
 
-def _is_log(name: str) -> bool:
+def is_log(name: str) -> bool:
+    """Return whether the closing of a run contains the digest of its file ``name``."""
     return name in _LOGS or _WORKER_LOG.fullmatch(name) is not None
 
 
