@@ -91,7 +91,7 @@ def test_one_run_is_not_enough(runs: list[Path]) -> None:
     """The error says what to give."""
     result = _compare(runs[0])
     assert result.exit_code == 1
-    assert "only one run of made-up" in str(result.exception)
+    assert "no second run of made-up" in str(result.exception)
 
 
 @pytest.mark.parametrize("form", ["", "--markdown", "--csv"])

@@ -124,7 +124,7 @@ def test_atif(run: Path, tmp_path: Path) -> None:
 def test_atif_without_any_trajectory(tmp_path: Path) -> None:
     """The message says why there is no file."""
     write_run(tmp_path / "run", [record(0, _PASSED)])
-    expected = f"0 trajectories in {tmp_path / 'out'}: the agent program reported no steps\n"
+    expected = f"0 trajectories in {tmp_path / 'out'}: no trial has a trajectory\n"
     assert export(tmp_path / "run", "--atif", "-o", str(tmp_path / "out")) == expected
 
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import securebench.cli.summary_table as summary_table_module
 import securebench.tester_run as tester_run_module
+import synthetic_run
 from results.samples import STATUS, record
 from securebench.cli import main
 from securebench.cli.run_command import command, exit_code, resume_command
@@ -206,6 +207,17 @@ def test_exit_codes(changes: dict[str, Any], code: int, fake_run: FakeRun, monke
     fake_run.summary = replace(SUMMARY, **changes)
     assert exit_code(fake_run.summary) == code
     assert call(monkeypatch, "tester.yaml") == code
+
+
+def test_a_run_with_errors_writes_its_junit_file(
+    fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file is needed most if something went wrong. The exit code stays that of the error."""
+    run = synthetic_run.write_run(tmp_path / "run", [synthetic_run.record(0), synthetic_run.record(1, STATUS.ERROR)])
+    fake_run.summary = replace(SUMMARY, total=Counts(2, 1, 0, 1), output_dir=run)
+    junit = tmp_path / "results.xml"
+    assert call(monkeypatch, "tester.yaml", "--junit", str(junit), "--fail-under", "1") == 3
+    assert junit.read_text().count("<error") == 1
 
 
 def test_the_table_goes_to_stdout(

@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from securebench.cli import cli
+from securebench.cli.run_command import EXIT_BELOW, gate
 from securebench.errors import ConfigError
-from securebench.results.record import comparable
+from securebench.results.record import VerificationStatus, comparable
 from securebench.results.suite import RecordedSuite, read_runs, write_suite
-from synthetic_run import write_run
+from synthetic_run import record, write_run
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -191,6 +192,13 @@ def test_a_gate_for_continuous_integration(
     assert ("below --fail-under" in result.output) is (code == 4)
     assert junit.read_text().count("<testcase") == 12
     assert junit.read_text().count("<failure") == 2
+
+
+def test_a_gate_refuses_a_run_without_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a verdict, there is no pass rate, so not even 0 is reached."""
+    write_run(tmp_path, [record(status=VerificationStatus.ERROR)])
+    assert gate([tmp_path], {"junit": None, "fail_under": 0.0, "lower_bound": False}) == EXIT_BELOW
+    assert "no task has a verdict" in capsys.readouterr().err
 
 
 def test_a_gate_needs_a_rate() -> None:

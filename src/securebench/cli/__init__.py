@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def process() -> None:
-    """Run the command line as the main program. Once it has finished, an interrupt ends the process at once."""
+    """Run the command line as the main program. Afterwards, an interrupt ends the process at once, or is ignored."""
     try:
         try:
             open_standard_streams()
@@ -119,8 +119,8 @@ def process() -> None:
 def open_standard_streams() -> None:
     """Open descriptors 0, 1 and 2 if they are closed, and let stdout and stderr print every character.
 
-    A daemon may start the process without them. The next opened files would then get these numbers, and output would be
-    written to those files. Characters that a stream cannot encode are printed as Python escapes.
+    A daemon may start the process with closed descriptors. The next opened files would then get these numbers, and
+    output would be written to those files. Characters that a stream cannot encode are printed as Python escapes.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -156,11 +156,11 @@ def _run() -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError) and _is_of_output(error):
-            complain(f"cannot write to standard output: {error.strerror}. The command itself succeeded")
+            complain(f"cannot write to standard output: {error.strerror}; this does not mean that the command failed")
             return EXIT_OUTPUT
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        # The text of an exception may contain anything, even an answer. The name of its type does not.
+        # The text of an exception may contain secrets, even an answer. The name of its type contains none.
         name = type(error).__name__
         complain(f"internal error ({name}). Please report it; {DEBUG_VARIABLE}=1 prints the traceback")
         return EXIT_DEFECT

@@ -83,13 +83,13 @@ def parse_base_image(text: str) -> tuple[str, str]:
     from securebench.images.reference import check_reference
 
     old, equals, new = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--base-image")
     try:
         check_reference(old)
         check_reference(new)
     except ConfigError as error:
         raise click.BadParameter(error.message, param_hint="--base-image") from None
-    if not equals:
-        raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--base-image")
     return old, new
 
 

@@ -24,10 +24,9 @@ _PYTHON = re.compile(r"3\.[0-9]{1,2}")
 
 
 def _stand_ins(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in value]
-    if wrong := next(("".join(pair) for pair in pairs if not (pair[0] and pair[2])), ""):
-        raise click.BadParameter(f"{wrong!r} is not FROM=TO")
-    return {base: stand_in for base, _, stand_in in pairs}
+    from securebench.cli.images_build import parse_base_image
+
+    return dict(map(parse_base_image, value))
 
 
 def _python_version(_context: click.Context, _option: click.Parameter, value: str) -> str:
@@ -39,7 +38,7 @@ def _python_version(_context: click.Context, _option: click.Parameter, value: st
 def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that the commands of both formats have."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the report for programs."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         click.option("--trust-new", is_flag=True, help="Accept tasks that the lock file lists without a digest."),
         click.option(
             "--python",
@@ -79,7 +78,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(["registry", "build"]),
     default="build",
     show_default=True,
-    help="Write recipes, or use the authors' images where a task names one.",
+    help="build: write recipes. registry: use the authors' images where a task names one.",
 )
 def harbor(directories: tuple[Path, ...], **options: Any) -> None:
     """Import tasks of Harbor's format (Terminal-Bench 2) from DIRECTORIES: tasks, or directories of tasks.
@@ -131,7 +130,7 @@ def _import(
 
 
 def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
-    """Return the given task directories, and those in other given directories.
+    """Return the given task directories, and the task directories directly inside the other given directories.
 
     Raises :class:`ConfigError` if a given directory neither is nor contains a task directory.
     """
@@ -143,7 +142,7 @@ def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
             [directory] if (directory / mark).is_file() else sorted(path.parent for path in directory.glob(f"*/{mark}"))
         )
         if not inner:
-            message = f"{directory} contains neither a task nor directories of tasks: no {mark} was found"
+            message = f"{directory} is neither a task nor a directory of tasks: no {mark} was found"
             raise ConfigError(message, code="import-file-missing")
         found |= dict.fromkeys(path.absolute() for path in inner)
     return list(found)

@@ -160,7 +160,8 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
         ctx.exit(result)
     with terminal_may_be_gone():
         _report(result, flags)
-    ctx.exit(exit_code(result) or gate([result.output_dir], flags))
+    below = gate([result.output_dir], flags)
+    ctx.exit(exit_code(result) or below)
 
 
 def exit_code(summary: TesterRunSummary) -> int:
@@ -191,7 +192,11 @@ def gate(directories: Sequence[Path], flags: dict[str, Any]) -> int:
     code = 0
     for run in runs if flags["fail_under"] is not None else ():
         estimate = tally(run).estimate
-        value = (estimate.interval.low if flags["lower_bound"] else estimate.value) if estimate else 0.0
+        if estimate is None:
+            complain(f"{run.directory}: no task has a verdict, so there is no pass rate to compare with --fail-under")
+            code = EXIT_BELOW
+            continue
+        value = estimate.interval.low if flags["lower_bound"] else estimate.value
         if value < flags["fail_under"]:
             what = "the lower end of the interval of the pass rate" if flags["lower_bound"] else "the pass rate"
             complain(f"{run.directory}: {what} is {value:.1%}, below --fail-under {flags['fail_under']:.1%}")
@@ -201,10 +206,10 @@ def gate(directories: Sequence[Path], flags: dict[str, Any]) -> int:
 
 def _only_one(argument: Path | None, option: Path | None) -> Path:
     if argument is not None and option is not None and argument != option:
-        raise click.UsageError(f"two tester YAMLs are given: {argument} and --config {option}")
+        raise click.UsageError(f"two files are given, but only one is run: {argument} and --config {option}")
     config = option or argument
     if config is None:
-        raise click.UsageError("no tester YAML is given: use --config PATH")
+        raise click.UsageError("no tester YAML or suite file is given: use --config PATH")
     return config
 
 
@@ -328,7 +333,7 @@ def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
 
 
 def spent_budget(summary: TesterRunSummary) -> float | None:
-    """Return the run's budget in US dollars, if the run has reached it."""
+    """Return the run's budget in US dollars if the run has reached it, otherwise ``None``."""
     from securebench.results.summary import RunEnd
 
     return summary.budget_usd if summary.ending is RunEnd.OUT_OF_BUDGET else None
