@@ -63,7 +63,11 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer tasks and rounds, no memory figure")
-    parser.add_argument("--drivers", default="docker,crun", help="docker, crun, runc, runsc (default: %(default)s)")
+    parser.add_argument(
+        "--drivers",
+        default="docker,crun",
+        help="comma-separated list of docker, crun, runc and runsc (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, help="also write the tables to this JSON file")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="only this table; may be repeated")
     return parser.parse_args()
@@ -77,7 +81,7 @@ def _tables(arguments: argparse.Namespace, sides: list[Side], scratch: Path) -> 
 
 
 def _makers(sides: list[Side], scratch: Path, *, quick: bool) -> Mapping[str, Callable[[], Table | None]]:
-    """Return the function that makes the table of each section. It returns ``None`` if there is nothing to show."""
+    """Return the function that makes the table of each section, or that returns ``None`` if nothing is to be shown."""
     workers, rounds = ((1, 2), 1) if quick else ((1, 2, 4), 3)
 
     def human_eval() -> Table:

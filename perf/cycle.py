@@ -48,7 +48,7 @@ _BARE: Final = Path(__file__).resolve().parent / "bare_runtime.py"
 def cycles(sides: Sequence[Side], scratch: Path, *, rounds: int, count: int) -> Table:
     """Measure ``rounds`` rounds of ``count`` cycles, one after the other.
 
-    For Docker, measure a quarter of the cycles.
+    For Docker, a quarter of the cycles is measured, but at least two.
     """
     table = Table("One cycle, ms (median of rounds)", ("who", "ms a cycle", "x bare crun", "x faster than docker"))
     found: dict[str, list[float]] = {"bare crun": []} if bare_can_run(sides) else {}

@@ -59,7 +59,7 @@ LINEAR_BOUND: Final = 1.5
 MEASURABLE: Final = 1.0
 """The smallest difference that is evaluated, in processor seconds: the time of one process varies by some tenths."""
 FLAT_BOUND: Final = 2.0
-"""Limit for the memory that the coordinator keeps of each task, in KiB."""
+"""Limit for the memory that the coordinator keeps for each task, in KiB."""
 _UNIQUE: Final = "read -r id < /proc/sys/kernel/random/uuid; "
 """Makes each answer different, like those of real agents."""
 KINDS: Final = {
@@ -241,7 +241,7 @@ class LongRun:
 
 
 def main() -> None:
-    """Measure both runs, or print how long it takes to resume one."""
+    """Measure the runs with at least one task, or print how long it takes to resume a run."""
     arguments = _arguments()
     if arguments.resume_only:
         _resume(*arguments.resume_only)

@@ -126,8 +126,12 @@ class Phases:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tasks", type=int, default=40, help="tasks of each family; a quarter of them for Docker")
-    parser.add_argument("--drivers", default="crun,docker", help="docker, crun, runc, runsc (default: %(default)s)")
+    parser.add_argument("--tasks", type=int, default=40, help="tasks of each family; Docker runs a quarter of them")
+    parser.add_argument(
+        "--drivers",
+        default="crun,docker",
+        help="comma-separated list of docker, crun, runc and runsc (default: %(default)s)",
+    )
     parser.add_argument("--docs", action="store_true", help=f"update {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
     sides, left_out = usable(arguments.drivers.split(","))

@@ -58,7 +58,7 @@ _TESTS: Final = f"cat > {REPOSITORY}/tests/test_numbers.py <<'END'\n{OLD_TESTS}E
 
 
 def table(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int) -> Table:
-    """Measure a task on each side, one at a time."""
+    """Measure the time of a task on each side. The tasks run one at a time."""
     columns = ("who", "ms a task", "its containers and tests, ms", "ratio")
     made = Table(f"A change to a repository: {tasks} tasks a cell, median of {rounds}", columns)
     with image(sides) as reference:

@@ -21,7 +21,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 class Table:
     """A table.
 
-    ``rows`` have numbers, which are shown with three digits, and texts. ``notes`` are shown below the table.
+    ``rows`` have texts and numbers. A float is shown with three significant digits, or as a whole number from 100.
+    ``notes`` are shown below the table.
     """
 
     title: str

@@ -36,7 +36,10 @@ class Workload:
     agent_dir: Path | None = None
 
     def run(self, side: Side, workers: int, scratch: Path) -> Cost:
-        """Run the tasks with ``securebench run`` and return the cost, including start-up. Raises ``SystemExit``."""
+        """Run the tasks with ``securebench run`` and return the cost, including start-up.
+
+        Raises ``SystemExit`` if a task does not pass.
+        """
         config = self.write(side, scratch)
         argv = (*SECUREBENCH, "run", "--quiet", "--json", "--workers", str(workers), str(config))
         with side.switched():
@@ -45,7 +48,10 @@ class Workload:
         return cost
 
     def run_here(self, side: Side, workers: int, scratch: Path, sinks: Iterable[Callable[[Event], None]] = ()) -> float:
-        """Run the tasks in this process and return the seconds that they took. Raises ``SystemExit``."""
+        """Run the tasks in this process and return the seconds that they took.
+
+        Raises ``SystemExit`` if a task does not pass.
+        """
         config = load_tester_config(self.write(side, scratch))
         started = time.perf_counter()
         with side.switched():

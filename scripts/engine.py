@@ -37,7 +37,7 @@ BY_HAND = (
 
 
 class SetupError(Exception):
-    """No engine is available. The text says why."""
+    """The set-up failed. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Oci:
 def check_oci() -> Oci:
     """Create a test sandbox in the same way as SecureBench does.
 
-    Return what is wrong with the oci driver, if anything.
+    Return what is wrong with the oci driver. If nothing is wrong, both fields of the result are empty.
     """
     from securebench.errors import InfrastructureError
     from securebench.sandboxes.select import open_driver
@@ -72,7 +72,7 @@ def install(packages: Sequence[str]) -> None:
         return
     names = " ".join(packages)
     if shutil.which("apt-get") is None or root_prefix() is None:
-        say(f"for fast sandboxes without an engine, run as an administrator: apt-get install {names}")
+        say(f"to use the oci driver, run as an administrator (Debian or Ubuntu): apt-get install {names}")
         return
     say(f"installing {names}")
     script = f". {ROOT}/scripts/lib.sh && apt_install {names}"

@@ -1,9 +1,9 @@
 """Measures other harnesses and SecureBench on one trivial task in the same image: ``make bench-peers``.
 
-The task is the same for all: start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. It is
-measured one at a time and eight at once, with and without the start of the harness's process. Each harness is installed
-from PyPI into its own environment below ``.cache/peers``. Harnesses that do not work here are listed with their error
-messages.
+The task is the same for all: start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. Eight
+tasks are run one at a time, and then all at once, with and without the start of the harness's process. Each harness is
+installed from PyPI into its own environment below ``.cache/peers``. Harnesses that do not work here are listed with
+their error messages.
 
     make bench-peers                              all of them, about fifteen minutes; installs them first
     make bench-peers ARGS="--only inspect-ai"     one of them; may be repeated
@@ -73,7 +73,10 @@ PEERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds per task in batches of eight, run one at a time and all at once. If it failed, ``trouble`` says why."""
+    """Seconds per task in batches of eight, run one at a time and all at once.
+
+    If the harness failed, ``trouble`` says why, and the seconds are 0.
+    """
 
     harness: str
     sandbox: str
@@ -174,7 +177,7 @@ def _require_compose() -> None:
 def _environment(peer: Peer) -> str:
     """Return the interpreter of the harness's environment.
 
-    Create the environment if needed. Raises ``RuntimeError``.
+    The environment is created if it does not exist, and the harness is installed in it. Raises ``RuntimeError``.
     """
     if not peer.package:
         return sys.executable

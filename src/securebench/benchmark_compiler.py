@@ -34,7 +34,7 @@ def eval_visibility_for(family: str, key: str) -> Visibility:
 
 
 def compile_benchmark_pack(pack: BenchmarkPack) -> tuple[SecureBenchTask, ...]:
-    """Return the task of each row, in order. Raises :class:`ConfigError` with every problem of every row."""
+    """Return the task of each row, in order. Raises :class:`ConfigError` with the problems of all rows."""
     problems = Problems()
     for row in pack.rows:
         problems.extend(family_faults(row) or _duplicates(row), row.source)

@@ -25,7 +25,7 @@ _FROM = re.compile(r"(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction of a Dockerfile. For an ``ONBUILD``, it is the instruction that is triggered.
+    """One instruction of a Dockerfile. An ``ONBUILD`` is represented by the instruction that it triggers.
 
     ``written`` are its lines in the file, with its here-documents. ``name`` is in upper case, and empty for a comment,
     a blank line or an invalid instruction. ``flags`` are the options such as ``--from=x``; ``operands`` is the rest, as
@@ -63,7 +63,8 @@ def instructions(text: str, *, here_documents: bool = True) -> Iterator[Instruct
         written, parts = [first], [first.strip()]
         while parts[-1].endswith(escape) and (more := next(lines, None)) is not None:
             written.append(more)
-            if more.strip() and not more.lstrip().startswith("#"):  # Comments and blank lines do not end it.
+            # Comments and blank lines do not end an instruction.
+            if more.strip() and not more.lstrip().startswith("#"):
                 parts[-1] = parts[-1].removesuffix(escape)
                 parts.append(more.rstrip())
         match = _INSTRUCTION.fullmatch("".join(parts).removesuffix(escape).strip())
@@ -94,7 +95,7 @@ class BaseImages:
         self.has_from = False
 
     def image(self, found: Instruction) -> str | None:
-        """Return the image that ``FROM`` or ``--from`` names, or ``None`` if an instruction names no image.
+        """Return the image that ``FROM`` or ``--from`` names, or ``None`` if ``found`` names no image.
 
         Stages and ``scratch`` are not images.
 

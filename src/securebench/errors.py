@@ -3,17 +3,17 @@
 Errors of inputs, of candidates and of the infrastructure are always kept apart::
 
     SecureBenchError                 code, message, hint: what was wrong and what to do next
-    ├── ConfigError                  the pack, a row, the tester YAML or the env file is invalid: nothing has run
-    │   └── PathPolicyError          a path in one of them is unsafe
+    ├── ConfigError                  an input is invalid, such as a row, the tester YAML or a run directory
+    │   └── PathPolicyError          a path in such an input is unsafe
     ├── MaterializationError         a task's files cannot be written safely
     ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run continues
-    └── InfrastructureError          the machine is at fault: never scored, run again on --resume
+    └── InfrastructureError          the machine or a service is at fault: never scored, run again on --resume
         ├── EngineError              the sandbox engine is unavailable or rejects a request
         ├── ImageError               an image is missing or unusable, or cannot be pulled or built
         ├── DiskFullError            the disk of the engine or of the image store is full
         ├── EgressError              the egress gateway failed or cannot be started
         ├── ProviderError            the model provider rejected a request, failed or is unreachable
-        └── StorageError             the run directory cannot be written
+        └── StorageError             the run directory or another local file cannot be written or read
 
 Every ``code`` has an anchor in ``docs/reference/errors.md``; every :class:`FailureReason` and
 :class:`FailurePhase` has one in ``docs/reference/failures.md``. Tests keep both pages complete.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FailurePhase(StrEnum):
-    """Where a task failed."""
+    """The phase in which a task failed or ended in an infrastructure error."""
 
     PREFLIGHT = "preflight"
     """The check of the task before its agent runs."""
@@ -39,7 +39,7 @@ class FailurePhase(StrEnum):
     SEAL = "seal"
     """The sealing of the candidate."""
     POLICY = "policy"
-    """The check of the tester's policy."""
+    """The check of the commands that a task needs against the tester's policy."""
     VERIFY = "verify"
     """The verification of the candidate."""
     RECORD = "record"
@@ -162,7 +162,10 @@ class SecureBenchError(Exception):
 
 
 class ConfigError(SecureBenchError):
-    """A pack, row, tester YAML or env file is invalid. Contains all problems, in file order."""
+    """An input is invalid or cannot be used, such as a pack, a tester YAML, an option or a run directory.
+
+    ``problems`` has all problems, in file order; beyond ``MAX_PROBLEMS``, their number.
+    """
 
     default_code = "config-invalid"
 
@@ -207,7 +210,7 @@ class CandidateError(SecureBenchError):
 
 
 class InfrastructureError(SecureBenchError):
-    """The machine is at fault: the task has no verdict and runs again on ``--resume``."""
+    """The machine or a service is at fault: the task has no verdict and runs again on ``--resume``."""
 
     default_code = "sandbox-failed"
     reason: ClassVar[FailureReason] = FailureReason.SANDBOX_FAILED
@@ -251,7 +254,7 @@ class ProviderError(InfrastructureError):
 
 
 class StorageError(InfrastructureError):
-    """The run directory cannot be written: the run stops, existing records are kept."""
+    """The run directory or another local file cannot be written or read. Existing records are kept."""
 
     default_code = "storage-failed"
     reason = FailureReason.STORAGE_FAILED

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class FaultPoint(StrEnum):
-    """The fault points. The comments say in brackets what the ``subject`` of a point is."""
+    """The fault points. If a point has a ``subject``, the comment above it says in parentheses what that is."""
 
-    # The phases of a run and of its trials.
+    # The phases of a run, and of its trials (the task's id).
     RUN_PREPARED = "run.prepared"
     HEADER_WRITTEN = "run.header-written"
     TASK_STARTED = "run.task-started"
@@ -43,7 +43,7 @@ class FaultPoint(StrEnum):
     TREE_COPY = "tree.copy"
     TREE_REMOVE = "tree.remove"
 
-    # Calls of a sandbox driver.
+    # Calls of a sandbox driver, for an image (its reference) or for a sandbox (no subject).
     IMAGE_RESOLVE = "image.resolve"
     IMAGE_LEASE = "image.lease"
     SANDBOX_CREATE = "sandbox.create"
@@ -53,13 +53,14 @@ class FaultPoint(StrEnum):
     SANDBOX_COLLECT = "sandbox.collect"
     SANDBOX_CLOSE = "sandbox.close"
 
-    # Other processes: an engine (the request), and children of the run (the child's module, or the request).
+    # Other processes: a request to an engine (the request), the start of a child (its module), a request to the
+    # supervisor (no subject), and a request to the gateway (the request).
     ENGINE_REQUEST = "engine.request"
     CHILD_START = "child.start"
     SUPERVISOR_REQUEST = "supervisor.request"
     GATEWAY_REQUEST = "gateway.request"
 
-    # Inside the supervisor of the oci driver (the request, or the runtime's command).
+    # Inside the supervisor of the oci driver. Only the start of a runtime has a subject (the runtime's command).
     SUPERVISOR_SERVE = "supervisor.serve"
     CONTAINER_PREPARE = "container.prepare"
     RUNTIME_START = "runtime.start"
@@ -81,7 +82,7 @@ _hooks: Final = _Hooks()
 
 
 def reached(point: FaultPoint, subject: object = "") -> None:
-    """Call the installed hook, if any, for ``point``. ``subject`` says what the point is about, as text for the hook.
+    """Call the installed hook, if any, for ``point``. ``subject`` is passed to the hook as text.
 
     Raises whatever the hook of a test raises.
     """

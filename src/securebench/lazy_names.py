@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``package``. ``modules`` maps each name to the module that defines it."""
+    """Return a ``__getattr__`` for ``package``. ``modules`` maps each name to the submodule that defines it."""
 
     def get(name: str) -> Any:
         if name not in modules:

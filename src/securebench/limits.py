@@ -1,4 +1,4 @@
-"""Resource limits of a sandbox, set by the tester and enforced by every driver."""
+"""Resource limits of a sandbox, set by the tester and enforced by the driver."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Limits:
     open_files: int = 1024
     file_size: int = 1024 * MIB
     workspace: int = 1024 * MIB
-    """Maximum bytes of all files in a workspace. It may have one file for every 4 KiB of this limit."""
+    """Maximum bytes of all files in a workspace. It also limits their number: one for every 4 KiB, at least 1,024."""
     output: int = 64 * MIB
     """Bytes that one command may write to stdout and stderr together before its sandbox is stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTimeouts:
-    """How long to wait for a model's provider, in seconds (``harness.config.provider_timeouts``).
+    """How long to wait for a model's provider, in seconds: the settings ``provider_timeouts`` and ``timeouts``.
 
     ``first_byte`` and ``between_bytes`` limit the waiting times of a streamed answer. An answer that is not streamed is
     sent only when all of it has been generated, so only ``whole_answer`` limits it.

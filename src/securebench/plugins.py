@@ -102,7 +102,7 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
 _OWN_AGENTS: Final = Path(__file__).parent / "agents/programs"
 _AGENT_HARNESS: Final = "securebench.harnesses.provider.harness"
 _RESERVED: Final = ("command", "model", "node", "python")
-"""Names that no declared agent can have: those of other harnesses and of runtimes."""
+"""Names that no declared agent can have: those of other harnesses and of language runtimes."""
 _AGENT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 AGENTS_VARIABLE: Final = "SECUREBENCH_AGENTS"
 """The environment variable that names the directory with the user's declarations of agents."""
@@ -135,7 +135,7 @@ class Extension:
 
         A run can only be resumed with the same identity.
 
-        ``None`` means SecureBench itself. Raises :class:`ConfigError` (``plugin-no-source``).
+        ``None`` means SecureBench itself. Raises the error of :func:`identity_of`.
         """
         return identity_of(type(self))
 
@@ -172,7 +172,10 @@ def names(kind: ExtensionKind) -> tuple[str, ...]:
 
 
 def is_known(kind: ExtensionKind, name: str) -> bool:
-    """Whether an extension has this name. Installed packages are searched only if no built-in one has it."""
+    """Whether an extension has this name.
+
+    A built-in name is found without searching installed packages, except for harnesses.
+    """
     is_agent = kind is ExtensionKind.HARNESS and name in agent_names()
     return name in _BUILT_IN[kind] or is_agent or (kind, name) in _registered or name in _entry_points(kind)
 
@@ -192,7 +195,11 @@ def agent_names() -> tuple[str, ...]:
 
 
 def agent_file(name: str) -> Path:
-    """Return the declaration of an agent. Raises :class:`ConfigError` as :func:`load` does."""
+    """Return the path of an agent's declaration.
+
+    Raises :class:`ConfigError` as :func:`load` does, and (``plugin-conflict``) if a user's file has the name of another
+    agent or harness.
+    """
     own, given = _declarations(_OWN_AGENTS).get(name), _user_declarations().get(name)
     is_packaged = any(name in _entry_points(kind) for kind in (ExtensionKind.AGENT, ExtensionKind.HARNESS))
     if given is not None and (own is not None or is_packaged):
@@ -261,7 +268,7 @@ def load(kind: ExtensionKind, name: str) -> Any:
     found = _entry_points(kind).get(name, ())
     if not found:
         raise ConfigError(
-            f"no {kind.value} extension is called {name!r}; known: {', '.join(names(kind))}",
+            f"{kind.value}: no extension is called {name!r}; known: {', '.join(names(kind))}",
             code="plugin-unknown",
             hint="install the package that provides it into the environment of securebench",
         )
@@ -286,7 +293,7 @@ def identity_of(owner: type) -> Identity | None:
 
     The digest is over all files of the top-level package or module that defines it.
 
-    Raises :class:`ConfigError` (``plugin-no-source``) if there is no source file.
+    Raises :class:`ConfigError` (``plugin-no-source``) if the source files are missing or cannot be read.
     """
     top = owner.__module__.partition(".")[0]
     if top == __package__:
@@ -330,5 +337,5 @@ def _source_digest(top: str) -> str:
         raise ConfigError(
             f"cannot read the source of {top!r}, which records need to identify the code that ran",
             code="plugin-no-source",
-            hint="define the extension in a module or package",
+            hint="define the extension in a module or package whose files can be read",
         ) from error

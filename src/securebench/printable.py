@@ -14,7 +14,7 @@ _LINKS: Final = re.compile(r"https?:/|ftp:/|www\.", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control, direction and invalid characters escaped. Newlines and tabs stay."""
+    """Return ``text`` with all unprintable characters escaped, except newlines and tabs."""
     if text.replace("\n", "").replace("\t", "").isprintable():  # true for almost every text, and fast
         return text
     return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)

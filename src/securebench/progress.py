@@ -49,7 +49,7 @@ class EventKind(StrEnum):
 class Event:
     """The base of all events. ``time`` is monotonic, in seconds.
 
-    For events of the whole run, ``task_id`` is empty and ``trial`` is 0. Trials of a task count from 1.
+    For events of the whole run, ``task_id`` is empty and ``trial`` is 0. The trials of a task are numbered from 1.
     """
 
     kind: ClassVar[EventKind]
@@ -105,7 +105,7 @@ class Resume(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStart(Event):
-    """A worker starts a task. ``attempt`` counts from 1."""
+    """A worker starts a trial of a task. Its attempts are numbered from 1."""
 
     kind = EventKind.TASK_START
     family: str
@@ -158,8 +158,9 @@ class VerifierDone(Event):
 class TaskDone(Event):
     """The task's record is on disk.
 
-    ``assurance`` says what a verdict rests on, ``None`` without a verdict. ``agent_stderr`` is the last line of the
-    agent's stderr if the task did not pass. ``run_cost_usd`` is what the whole run has cost so far, if that is known.
+    ``assurance`` says what the verdict rests on, and is ``None`` without a verdict. ``agent_stderr`` is the last line
+    of the agent's stderr if the task did not pass. ``run_cost_usd`` is what the whole run has cost so far, if that is
+    known.
     """
 
     kind = EventKind.TASK_DONE
@@ -218,7 +219,7 @@ class AgentOutput(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RunDone(Event):
-    """The run has ended. The reference page lists the keys of ``summary``."""
+    """The run has ended. ``docs/reference/events.md`` lists the keys of ``summary``."""
 
     kind = EventKind.RUN_DONE
     summary: Mapping[str, JsonValue]
@@ -236,9 +237,10 @@ def _own_fields(kind: type[Event]) -> list[str]:
 
 
 class Reporter:
-    """Hands events to sinks, from any thread, in the order of their times. See :meth:`task` for one trial.
+    """Hands events to sinks, from any thread, in the order of their times.
 
-    Events whose kind is ``muted`` are dropped before they are redacted.
+    :meth:`task` returns a reporter for one trial. Events whose kind is in ``muted`` are dropped before they are
+    redacted.
     """
 
     def __init__(

@@ -64,12 +64,15 @@ class ResourceKind(StrEnum):
     ASSETS = "assets"
     """The public ``assets`` list: files under the pack's public asset root."""
     FILE = "file"
-    """One :class:`FileReference` under the pack's eval asset root."""
+    """One or more :class:`FileReference` objects: files under the pack's eval asset root."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """A file of the pack: ``path`` under an asset root, ``mount`` where it appears (POSIX, relative)."""
+    """A file or directory of the pack. Both paths are relative POSIX paths.
+
+    ``path`` is the place under an asset root, ``mount`` the place in the workspace. ``None`` means the default place.
+    """
 
     path: str
     mount: str | None = None
@@ -87,7 +90,7 @@ class Resource:
     files: tuple[FileReference, ...] = ()
 
     def summary(self) -> dict[str, JsonValue]:
-        """Return the record's entry for this resource. It includes the value only if it is public."""
+        """Return the record's entry for this resource. A value that is not public is redacted."""
         shown = self.value if self.visibility is Visibility.PUBLIC else REDACTED
         return {
             "name": self.name,

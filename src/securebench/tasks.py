@@ -106,7 +106,8 @@ class AgentView:
 class VerifierView:
     """Everything that a verifier may know.
 
-    ``test_sandbox`` is copied into its sandbox; ``evaluator`` stays in the verifier's own process.
+    The resources in ``test_sandbox`` are copied into the sandbox in which tests run. Those in ``evaluator`` stay in the
+    verifier's own process.
     """
 
     task_id: str
@@ -197,20 +198,20 @@ class SecureBenchTask:
         return self.agent_payload()
 
     def evaluation_payload(self) -> dict[str, JsonValue]:
-        """Return the test sandbox's view: public and evaluation inputs."""
+        """Return the test sandbox's view: public fields and evaluation inputs."""
         return self.component_payload(Component.TEST_SANDBOX)
 
     def hidden_payload(self) -> dict[str, JsonValue]:
-        """Return the evaluator's view: public and hidden, without evaluation inputs."""
+        """Return the evaluator's view: public and hidden fields, without evaluation inputs."""
         return self.component_payload(Component.EVALUATOR)
 
 
 def task_from_spec(spec: Mapping[str, Any]) -> SecureBenchTask:
     """Build a task from its internal spec: ``id``, ``benchmark_id``, ``task_type``, ``resources``, ``metadata``.
 
-    Each resource is ``{"value": ..., "visibility": ...}``. ``task_type`` determines the kind of the candidate, and
-    ``metadata.environment`` has the environment, as in compiled tasks. Raises :class:`ConfigError` for a wrong spec,
-    and ``ValueError`` for the removed field ``expose``.
+    Each resource is ``{"value": ..., "visibility": ...}``; the default visibility is hidden. ``task_type`` determines
+    the kind of the candidate, and ``metadata.environment`` has the environment, as in compiled tasks. Raises
+    :class:`ConfigError` for a wrong spec, and ``ValueError`` for the removed field ``expose``.
     """
     unknown = sorted(set(spec) - {"id", "benchmark_id", "task_type", "metadata", "resources"})
     if unknown:

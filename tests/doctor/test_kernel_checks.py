@@ -73,7 +73,7 @@ def test_all_limits_are_fine() -> None:
     """The layout is named with what it limits."""
     found = cgroups(FakeMachine())
     assert found.state is State.OK
-    assert "v2; limits of memory, pids, cpu" in found.found
+    assert "v2; can limit memory, pids, cpu" in found.found
 
 
 def test_limits_that_cannot_be_set_are_named() -> None:

@@ -147,7 +147,7 @@ def test_a_silent_tls_handshake_ends_with_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = parse_address(f"https://127.0.0.1:{listening.getsockname()[1]}/")
         started = time.monotonic()
-        with pytest.raises(DeadlineError, match="longer than 0 s"):
+        with pytest.raises(DeadlineError, match=r"longer than 0\.4 s"):
             HttpClient(Deadline(Timeouts(connect=60, total=0.4))).get(address)
     assert time.monotonic() - started < 15
 
@@ -156,7 +156,7 @@ def test_a_pause_ends_with_the_deadline(server: FakeServer) -> None:
     """The total includes pauses."""
     server.faults["/data"] = [says(503, Retry_After="60")]
     started = time.monotonic()
-    with pytest.raises(DeadlineError, match="longer than 0 s"):
+    with pytest.raises(DeadlineError, match=r"longer than 0\.4 s"):
         read(HttpClient(Deadline(Timeouts(total=0.4))), server)
     assert time.monotonic() - started < 15
 

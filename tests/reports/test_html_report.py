@@ -308,7 +308,7 @@ def test_a_damaged_run_has_no_report(tmp_path: Path) -> None:
     output.write_text("before")
     with (directory / JOURNAL).open("ab") as file:
         file.write(b"{}\n")
-    with pytest.raises(ConfigError, match="journal is damaged"):
+    with pytest.raises(ConfigError, match="records are damaged"):
         write_report([directory], output)
     assert output.read_text() == "before"
     assert not list(tmp_path.glob(".*"))

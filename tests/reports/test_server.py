@@ -200,7 +200,7 @@ def test_a_run_that_is_damaged_meanwhile_is_said_so(tmp_path: Path) -> None:
     (directory / JOURNAL).write_bytes(b"<b>\n")
     answer = ask(app, "/", HOST, COOKIE)
     assert answer.status == 500
-    assert "the journal is damaged" in answer.text
+    assert "the records are damaged" in answer.text
     assert "<b>" not in answer.text
 
 

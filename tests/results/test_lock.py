@@ -40,7 +40,7 @@ def test_two_processes(tmp_path: Path) -> None:
 
 def test_one_process_twice(tmp_path: Path) -> None:
     """Two runs of one process do not share a directory either (L11)."""
-    with RunLock(tmp_path), pytest.raises(ConfigError, match="another run"), RunLock(tmp_path):
+    with RunLock(tmp_path), pytest.raises(ConfigError, match="another process is using"), RunLock(tmp_path):
         pass
 
 

@@ -99,9 +99,9 @@ def test_paths_are_relative_to_the_file(tester: Path) -> None:
         (['harness.name=" x"'], "is not a label"),
         (["run.id.x=1"], "--set run.id.x: run.id is not an object [override-invalid]"),
         (["run.id"], "'run.id' is not KEY=VALUE [override-invalid]"),
-        (["=1"], "'=1' is not KEY=VALUE [override-invalid]"),
-        (["run..id=1"], "is not KEY=VALUE [override-invalid]"),
-        ([".".join("x" * 99) + "=1"], "is not KEY=VALUE [override-invalid]"),
+        (["=1"], "'=1' has a key with an empty part or too many parts [override-invalid]"),
+        (["run..id=1"], "has a key with an empty part or too many parts [override-invalid]"),
+        ([".".join("x" * 99) + "=1"], "has a key with an empty part or too many parts [override-invalid]"),
         (["run.id=a", "run.id=b"], "this key, or one above or below it, is already set [override-invalid]"),
         (
             ["run.select.limit=1", "run.select={}"],

@@ -192,7 +192,7 @@ def test_a_wrong_address_is_found_first(tmp_path: Path) -> None:
         config = json.loads((tmp_path / "tester.yaml").read_text())
         config["judge"]["base_url"] = provider.url
         (tmp_path / "tester.yaml").write_text(json.dumps(config))
-        with pytest.raises(ConfigError, match=r"405 to http://.*/chat/completions") as raised:
+        with pytest.raises(ConfigError, match=r"405 \(request to http://.*/chat/completions") as raised:
             judged(tmp_path, RIGHT)
     assert (raised.value.code, raised.value.hint) == ("provider-rejected", "check judge.base_url: does it end in /v1?")
     with pytest.raises(ProviderError) as gone:

@@ -416,7 +416,7 @@ def test_a_run_of_a_part_of_the_pack(root: Path) -> None:
     """Only tasks with records are judged again, and of these the ones that are asked for."""
     run(root, limit=2)
     assert same(again(root)) == (2, 0, 0)
-    with pytest.raises(ConfigError, match="has no record of these tasks"):
+    with pytest.raises(ConfigError, match="has no record of the selected tasks"):
         again(root, task=("*-3",), output_dir=root / "second")
 
 

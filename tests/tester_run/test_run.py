@@ -190,7 +190,7 @@ def test_two_runs_share_no_directory(root: Path) -> None:
     """While one run writes, another is refused, on resume too (L11)."""
     run(root, limit=1)
     for resume in (False, True):
-        with RunLock(root / "results"), pytest.raises(ConfigError, match="another run"):
+        with RunLock(root / "results"), pytest.raises(ConfigError, match="another process is using"):
             run(root, resume=resume)
 
 

@@ -154,7 +154,7 @@ def test_a_key_that_is_gone_at_the_end_costs_only_the_signature(root: Path) -> N
     """The run is complete; it says what is missing, and resuming it signs it."""
     summary = run(root, sign=KeySigner(BrokenKey(1)))
     assert (summary.passed, summary.ending) == (6, RunEnd.FINISHED)
-    assert "--resume signs it: the ssh-agent is gone" in summary.problems[0]
+    assert "(--resume tries again): the ssh-agent is gone" in summary.problems[0]
     assert not is_signed(root / "results")
     assert run(root, resume=True, sign=SIGNER).problems == ()
     assert is_signed(root / "results")
@@ -246,7 +246,7 @@ def test_a_suite_whose_runs_are_not_all_signed_is_not_signed(root: Path) -> None
     suite = SignedSuite(root)
     outcomes, problem = suite.run(sign=KeySigner(BrokenKey(3)))
     assert [len(outcome.summary.problems) for outcome in outcomes if outcome.summary] == [0, 1]
-    assert "the suite is not signed; --resume signs it: " in problem
+    assert "the suite could not be signed (--resume tries again): " in problem
     assert not suite.is_signed()
     assert suite.run(resume=True, sign=SIGNER).problem == ""
     assert suite.is_signed()

@@ -233,7 +233,7 @@ def test_the_metadata_names_verifier_version_phase_and_reason_and_no_answer() ->
         "reason": "wrong_answer",
         "rule": "choice",
     }
-    assert result.message == "the final answer is not one of the accepted answers"
+    assert result.message == "the response does not give an accepted answer"
     assert (result.passed, result.score, result.stdout, result.stderr) == (False, 0.0, "", "")
 
 

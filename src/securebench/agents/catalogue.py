@@ -158,7 +158,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def _integrity_of_file(path: Path) -> str:
-    with open_regular(path, "file of requirements", follow=True) as file:
+    with open_regular(path, "requirements file", follow=True) as file:
         return integrity_of(hashlib.file_digest(file, "sha512").digest())
 
 

@@ -30,7 +30,7 @@ _LITTLE: Final = 1
 _64_BITS: Final = 2
 
 MACHINES: Final = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "arm", 243: "riscv64"}
-"""Machine numbers and the kernel's names for them."""
+"""The kernel's names of machine types, by their numbers in ELF headers."""
 
 _SHELL: Final = "/bin/sh"
 """The file whose header gives the machine type of an image if the program needs no loader."""

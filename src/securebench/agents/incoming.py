@@ -101,7 +101,7 @@ def add_program(
 def _without_executable(what: str, wanted: str, package: Package, found: Collection[str]) -> InfrastructureError:
     """Return the error for an archive without the declared executable. ``found`` are the files that could be it."""
     if wanted in package.files:
-        hint = f"before you pack it, run 'chmod a+x' on {package.top}/{wanted}"
+        hint = f"before you pack the archive, run 'chmod a+x' on {package.top}/{wanted}"
         return unusable(what, f"its file {wanted} is not executable", hint)
     names = sorted(found, key=lambda name: (name.count("/"), name))
     listed = ", ".join(map(printable_line, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
@@ -122,7 +122,7 @@ def _identify(package: str, version: str, name: str) -> ProgramKey:
         {f"{variant.package}@VERSION{variant.suffix}" for known in programs for variant in known.variants}
     )
     raise ConfigError(
-        f"the package {package!r} {version!r} is not an agent program for any platform",
+        f"the package {package!r} with the version {version!r} is not an expected agent program",
         code="agent-unknown",
         hint=f"use one of {', '.join(packages)}",
     )

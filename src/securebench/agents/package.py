@@ -35,7 +35,7 @@ _FORM: Final = (
     "'npm pack' writes it"
 )
 _LINKS: Final = "expected only files and directories: to replace links with their files, pack with 'tar --dereference'"
-_MODES: Final = "before you pack it, run 'chmod -R a+rX,u-s,g-s,-t' on its directory"
+_MODES: Final = "before you pack the archive, run 'chmod -R a+rX,u-s,g-s,-t' on its directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def unusable(what: str, why: str, hint: str = _FORM) -> InfrastructureError:
 
 
 class _Inspection:
-    """The members checked so far. A path may not occur twice, unless each time it is a directory."""
+    """The members checked so far. A path may not occur twice, unless all its entries are directories."""
 
     def __init__(self, what: str, top: str) -> None:
         self.description = b""

@@ -131,7 +131,7 @@ class NpmRegistry:
     def _error(self, error: HttpError, what: str) -> InfrastructureError | ConfigError:
         if isinstance(error, MismatchError):
             return InfrastructureError(
-                f"the archive of {what} does not have the expected integrity: {error}",
+                f"the archive of {what} is not the expected file: {error}",
                 code="agent-integrity",
                 hint="the download was discarded; retry, and check any proxy between this machine and the registry",
             )

@@ -28,7 +28,7 @@ def read_requirements(path: Path) -> tuple[str, ...]:
 
     Raises :class:`ConfigError` (``agent-requirements``) for all invalid lines, or if the file has no requirements.
     """
-    text, _ = read_text(path, "file of requirements", _MAX_BYTES, follow=True)
+    text, _ = read_text(path, "requirements file", _MAX_BYTES, follow=True)
     problems = Problems()
     found = []
     for number, line in _lines(text):

@@ -204,7 +204,7 @@ class AgentStore:
         return (image.id, stored) if image and stored and stored.key == key else None
 
     def _stored(self, reference: str) -> StoredProgram | None:
-        """Return the labels of a program, or ``None`` for any other image, even one that a pack gave this reference."""
+        """Return the labels of a program, or ``None`` for any other image, even if a pack gave it this reference."""
         origin = self.images.origin(reference)
         if origin is None or origin.source is not ImageSource.AGENT:
             return None
@@ -277,7 +277,7 @@ class AgentStore:
         program = self._take(key, integrity)
         if program is None:
             raise InfrastructureError(
-                f"{key} was changed while it was installed",
+                f"{key} was changed during its installation",
                 code="agent-unusable",
                 hint="check which other program writes to the image store",
             )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 MAX_ASSET_FILES: Final = 10_000
-"""The most files and directories in one referenced directory. They are copied for each task."""
+"""The most files and directories in one referenced directory, and of one task. They are copied for each task."""
 
 MAX_ASSET_BYTES: Final = 256 * MIB
 """The most bytes of one referenced file or directory, and of all files of one task. They are copied for
@@ -117,7 +117,7 @@ def _line(path: str, entry: TreeEntry) -> str:
 
 
 def _error(directory: Path, path: str, error: OSError | TreeRefusedError) -> ConfigError:
-    """Return the error for ``path``, which is too large, leads through a symbolic link or cannot be read."""
+    """Return the error for ``path``, which is too large or missing, has a link in its path or cannot be read."""
     if isinstance(error, TreeRefusedError) and error.refusal is TreeRefusal.TOO_LARGE:
         message = f"{path!r} contains more than {MAX_ASSET_FILES} entries or {MAX_ASSET_BYTES} bytes"
         return ConfigError(message, code="asset-too-large", hint="put large data in the image")

@@ -77,5 +77,5 @@ def _value(line: str, number: int) -> tuple[Any, list[Fault]]:
 
 def _task_faults(task: str, rows: Mapping[str, BenchmarkRow]) -> Iterator[Fault]:
     if task not in rows or not is_model_graded(rows[task].eval):
-        message = "the pack has no model_graded task with this id"
-        yield Fault("calibration-unfit", message, ("task",), "use the id of a row with a model_graded rubric")
+        message = "the pack has no 'model_graded' task with this id"
+        yield Fault("calibration-unfit", message, ("task",), "use the id of a row with a 'model_graded' rubric")

@@ -137,8 +137,10 @@ def _manifest(value: dict[str, Any], digest: str) -> Manifest:
 def _judge_faults(manifest: ManifestModel | None) -> Iterator[Fault]:
     judge = manifest.model_dump(exclude_unset=True).get("judge", {}) if manifest else {}
     if "min_kappa" in judge and "calibration" not in judge:
-        hint = "name the file with the calibration set in judge.calibration"
-        yield Fault("calibration-unfit", "min_kappa needs a calibration set", ("judge", "min_kappa"), hint, at_key=True)
+        hint = "name the file with the calibration set in 'judge.calibration'"
+        yield Fault(
+            "calibration-unfit", "'min_kappa' needs a calibration set", ("judge", "min_kappa"), hint, at_key=True
+        )
 
 
 def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fault]:

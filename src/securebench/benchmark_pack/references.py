@@ -20,7 +20,7 @@ _REFERENCE_KEYS = frozenset(FileReferenceModel.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Referenced:
-    """A file reference: its place in the row, its eval field, if any, and its lane."""
+    """A file reference: its place in the row, its eval field (empty for an asset), and its lane."""
 
     place: Path
     field: str

@@ -196,7 +196,7 @@ class _Draft:
     def _family_fault(self) -> list[Fault]:
         if "family" in self.value or self.manifest.family:
             return []
-        hint = "set it here, or set defaults.family in the manifest"
+        hint = "set it here, or set 'defaults.family' in the manifest"
         return [Fault("field-missing", "family is missing and the manifest has no default", ("family",), hint)]
 
     def _content_faults(self) -> list[Fault]:
@@ -233,7 +233,7 @@ def _environment_faults(environment: dict[str, Any], family: Family) -> Iterator
     """Yield a fault for a key that only terminal tasks support. In a manifest's defaults, other families ignore it."""
     name = "materialize_workdir_from_image"
     if environment.get(name) and family.active and family.candidate_kind is not CandidateKind.WORKSPACE:
-        message = f"{name} is only supported by terminal_task"
+        message = f"{name} is only supported by the family 'terminal_task'"
         yield Fault("field-value", message, ("environment", name), "remove it", at_key=True)
 
 

@@ -16,8 +16,9 @@ class CandidateArtifact:
     """A sealed candidate: content-addressed and never modified.
 
     ``digest`` is the sha256 (hex) of the sealed bytes. ``path`` is the file in the store. ``text`` is the decoded
-    content of a text or code candidate. For a patch that was just sealed, it is a unified diff. A patch that is loaded
-    from the store has no text, because only its changed files are sealed.
+    content of a text or code candidate, or ``None`` if it is not UTF-8. For a patch that was just sealed, ``text`` is a
+    unified diff. A patch that is loaded from the store has no text, because only its changed files are sealed. A
+    workspace never has one.
     """
 
     kind: CandidateKind

@@ -92,7 +92,7 @@ def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, prist
     try:
         data = read_file(workspace, relative, MAX_PATCH_BYTES)
         if not data.strip():
-            return _failed(FailureReason.CANDIDATE_EMPTY, "the patch is empty")
+            return _failed(FailureReason.CANDIDATE_EMPTY, "the patch is empty or blank")
         return _seal_delta(store, apply_patch(data, pristine), pristine)
     except TreeRefusedError as refused:
         return _failed(_REASONS[refused.refusal], str(refused))
@@ -118,7 +118,7 @@ def decode(data: bytes) -> str:
     if "\0" in text:
         raise _error(FailureReason.CANDIDATE_NOT_TEXT, f"character {text.index(chr(0))} is NUL")
     if not text.removeprefix(_BOM).strip():
-        raise _error(FailureReason.CANDIDATE_EMPTY, "the candidate is empty")
+        raise _error(FailureReason.CANDIDATE_EMPTY, "the candidate is empty or blank")
     return text
 
 

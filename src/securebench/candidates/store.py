@@ -196,7 +196,7 @@ class CandidateStore:
         except OSError as error:
             raise StorageError(
                 f"cannot read or write candidates in {self.root}: {error.strerror or error}",
-                hint="free space, then run again with --resume, or choose another run.output_dir",
+                hint="check free space and permissions and run again with --resume, or choose another 'run.output_dir'",
             ) from error
 
 

@@ -156,7 +156,7 @@ def check(name: str, *, family: tuple[str, ...], driver: str | None, as_json: bo
 
 
 def _explain(result: FamilyCheck) -> None:
-    """Print the end of the output of an agent that failed, and how to see all of it."""
+    """Print on stderr the end of the output of an agent that failed, and how to see all of it."""
     for line in result.output.splitlines():
         click.echo(f"    {printable_line(line)}", err=True)
     if result.details:
@@ -170,7 +170,8 @@ def _explain(result: FamilyCheck) -> None:
 def remove(name: str, *, version: str | None, platform: str | None) -> None:
     """Remove the program NAME.
 
-    Without options, all its versions for all platforms are removed. Versions in use are kept.
+    Without options, all its versions for all platforms are removed. A version that a run uses is never removed: the
+    command ends with an error.
     """
     from securebench.agents.store import AgentStore
 

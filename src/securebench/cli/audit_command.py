@@ -118,7 +118,7 @@ def _print(report: AuditReport, output: Path | None, *, as_json: bool) -> None:
 
 
 class _Progress:
-    """Prints each line of progress on stderr, after the seconds since the start of the audit."""
+    """Prints each line of progress on stderr, beginning with the seconds since the start of the audit."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

@@ -30,7 +30,7 @@ Examples:
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE",
-    help="The file to write: FILE.tar.zst, or FILE.tar without compression.",
+    help="The file to write. Its name must end with .tar.zst, or with .tar for no compression.",
 )
 def command(directory: Path, output: Path) -> None:
     """Pack the run or the suite in DIR into one file for sharing.
@@ -38,7 +38,7 @@ def command(directory: Path, output: Path) -> None:
     The bundle has what a reader needs: the description of the run, its records, candidates, trajectories and egress
     log, and its signature. It has no workspaces and no commitment key. Two bundles of the same run are identical.
 
-    Exit codes: 0 written, 1 not written, for example because DIR is not a run or a run is writing to it.
+    Exit codes: 0 written, 1 not written, for example because DIR has no run, or because a run is in progress there.
     """
     from securebench.cli.export_command import replaced_output
     from securebench.plurals import counted

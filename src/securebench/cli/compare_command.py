@@ -24,7 +24,12 @@ Examples:
 @click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each comparison.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, with all task ids.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the comparison to FILE as an HTML page, instead of printing it.",
+)
 def command(directories: tuple[Path, ...], form: str | None, html: Path | None) -> None:
     """Compare runs of the same benchmark task by task.
 
@@ -80,7 +85,7 @@ def _groups(directories: tuple[Path, ...]) -> dict[str, list[Comparison]]:
     groups = {name: [compare(first, other) for other in others] for name, (first, *others) in runs.items()}
     if alone := [name for name, pairs in groups.items() if not pairs]:
         raise ConfigError(
-            f"only one run of {', '.join(alone)} was given",
+            f"no second run of {', '.join(alone)} was given",
             code="runs-differ",
             hint="give at least two runs of each benchmark",
         )

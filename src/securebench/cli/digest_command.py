@@ -28,7 +28,9 @@ Examples:
 
 @click.command("digest", epilog=EXAMPLES)
 @click.argument("pack", type=click.Path(path_type=Path))
-@click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
+@click.option(
+    "--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to the manifest."
+)
 @click.option("--run", "run", metavar="DIR", type=click.Path(path_type=Path), help="Compare with the run in DIR.")
 @click.option(
     "--commitment-key",
@@ -69,7 +71,8 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
 def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str, Match | None]:
     """Compare the run with the pack. Return the pack's result under ``""``, and that of each row under its id.
 
-    The result is ``None`` for a row of which the run has no record.
+    The result is ``None`` for a row without a record in the run. A task of the run that the pack does not have is in
+    the result, too: as different public content.
     """
     from securebench.results.pack_match import Match, match_pack, match_row
     from securebench.results.read import read_run

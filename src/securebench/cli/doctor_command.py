@@ -18,9 +18,9 @@ _STYLES: Final[Mapping[str, str]] = {"ok": "green", "weaker": "yellow", "missing
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(*, as_json: bool) -> None:
-    """Check what this machine supports, and print a command to fix each thing that is weaker or missing.
+    """Check what this machine supports, and print how to fix what is weaker or missing.
 
     Nothing is changed. Exit code 0 if runs work on this machine, 1 if they do not.
     """

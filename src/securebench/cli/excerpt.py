@@ -37,7 +37,10 @@ WHOLE: Final = ExcerptSize(lines=10_000_000, columns=10_000_000)
 
 
 def excerpt(text: str, size: ExcerptSize, *, tail: bool = False) -> tuple[list[str], int]:
-    """Return the first lines of ``text`` (the last with ``tail``), escaped, and the number of omitted lines."""
+    """Return the first lines of ``text`` (the last with ``tail``), escaped, and the number of omitted lines.
+
+    ``size`` limits the number of lines and the length of each.
+    """
     text = text.rstrip("\n")
     if not text:
         return [], 0
@@ -75,7 +78,7 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield the first leaves of nested metadata, with dotted names.
 
-    Long values are cut. Empty and false values are left out.
+    Long values are cut. Empty values, ``None`` and ``False`` are left out, but not 0.
     """
     return islice(_leaves(values, prefix), _MAX_VALUES)
 

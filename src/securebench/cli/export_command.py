@@ -35,7 +35,12 @@ Examples:
 @click.option("--markdown", "form", flag_value="markdown", help="The pass rate and a table, as Markdown.")
 @click.option("--atif", "form", flag_value="atif", help="Trajectories as ATIF, a file for each trial.")
 @click.option("--inspect", "form", flag_value="inspect", help="An evaluation log of Inspect, as JSON.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here.  [default: standard output]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write to this file, or for --atif to this directory.  [default: standard output]",
+)
 def command(directory: Path, form: str | None, output: Path | None) -> None:
     """Convert the run in DIR for other programs."""
     from securebench.results.read import read_run
@@ -50,7 +55,7 @@ def command(directory: Path, form: str | None, output: Path | None) -> None:
 
         assert output is not None
         written = write_atif(run, output)
-        why = "" if written else ": the agent program reported no steps"
+        why = "" if written else ": no trial has a trajectory"
         click.echo(f"{counted(written, 'trajectory', 'trajectories')} in {output}{why}")
         return
     if form == "parquet":

@@ -85,7 +85,7 @@ def build(
 @command.command(name="list", short_help="List images and recipes.")
 @_JSON
 def list_(*, as_json: bool) -> None:
-    """List the images of the store, and the recipes whose images are not built."""
+    """List the images of the store, and the recipes whose images are only on Docker Engine or not built."""
     from securebench.cli.images_view import images_and_recipes, print_images
     from securebench.images.store.image_store import ImageStore
 
@@ -111,7 +111,7 @@ def pull(reference: str) -> None:
 
 @command.command(name="import", short_help="Import images from a file or directory.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", default="", metavar="REF", help="Name the image REF, whatever its name in the archive is.")
+@click.option("--name", default="", metavar="REF", help="Name the image REF. Needed if it has no name in PATH.")
 def import_(path: Path, name: str) -> None:
     """Import the images of PATH.
 
@@ -126,7 +126,7 @@ def import_(path: Path, name: str) -> None:
         references = import_path(store, path, name, report)
     for reference in references:
         image = store.find(reference)
-        click.echo(f"{reference}: imported ({image.id[:_SHORT_ID] if image else 'removed meanwhile'})")
+        click.echo(f"{reference}: imported ({image.id[:_SHORT_ID] if image else 'but no longer in the store'})")
 
 
 @command.command(short_help="Remove images.")

@@ -29,7 +29,10 @@ _AGES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An image, or a recipe whose image is not built (``id`` is empty). ``place`` is ``store`` or ``engine``."""
+    """An image, or a recipe whose image is not built. ``place`` is ``store`` or ``engine``.
+
+    Without an image, ``id`` and ``place`` are empty.
+    """
 
     name: str = ""
     reference: str
@@ -124,7 +127,7 @@ def images_table(rows: Sequence[Row]) -> Table:
 
 
 def human_size(size: float) -> str:
-    """Return a size in bytes in decimal units: ``209 MB``."""
+    """Return ``size``, a number of bytes, with a decimal unit, such as ``209 MB``."""
     unit = ""
     for unit_above in _UNITS:
         if size < _KILO:
@@ -135,7 +138,7 @@ def human_size(size: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return a size such as ``20G``, ``500 MB`` or ``1.5GiB`` in bytes. Raises ``click.BadParameter``."""
+    """Return the number of bytes of a size such as ``20G``, ``500 MB`` or ``1.5GiB``. Raises ``click.BadParameter``."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise click.BadParameter(f"{text!r} is not a size: write it as 20G or 500M", param_hint="--budget")

@@ -31,7 +31,8 @@ def _row_numbers(_context: click.Context, _option: click.Parameter, value: str |
         match = _NUMBERS.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not 0 <= last - first <= _MAX_ROWS:
-            raise click.BadParameter(f"{part.strip()!r} is not a row number or range; write them as 0-9,12")
+            what = f"neither a row number nor a range of at most {_MAX_ROWS + 1:,} rows"
+            raise click.BadParameter(f"{part.strip()!r} is {what}; write rows as 0-9,12")
         found |= dict.fromkeys(range(first, last + 1))
     return None if value is None else list(found)
 
@@ -39,7 +40,7 @@ def _row_numbers(_context: click.Context, _option: click.Parameter, value: str |
 def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that every importer has."""
     for option in (
-        click.option("--force", is_flag=True, help="Replace an existing tasks.jsonl or lock file."),
+        click.option("--force", is_flag=True, help="Replace existing files that have different content."),
         click.option("--skip-unusable", is_flag=True, help="Skip rows that cannot become tasks, and list them."),
         click.option(
             "--write-lock", is_flag=True, help="Write a lock file of the chosen rows instead of checking one."
@@ -48,9 +49,12 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
             "--lock",
             "lock_path",
             type=click.Path(path_type=Path),
-            help=f"Import the rows of this lock file and refuse other data. Default: DIR/{LOCK_NAME}, if it exists.",
+            help="Import the rows of this lock file and refuse other data; with --write-lock, write this file. "
+            f"Default: DIR/{LOCK_NAME}, if it exists.",
         ),
-        click.option("--rows", "positions", callback=_row_numbers, help="Import these rows, counted from 0: 0-9,12."),
+        click.option(
+            "--rows", "positions", callback=_row_numbers, help="Import these rows, counted from 0, such as 0-9,12."
+        ),
         click.option("--limit", type=click.IntRange(min=1), help="Import the first N rows only."),
         click.option(
             "--output",
@@ -67,7 +71,7 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
 def lock_path(options: Mapping[str, Any]) -> Path | None:
     """Return the lock file to check rows against: the given one, or else the pack's.
 
-    Returns ``None`` if there is no such file, or with ``--write-lock``.
+    Returns ``None`` with ``--write-lock``, or if no file is given and the pack has none.
     """
     named: Path | None = options["lock_path"]
     if options["write_lock"] or named is not None:
@@ -138,7 +142,10 @@ def require_some(written: WrittenPack) -> None:
 
 
 def tell_next(written: WrittenPack, options: Mapping[str, Any], *, images: bool = False) -> None:
-    """Print the next commands: build the ``images``, then run the pack, or check it if it has no tester YAML."""
+    """Print the next commands. If ``images`` is set, the first one builds the images of the pack.
+
+    The last one runs the pack, or checks it if it has no tester YAML.
+    """
     pack = written.tasks.parent
     config = pack / "tester.yaml"
     has_config = config.is_file()

@@ -83,7 +83,9 @@ def mmlu(source: str, subject: str | None, split: str | None, **options: Any) ->
     named = importer.subject_and_split(source)
     subject, split = subject or named[0], split or named[1] or "test"
     if not subject:
-        raise click.UsageError("SOURCE is not a single CSV file named <subject>_<split>.csv: give --subject, or 'all'")
+        raise click.UsageError(
+            "SOURCE is not a single CSV file named <subject>_<split>.csv: add --subject NAME or --subject all"
+        )
     documents = (
         importer.all_documents(source, split)
         if subject == "all"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     type=click.Choice(["registry", "build"]),
     default="registry",
     show_default=True,
-    help="Use the authors' images, or write recipes.",
+    help="registry: use the authors' images. build: write recipes from which you build the images.",
 )
 @click.option(
     "--repos",
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     help="With --images build: a file of pins, which say how to set up a repository. They override the built-in pins.",
 )
 @click.option("--hints", is_flag=True, help="Show hints_text to the agent. It may reveal the solution.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @choosing_rows
 def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     """Import SWE-bench from SOURCE: the path of the authors' .jsonl or .parquet file, or the URL of a .jsonl file.

@@ -16,7 +16,9 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 
 
 def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
-    """Load the pack at ``pack``. ``tasks``: the tasks file, if it is not next to the manifest.
+    """Load the pack at ``pack``. ``tasks``: the tasks file, if it is not ``tasks.jsonl`` next to the manifest.
+
+    If ``tasks`` is given, ``pack`` cannot be a tester YAML.
 
     Raises :class:`ConfigError` (``pack-missing``) and the errors of
     :func:`~securebench.benchmark_pack.load_benchmark_pack`.
@@ -38,7 +40,10 @@ def pack_files(pack: Path, tasks: Path | None = None) -> BenchmarkPaths:
 
 
 def _is_tester_yaml(path: Path) -> bool:
-    """Return whether a YAML file looks like a tester YAML: it has keys that no manifest has."""
+    """Return whether a YAML file looks like a tester YAML: it has a key that no manifest has.
+
+    Raises :class:`ConfigError` (``pack-missing``) if the name does not end with ``.yaml`` or ``.yml``.
+    """
     from securebench.strict_input.files import read_text
     from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
 

@@ -88,5 +88,5 @@ def cost_text(usd: float, budget_usd: float | None = None) -> str:
 
 
 def stderr_line(event: TaskDone) -> str:
-    """Return the last line of the stderr of a failed task's agent, indented; empty if it wrote none."""
+    """Return the last line that the agent of a task wrote to stderr, indented; empty if the event has none."""
     return f"    agent's stderr: {printable(event.agent_stderr)}" if event.agent_stderr else ""

@@ -51,7 +51,7 @@ Examples:
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--show-verifier-output", is_flag=True, help="Show output of checkers and tests, redacted.")
 @click.option(
-    "--keep-verifier-output", is_flag=True, help="Keep output of checkers and tests in verifier-output/ of the run."
+    "--keep-verifier-output", is_flag=True, help="Keep output of checkers and tests in verifier-output/ of the new run."
 )
 @sign_option
 @passphrase_option
@@ -61,10 +61,10 @@ def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     """Judge the sealed candidates of the run in DIR again, without its agent, and compare the verdicts.
 
     DIR is only read. The new verdicts are written to a new run directory. The pack must be the one that the run used.
-    A driver, image or version that differs from the run's is reported.
+    Differences in driver, image or versions are reported.
 
     Exit codes: 0 all verdicts are the same, 1 an error before any candidate was judged, 2 wrong usage, 3
-    some records have no verdict or could not be judged again, 4 some verdicts differ, 130 interrupted.
+    some trials have no verdict to compare or the new run has another problem, 4 some verdicts differ, 130 interrupted.
     """
     with signals_interrupt():
         result = _reverify(directory, flags)
@@ -99,7 +99,10 @@ def _reverify(directory: Path, flags: dict[str, Any]) -> Reverification:
 
 
 def _inputs(pack: Path | None, config: Path | None) -> tuple[BenchmarkPaths | None, TesterConfig | None]:
-    """Return the pack's paths and the tester YAML that the user gave; ``None`` for what was not given."""
+    """Return the paths of the pack and the tester YAML that the user gave; ``None`` for what was not given.
+
+    If only a tester YAML is given, the paths are those of its pack.
+    """
     from securebench.cli.pack_argument import pack_files
     from securebench.tester_config import load_tester_config
 

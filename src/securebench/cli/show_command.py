@@ -40,7 +40,7 @@ _OF_A_LIST = ("every", "failed", "errors", "reason")
 @click.argument("task_id", metavar="[TASK]", required=False)
 @click.option("--trial", type=click.IntRange(min=1), help="Which trial of TASK.  [default: 1]")
 @click.option("--full", is_flag=True, help="Show all of a task's steps and texts, not only their beginnings.")
-@click.option("--all", "every", is_flag=True, help="List all tasks.")
+@click.option("--all", "every", is_flag=True, help="List all tasks that have a record.")
 @click.option("--failed", is_flag=True, help="List the tasks that failed.")
 @click.option("--errors", is_flag=True, help="List the tasks that ended in an infrastructure error.")
 @click.option("--reason", metavar="REASON", help="List the tasks with this failure reason.")
@@ -82,7 +82,7 @@ def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_j
 
 
 def _known_reason(name: str | None) -> str | None:
-    """Return the failure reason. Raises ``click.BadParameter`` with similar names."""
+    """Return ``name``. Raises ``click.BadParameter``, which suggests similar names, if it is not a failure reason."""
     from securebench.errors import FailureReason
     from securebench.strict_input.faults import did_you_mean
 
@@ -198,7 +198,7 @@ def _brief(record: RecordedTask) -> dict[str, Any]:
 
 
 def _whole(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
-    """Return a record with its steps and its sealed candidate as JSON. What is not in the directory is ``null``."""
+    """Return a record with its steps and its sealed candidate. They are ``None`` if the run directory lacks them."""
     from securebench.cli.task_view import ABSENT
     from securebench.errors import ConfigError
 

@@ -31,7 +31,10 @@ sign_option = click.option(
 
 
 def signer_of(sign: str | None, passphrase_file: Path | None) -> StatementSigner | None:
-    """Return the signer that ``--sign`` names, a key or Sigstore. Raises :class:`ConfigError` for an unusable key."""
+    """Return the signer that ``--sign`` names, a key or Sigstore; ``None`` without ``--sign``.
+
+    Raises :class:`ConfigError` for an unusable key.
+    """
     if sign is None:
         return None
     if sign == "sigstore":  # for a key file with this name, pass ./sigstore
@@ -52,7 +55,7 @@ def passphrase_of(key: Path, file: Path | None) -> Passphrase:
         if file is not None:
             return read_passphrase(file)
         if not on_terminal():
-            hint = "pass --passphrase-file FILE, or run the command on a terminal"
+            hint = "pass --passphrase-file FILE, or run the command on a terminal; to check a run, pass the public key"
             raise ConfigError(
                 f"{key} is encrypted, and there is no terminal to ask for its passphrase",
                 code="key-passphrase",

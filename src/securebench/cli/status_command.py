@@ -43,7 +43,7 @@ def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: boo
     the output directory of a suite, one line for each of its runs is shown.
 
     Exit codes: 0 shown, 1 the directory is not a run or is damaged, 2 wrong usage, 3 only with --watch: the run has
-    ended, and some tasks have no verdict.
+    ended, and some tasks did not run or ended in an infrastructure error.
     """
     from rich.console import Console
 

@@ -64,7 +64,7 @@ def run_suite_file(
 
 
 def _report(outcomes: list[SuiteOutcome], flags: dict[str, Any], directory: Path) -> None:
-    """Print the leaderboard, the problems, where the results are, and how to compare or resume them."""
+    """Print the problems, the leaderboard, where the results are, and how to compare the runs or resume the suite."""
     left = 0
     for outcome in outcomes:
         name = f"{outcome.run.pack}, agent {outcome.run.agent}"

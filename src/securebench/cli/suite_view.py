@@ -1,4 +1,4 @@
-"""Show a suite: the leaderboard, and what a dry run would do."""
+"""Show a suite: the leaderboard, and the results of all runs as JSON."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def print_leaderboard(console: Console, found: Sequence[Standing]) -> None:
 
 
 def leaderboard_table(console: Console, found: Sequence[Standing]) -> RenderableType:
-    """Return the leaderboard for a terminal: one table, or a table for each pack if that is too wide."""
+    """Return the leaderboard for a terminal: one table; if it is too wide, a table of totals and one for each pack."""
     packs = _packs(found)
     rows = [(standing.agent, *_cells(standing, packs)) for standing in found]
     whole = results_table(console, ("agent", *packs, *_TOTALS), rows)

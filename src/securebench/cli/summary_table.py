@@ -40,7 +40,7 @@ def print_summary(console: Console, summary: TesterRunSummary) -> None:
 
 
 def summary_table(summary: TesterRunSummary) -> RenderableType:
-    """Return the counts by family, the tasks that did not pass with their reasons, and the path of the results."""
+    """Return the counts by family, the tasks that did not pass and why, and the path of the results."""
     table = Table(title=_title(summary), title_justify="left", box=SIMPLE, padding=(0, 0), pad_edge=False)
     table.add_column("family", no_wrap=True)
     for name in _columns(summary):
@@ -103,7 +103,7 @@ def _cells(counts: Counts) -> list[str]:
 
 
 def _failures(summary: TesterRunSummary) -> list[RenderableType]:
-    """Return for each failure its whole id, and below it the reason and the agent's stderr, each cut to one line."""
+    """Return for each failure the whole task id, and below it the reason and the agent's stderr, each on one line."""
     if not summary.failures:
         return []
     lines = [Text("Did not pass:", style="bold")]
@@ -171,7 +171,7 @@ def _percent(estimate: Estimate) -> str:
 
 
 def usage_lines(summary: TesterRunSummary) -> list[str]:
-    """Return the usage of the agents, and what the run cost with its judge model, if that is known."""
+    """Return a line on the usage of the agents. If the judge model's cost is known, another line has the total cost."""
     judged = summary.judge.usage.cost_usd if summary.judge else None
     if judged is None or summary.cost_usd is None:
         return [usage_line(summary.usage, summary.budget_usd)] if summary.usage else []

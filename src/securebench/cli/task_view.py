@@ -271,7 +271,7 @@ def _as_text(value: Any) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return a short value on one line; nothing for a missing one."""
+    """Return ``value`` on one line, cut to 200 characters; an empty string for ``None``."""
     if value is None:
         return ""
     return printable_line(value if isinstance(value, str) else json.dumps(value))[:200]

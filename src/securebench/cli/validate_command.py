@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 @click.command("validate")
 @click.argument("pack", type=click.Path(path_type=Path))
-@click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
-@click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
+@click.option(
+    "--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to the manifest."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(pack: Path, tasks: Path | None, *, as_json: bool) -> None:
     """Check PACK and report errors with locations.
 
@@ -59,7 +61,7 @@ def _load(pack: Path, tasks: Path | None) -> tuple[tuple[SecureBenchTask, ...], 
 
 
 def _summary(tasks: Sequence[SecureBenchTask]) -> list[dict[str, Any]]:
-    """Return the number of rows and the fields by lane, for each family in the pack."""
+    """Return for each family in the pack the number of rows, the kind of candidate, and the fields by lane."""
     rows = Counter(task.task_type for task in tasks)
     return [
         {

@@ -29,7 +29,9 @@ Examples:
 @click.command(name="verify-run", short_help="Check that a run directory is complete and unchanged.", epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--pack", type=click.Path(path_type=Path), help="Check that the run was made with this pack.")
-@click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
+@click.option(
+    "--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to the manifest."
+)
 @click.option(
     "--commitment-key",
     metavar="FILE",
@@ -44,7 +46,7 @@ Examples:
 )
 @click.option("--identity", metavar="NAME", help="Check that this identity signed the run through Sigstore.")
 @click.option("--issuer", metavar="URL", help="The OIDC issuer of that identity.")
-@click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     """Check that the run in DIR is complete and unchanged, and print a line for each check.
 

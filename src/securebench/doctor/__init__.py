@@ -1,4 +1,4 @@
-"""Checks of what this machine supports, with a command to fix what is weaker or missing."""
+"""Checks of what this machine supports, and how to fix what is weaker or missing."""
 
 from securebench.doctor.examination import examine
 from securebench.doctor.model import Finding, Report, State

@@ -28,7 +28,7 @@ def runc(machine: Machine) -> Finding:
 
 def runsc(machine: Machine) -> Finding:
     """Check for gVisor, which is used only if the tester names it."""
-    return _runtime(machine, "runsc", "a separate kernel for each sandbox, with sandbox.runtime: runsc")
+    return _runtime(machine, "runsc", "a separate kernel for each sandbox, with 'sandbox.runtime: runsc'")
 
 
 def init(machine: Machine) -> Finding:
@@ -89,7 +89,7 @@ def strong_driver() -> Finding:
 def weaker_driver(oci: Finding) -> Finding:
     """Return the finding if ``auto`` chooses nothing, but the oci driver works if it is named."""
     meaning = f"{oci.meaning}. 'auto' does not choose a driver that is weaker than Docker"
-    fix = "securebench run --driver oci, or sandbox.driver: oci in the tester YAML"
+    fix = "securebench run --driver oci, or 'sandbox.driver: oci' in the tester YAML"
     return Finding("driver", State.WEAKER, "only the oci driver works", meaning, fix)
 
 

@@ -41,7 +41,7 @@ def rootless_ids(machine: Machine) -> Finding:
     if machine.is_root:
         return Finding(name, State.OK, "not needed by root", "sandboxes use 65536 ids that no user of this machine has")
     if not (machine.has("newuidmap") and machine.has("newgidmap")):
-        return Finding(name, State.WEAKER, "no newuidmap", meaning, install(machine, "uidmap"))
+        return Finding(name, State.WEAKER, "no newuidmap or no newgidmap", meaning, install(machine, "uidmap"))
     least = min(_subordinate(machine, path) for path in ("/etc/subuid", "/etc/subgid"))
     if least >= _SUBORDINATE:
         return Finding(name, State.OK, f"{least} subordinate ids", "sandboxes use separate user ids")
@@ -54,7 +54,7 @@ def cgroups(machine: Machine) -> Finding:
     """Check which limits can be set for a sandbox as a whole."""
     layout, usable = machine.cgroups()
     lacking = [name for name in _CONTROLLERS if name not in usable]
-    found = f"{layout or 'none'}; limits of {', '.join(usable) or 'nothing'}"
+    found = f"{layout or 'none'}; can limit {', '.join(usable) or 'nothing'}"
     if not lacking:
         return Finding("cgroups", State.OK, found, "all limits of a sandbox are enforced")
     meaning = f"the oci driver can limit {', '.join(lacking)} only per process, not per sandbox"

@@ -27,7 +27,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: the state, what was ``found``, what that means, and a command to fix it, if any."""
+    """The result of one check: the state, what was ``found``, what that means, and how to fix it, if that is known."""
 
     name: str
     state: State
@@ -72,7 +72,7 @@ class ClockFacts:
 
 
 class Machine(Protocol):
-    """The facts about a machine that checks need. Tests replace it. A method that has no answer raises an error."""
+    """The facts about a machine that checks need. Tests replace it. A method without an answer may raise an error."""
 
     @property
     def is_root(self) -> bool:

@@ -31,7 +31,7 @@ def python(machine: Machine) -> Finding:
 
 
 def room_for_images(machine: Machine) -> Finding:
-    """Check whether the image store has space for another image."""
+    """Check whether this user can write to the image store, and whether it has space for another image."""
     fix = "securebench images prune, or set SECUREBENCH_IMAGES to a directory with more space"
     return _room(machine, "room_for_images", machine.store(), "images are unpacked there", fix)
 
@@ -54,7 +54,7 @@ def base_images(machine: Machine) -> Finding:
     """Check for the project's own images, in the store or the engine."""
     lacking = [name for name in machine.base_images() if not (machine.is_stored(name) or _engine_has(machine, name))]
     if lacking:
-        meaning, fix = "tasks that name no image need it", "securebench images build --install-tools"
+        meaning, fix = "tasks that name no image cannot run", "securebench images build --install-tools"
         return Finding("base_images", State.MISSING, f"no {', '.join(lacking)}", meaning, fix)
     return Finding("base_images", State.OK, ", ".join(machine.base_images()), "tasks that name no image use it")
 

@@ -72,7 +72,7 @@ class ThisMachine:
         return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PROGRAMS}") is not None
 
     def succeeds(self, argv: Sequence[str]) -> bool:
-        """Run a command without input and output, and return whether it succeeded."""
+        """Run a command without input, and return whether it succeeded. A program that is not installed fails."""
         from securebench.images.build.bootstrap import query
 
         return self.has(argv[0]) and query(argv).returncode == 0

@@ -99,7 +99,10 @@ class GatewayConnection:
     def open(
         self, number: int, trial: TrialId, plan: EgressPlan, log: Callable[[Mapping[str, JsonValue]], None]
     ) -> None:
-        """Open session ``number`` of one trial. ``log`` receives its log lines. Raises :class:`EgressError`."""
+        """Open a session for ``trial``. Later calls refer to it by ``number``, and ``log`` receives its log lines.
+
+        Raises :class:`EgressError`.
+        """
         session = GatewaySession(log)
         with self._lock:
             self._sessions[number] = session
@@ -172,8 +175,8 @@ class GatewayConnection:
         """Return the error that says why the process exited."""
         return EgressError(
             f"the egress gateway exited unexpectedly: {self._reason or 'it was closed'}",
-            hint="check whether something killed it, such as the kernel for lack of memory; then continue with "
-            "--resume",
+            hint="check whether the machine is overloaded or short of memory, or whether something killed the gateway; "
+            "then continue with --resume",
         )
 
     def _ask(self, session: GatewaySession, frame: Mapping[str, object], seconds: float) -> Answer:

@@ -140,7 +140,7 @@ class RelayReport:
     micro_usd: int | None = None
     """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """The most tokens that incomplete answers may have used beyond those counted. It is charged to the budget."""
+    """The most tokens that incomplete answers may have used beyond those counted. They are charged to the budget."""
     unreported_micro_usd: int = 0
     trouble: Trouble | None = None
     message: str = ""

@@ -72,7 +72,7 @@ class Engine:
         ) as error:
             raise EngineError(
                 f"the engine at {self.endpoint.url} does not respond: could not {what} ({error})",
-                hint="start it again, then continue with --resume",
+                hint="restart the engine, then continue with --resume",
             ) from error
 
     def hijack(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
@@ -105,8 +105,8 @@ class Engine:
 def connect(endpoints: Sequence[EngineEndpoint] | None = None) -> Engine:
     """Connect to the first engine that responds at ``endpoints``, by default those of :func:`current_candidates`.
 
-    Raises :class:`EngineError`: ``engine-unavailable`` or ``engine-permission``, which list all attempts,
-    ``engine-too-old``, ``engine-endpoint-unsupported`` or ``engine-context-missing``.
+    Raises :class:`EngineError` (``engine-unavailable``, ``engine-permission``, ``engine-too-old``,
+    ``engine-endpoint-unsupported``, ``engine-context-missing``). The messages of the first two list all attempts.
     """
     failures: list[tuple[EngineEndpoint, Exception]] = []
     for endpoint in current_candidates() if endpoints is None else endpoints:
@@ -157,7 +157,7 @@ def _unavailable(failures: Sequence[tuple[EngineEndpoint, Exception]]) -> Engine
         return EngineError(
             f"a Docker Engine is running, but this user may not use it (tried {tried})",
             code="engine-permission",
-            hint="add yourself to its group ('sudo usermod -aG docker $USER') and log in again, or run as root",
+            hint="join the engine's group ('sudo usermod -aG docker $USER') and log in again; or run as root",
         )
     return EngineError(
         f"no Docker Engine is running (tried {tried})",

@@ -1,7 +1,7 @@
 """The endpoint of a Docker Engine: ``DOCKER_HOST``, the current Docker context, or the default sockets.
 
 Only an engine on this machine works: sandboxes bind-mount directories of this host, which a remote engine would look
-for on its own disk. So ``unix://`` and plain ``tcp://`` are supported, TLS and SSH are not.
+for on its own disk. So ``unix://`` and plain ``tcp://`` are supported, but TLS and SSH are not.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _context_endpoint(config: Path, name: str) -> EngineEndpoint:
 
 def _tls_refused(source: str) -> EngineError:
     return EngineError(
-        f"{source} requires TLS",
+        f"{source} requires TLS, which is not supported",
         code="engine-endpoint-unsupported",
         hint="use an engine on this machine through its socket, because sandboxes mount directories of this host",
     )

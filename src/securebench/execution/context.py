@@ -76,8 +76,8 @@ def _ignore(_problem: str) -> None:
 class TaskContext:
     """What all tasks of a run share. Used by all threads.
 
-    ``provenance`` goes into every record of the run; ``commitment`` makes the commitments to hidden content in them.
-    ``credentials`` are the harness's secrets. ``gateway`` is ``None`` if no agent needs egress.
+    ``provenance`` goes into every record of the run. ``commitment`` makes the commitments to hidden content in records.
+    ``credentials`` are the secrets of the harness and of the judge. ``gateway`` is ``None`` if no agent needs egress.
     """
 
     run_id: str

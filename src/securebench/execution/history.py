@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class History:
     """The history of one trial of a task. ``trial`` counts from 1, and ``attempt`` from 1 in each trial.
 
-    ``spent`` is the usage of all earlier attempts, ``judge_spent`` that of the judge model in them.
+    ``spent`` is the agent's usage in all earlier attempts, ``judge_spent`` the judge model's usage in them.
 
     ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by no
     fault of the candidate. The agent then does not have to run again, which would cost money.

@@ -22,8 +22,8 @@ class Removals:
     """Removes directory trees on a separate thread. Thread-safe.
 
     A tree is first moved to ``trash``, a private directory on the same file system, so that its path is free at once.
-    A tree that cannot be removed stays. When the run ends or starts again, it empties ``trash``, removes workspaces
-    that are not to be kept, and reports what still cannot be removed.
+    A tree that cannot be removed stays. When the run ends or is resumed, it empties ``trash``, removes workspaces that
+    are not to be kept, and reports what still cannot be removed.
     """
 
     def __init__(self, trash: Path) -> None:

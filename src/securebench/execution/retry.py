@@ -26,7 +26,7 @@ SPREAD: Final = 0.5
 """The random variation of a provider pause, as a fraction, so that tasks do not all retry at the same moment."""
 
 MAX_RETRY_AFTER: Final = 120.0
-"""The longest ``Retry-After`` in seconds that a task waits for. Beyond it, the task is left to ``--resume``."""
+"""The longest ``Retry-After`` in seconds that a task waits for. With a longer one, the task is left to ``--resume``."""
 
 _FINAL: Final = frozenset({"provider-refused", "provider-rejected", "judge-unfit", "judge-budget"})
 """Error codes that are not retried. A retry does not help if a key or model was rejected or a budget is used up, and

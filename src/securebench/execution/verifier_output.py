@@ -37,7 +37,7 @@ class VerifierOutput:
         return printed
 
     def text(self, redactor: Redactor) -> str:
-        """Return all output, redacted and safe for a terminal."""
+        """Return the collected output, at most about ``_ALL`` characters, redacted and safe for a terminal."""
         replies = (f"[reply of the judge]\n{text}\n" for text in self.replies)
         parts = (*(printed.text() for printed in self._printed), *replies)
         return printable(redactor.text("".join(parts), cap=_ALL, lines=True))

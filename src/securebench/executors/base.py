@@ -63,7 +63,7 @@ class Worker(ABC):
         """Store what a remote worker on ``node`` yields for ``assignment``, and return the record.
 
         Empty bytes mean that the run was stopped. Raises :class:`DeliveryError` if ``pieces`` are not what a worker
-        yields, and :class:`StorageError`. Nothing that exists is overwritten, and sizes are bounded.
+        yields, and :class:`StorageError`. No file of another trial is overwritten, and sizes are bounded.
         """
 
     @abstractmethod
@@ -138,7 +138,7 @@ class Executor(Extension, ABC):
 
     @classmethod
     def from_settings(cls, settings: WireModel, workers: int) -> Self:
-        """Return an executor with ``settings`` of the type ``settings_model``, or without them if that is ``None``."""
+        """Return an executor with ``settings``, or without settings if ``settings_model`` is ``None``."""
         return cls(workers, settings) if cls.settings_model else cls(workers)  # type: ignore[call-arg]
 
     @abstractmethod

@@ -90,7 +90,7 @@ class RayExecutor(Executor):
 def _connected(address: str | None, workers: int) -> Iterator[Any]:
     """Connect to the cluster at ``address``, or to a new one with ``workers`` slots, and yield Ray's module.
 
-    Token authentication is always used. Disconnect at the end.
+    Token authentication is always used. The connection is closed at the end.
     """
     os.environ["RAY_AUTH_MODE"] = "token"  # the library reads this variable when it is imported
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a call after disconnecting would start another cluster
@@ -117,7 +117,8 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
         raise InfrastructureError(
             f"cannot connect to the Ray cluster: {error}",
             code="ray-unavailable",
-            hint="check the address, and that the cluster has the same token and version of Ray ('ray status')",
+            hint="if you set an address, check it, and that the cluster has the same token and version of Ray"
+            " ('ray status')",
         ) from error
     try:
         yield ray

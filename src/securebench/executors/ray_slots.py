@@ -230,7 +230,7 @@ class RaySlots:
 
     def _failure(self) -> InfrastructureError:
         return InfrastructureError(
-            self._fatal_problem, code="ray-unavailable", hint="fix this, then continue with --resume"
+            self._fatal_problem, code="ray-unavailable", hint="fix the problem, then continue with --resume"
         )
 
     def _take(self) -> _Slot | None:

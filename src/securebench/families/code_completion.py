@@ -95,7 +95,10 @@ def _broken_tests(evals: dict[str, Any]) -> Iterable[Fault]:
         running = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         message = f"the tests do not compile with {running}{wrong and f': error{wrong} of the tests'}"
         yield Fault(
-            "tests-unusable", message, ("eval", "tests", "code"), "fix the tests: they cannot judge any candidate"
+            "tests-unusable",
+            message,
+            ("eval", "tests", "code"),
+            "fix the tests: without them, no candidate can be judged",
         )
 
 

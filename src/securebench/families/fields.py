@@ -73,7 +73,7 @@ def _finite_timeout(seconds: Any) -> Any:
 
 def _directory(path: str) -> str:
     if fault := container_directory_fault(path):
-        raise refusal("workdir-unsafe", fault, "use an absolute path such as '/app'")
+        raise refusal("workdir-unsafe", fault, "use a directory such as '/app'")
     return path
 
 

@@ -28,7 +28,7 @@ class ArchiveLimits:
     header: int = MIB
     """The most bytes of the extended headers of one member, which contain long names and attributes."""
     ratio: int = 200
-    """The most bytes that a compressed byte may expand to. Ignored for archives of up to ``ratio_floor`` bytes."""
+    """The most bytes that a compressed byte may expand to. Ignored for the first ``ratio_floor`` expanded bytes."""
     ratio_floor: int = GIB
 
 

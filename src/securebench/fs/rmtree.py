@@ -45,7 +45,7 @@ def make_private_directory(path: Path) -> None:
             path.mkdir(mode=0o700)
         if path.is_symlink() or not path.is_dir():
             raise _foreign(path, "is not a directory")
-        # The marker is written first, so a directory with content but no marker is not SecureBench's. The check before
+        # The marker is written first, so a directory with content but no marker is foreign. The check before
         # the listing avoids a long listing. The check after it is for a thread that has just created both.
         if not _is_marked(path) and any(path.iterdir()) and not _is_marked(path):
             raise _foreign(path, f"contains files but no {MARKER}")
@@ -116,7 +116,7 @@ def _foreign(path: Path, problem: str) -> StorageError:
     return StorageError(
         f"{path} {problem}; SecureBench did not create it and will not change it",
         code="workspace-foreign",
-        hint="move it away, or choose another run.output_dir",
+        hint="move it away, or choose another 'run.output_dir'",
     )
 
 

@@ -26,7 +26,7 @@ class Readable(Protocol):
     """Anything from which bytes can be read, such as a file or a pipe."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, and no bytes at the end."""
+        """Return up to ``size`` bytes; empty at the end of the stream."""
 
 
 def chunks(source: Readable) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 class TreeWriter:
     """Writes below the existing directory ``root``. ``owner`` (uid, gid) owns all files written without ``keep_owner``.
 
-    Files written with ``keep_owner`` stay this user's. With ``everybody``, all users may write the other files, and
+    Files written with ``keep_owner`` belong to this user. With ``everybody``, all users may write the other files, and
     read and execute them as their owner may. Use it only for a root that no other user can reach.
 
     Paths are relative POSIX paths that were checked before. Missing parents are created. Methods raise ``OSError``:
@@ -63,7 +63,7 @@ class TreeWriter:
             self._own(descriptor, mode, keep_owner=keep_owner)
 
     def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
-        """Create ``path`` with the first ``size`` bytes of the descriptor ``source``. Shares its blocks if possible."""
+        """Create ``path`` with the first ``size`` bytes of the descriptor ``source``. Shares blocks if possible."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             reached(FaultPoint.TREE_WRITE, self._name)
@@ -88,7 +88,7 @@ class TreeWriter:
         os.mkfifo(name, _FILE_MODE, dir_fd=parent)
 
     def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, keep_owner: bool = False) -> None:
-        """Create the directory ``path``. If ``mode`` denies its owner anything, it is set only in :meth:`finish`."""
+        """Create the directory ``path``. If ``mode`` lacks a right of the owner, :meth:`finish` sets the mode."""
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:

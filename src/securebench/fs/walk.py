@@ -159,8 +159,9 @@ def walk(
 ) -> Generator[TreeEntry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
-    Hard links are separate files. Raises :class:`TreeRefusedError`: at once for too many entries or bytes, otherwise at
-    the end of the walk or after ``MAX_OFFENDERS`` refused entries. Raises ``OSError`` if the machine is at fault.
+    Hard links are separate files. Raises :class:`TreeRefusedError`: at once for too many entries or bytes and for an
+    entry that disappeared, otherwise at the end of the walk or after ``MAX_OFFENDERS`` refused entries. Raises
+    ``OSError`` if the machine is at fault.
     """
     with opened_root(root) as descriptor:
         yield from walk_descriptor(descriptor, limits, rules)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 PRICE_HINT: Final = (
-    "next to 'model', set prices: {input: 0.25, output: 2.00} (US dollars per million tokens); or pass a --price-table "
-    "that has the model; or remove the budget"
+    "remove the budget; or, if only the price is unknown, set 'prices: {input: 0.25, output: 2.00}' next to 'model' "
+    "(US dollars per million tokens), or pass a --price-table that has the model"
 )
 
 
@@ -59,7 +59,7 @@ class ProduceContext:
     gateway: Gateway | None = None
     """The egress gateway, if agents have egress."""
     pause: Callable[[float], None] = time.sleep
-    """A function that sleeps for some seconds. It raises if the run is stopped meanwhile."""
+    """A function that sleeps for the given number of seconds. It raises if the run is stopped meanwhile."""
     spent: Spent = field(default_factory=Spent)
     trial: int = 1
     """Which trial of the task this is, from 1."""
@@ -92,8 +92,9 @@ class AgentResult:
 class RunContext:
     """What a harness gets before the first task of a run.
 
-    ``images`` are the images that agents will run in. ``variables`` are the tester's, from the environment and the env
-    file. ``agent`` is what :meth:`HarnessProducer.prepare` returned when a resumed run began; empty for a new run.
+    ``images`` are the images that agents will run in. ``variables`` are the tester's variables, from the environment
+    and the env file. ``agent`` is what :meth:`HarnessProducer.prepare` returned when a resumed run began; empty for a
+    new run.
     """
 
     driver: SandboxDriver

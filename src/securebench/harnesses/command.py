@@ -76,7 +76,10 @@ class CommandHarnessProducer(Harness):
         return self._connection.check(open_gateway, notify) if self._connection else {}
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Open egress to the provider and the allowed domains, if any. Raises :class:`EgressError`."""
+        """Open egress to the provider and the allowed domains, if any, and return the session of the agent.
+
+        Raises :class:`EgressError`.
+        """
         if self._connection:
             return self._connection.open_session(view, context, SessionAgent())
         if not self.needs_gateway:

@@ -35,7 +35,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the host is this machine."""
+        """Whether the host is ``localhost`` or a loopback address."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -43,7 +43,7 @@ class Address:
 
     @property
     def is_protected(self) -> bool:
-        """Whether data from here cannot be changed in transit: it comes over TLS, or from this machine."""
+        """Whether data from this address cannot be changed in transit: it comes over TLS, or from this machine."""
         return self.scheme == "https" or self.is_loopback
 
     def __str__(self) -> str:
@@ -52,8 +52,8 @@ class Address:
     def follow(self, location: str) -> Address:
         """Return where a redirect or link leads. Raises :class:`AddressError`.
 
-        Another machine may not redirect to services of this one, which may trust local requests. No redirect may give
-        up TLS, because anyone on the network path could then change the data.
+        Another machine may not redirect to services of this machine, which may trust local requests. No redirect may
+        give up TLS, because anyone on the network path could then change the data.
         """
         target = _parsed(location, self)
         if target.is_loopback and not self.is_loopback:

@@ -38,7 +38,7 @@ class HttpClient:
         self._reached = False
 
     def get(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
-        """Send one request and return the response of any status. Raises the errors of :meth:`Response.pieces`."""
+        """Send one request and return its response of any status. Raises the errors of :meth:`Response.pieces`."""
         from securebench.http import connection
 
         response = connection.get(address, headers or {}, self.deadline, self._proxy(address))
@@ -50,7 +50,7 @@ class HttpClient:
         return self.get(address, headers)
 
     def open(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
-        """Follow redirects to a successful response (200 or 206).
+        """Follow redirects to a successful response (200 or 206), and return it.
 
         Raises :class:`AddressError`, :class:`StatusError`, and the errors of :meth:`get`.
         """
@@ -77,7 +77,7 @@ class HttpClient:
             attempt += 1
 
     def pause(self, address: Address, error: UnreachableError, attempts: int) -> None:
-        """Wait before the next attempt after ``attempts`` failed ones, or raise ``error`` if a retry is pointless.
+        """Wait before the next attempt after ``attempts`` failed ones. Raises ``error`` if there is no further attempt.
 
         A client that has not yet received any response does not retry: the address or the network may be wrong.
         """

@@ -57,7 +57,7 @@ class Response:
             yield piece
 
     def read(self, limit: int) -> bytes:
-        """Return the whole body. Raises :class:`TooLargeError` above ``limit``, and the errors of :meth:`pieces`."""
+        """Return the body. Raises :class:`TooLargeError` above ``limit`` bytes, and the errors of :meth:`pieces`."""
         data = bytearray()
         for piece in self.pieces():
             data += piece
@@ -176,7 +176,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Return the seconds that a ``Retry-After`` header asks for: it contains a number, or a date."""
+    """Return the seconds that a ``Retry-After`` header (a number or a date) asks for; ``None`` if it is invalid."""
     if retry_after.strip().isdecimal():
         return float(retry_after)
     try:

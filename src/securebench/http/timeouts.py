@@ -52,9 +52,9 @@ class Deadline:
     def check(self) -> None:
         """Raise :class:`DeadlineError` if the download has to end."""
         if self._stopped.is_set():
-            raise DeadlineError("the download was stopped")
+            raise DeadlineError("it was stopped")
         if time.monotonic() >= self._end:
-            raise DeadlineError(f"the download took longer than {self.timeouts.total:.0f} s")
+            raise DeadlineError(f"it took longer than {self.timeouts.total:g} s")
 
     def wait(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until the download has to end. Raises the errors of :meth:`check`."""

@@ -54,7 +54,7 @@ def import_from_engine(engine: Engine, store: ImageStore, reference: str, report
 
 
 def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
-    """Copy the store's image with this reference or id into the engine, where it gets the same reference.
+    """Copy the store's image with this reference or id into the engine. A reference becomes its name there.
 
     Raises :class:`ImageError` (``image-unavailable``) if the engine rejects it, and the errors of :meth:`Engine.doing`.
     """

@@ -55,7 +55,7 @@ class Descriptor:
         media_type, digest = text(value, "mediaType", where), text(value, "digest", where)
         size, annotations = value.get("size"), value.get("annotations") or {}
         if not _DIGEST.fullmatch(digest):
-            raise malformed(where, f"its digest is {digest[:80]!r}, not sha256: and 64 hexadecimal digits")
+            raise malformed(where, f"its digest is {digest[:80]!r}, not 'sha256:' and 64 hexadecimal digits")
         if type(size) is not int or size < 0:
             raise malformed(where, f"its size is {size!r:.80}, not a number of bytes")
         if not isinstance(annotations, dict) or not all(isinstance(note, str) for note in annotations.values()):

@@ -30,10 +30,10 @@ def resolve(
 ) -> ResolvedImage:
     """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` receives lines while it is fetched.
 
-    An image of ``store`` (by default, this user's) that did not come from an engine takes precedence over the engine's.
-    It is loaded into the engine, so the same id runs with every driver. Raises :class:`ImageError`
-    (``image-unavailable``) with a hint on how to get the image, :class:`ConfigError` (``image-reference-invalid``), or
-    :class:`EngineError`.
+    If ``store`` (by default, the store of this user) has an image that did not come from an engine, that image is used
+    instead of an image of ``engine``. It is loaded into the engine, so the same id runs with every driver. Raises
+    :class:`ImageError` (``image-unavailable``) with a hint on how to get the image, :class:`ConfigError`
+    (``image-reference-invalid``), or :class:`EngineError`.
     """
     check_reference(reference)
     report = on_progress or _silent

@@ -100,16 +100,16 @@ def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
     if name != benchmark:
         raise _invalid(path, f"it is for benchmark {name!r}, expected {benchmark!r}")
     if not isinstance(rows, dict) or not rows:
-        raise _invalid(path, "'rows' must be an object that maps task ids to SHA-256 digests")
+        raise _invalid(path, "'rows' must be a non-empty object that maps task ids to SHA-256 digests")
     digests = {key: digest or "" for key, digest in rows.items() if _is_digest(digest)}
     if len(digests) != len(rows):
         wrong = next(key for key in rows if key not in digests)
-        raise _invalid(path, f"the digest of {wrong!r} is not 64 hexadecimal digits")
+        raise _invalid(path, f"the digest of {wrong!r} is neither null nor 64 lowercase hexadecimal digits")
     return Lock(benchmark, digests, path, trust_new)
 
 
 def _is_digest(value: JsonValue) -> TypeGuard[str | None]:
-    """Whether ``value`` is a digest, or ``null`` for an unknown one."""
+    """Whether ``value`` is a digest, or ``None`` for an unknown digest."""
     return value is None or (isinstance(value, str) and bool(_DIGEST.fullmatch(value)))
 
 

@@ -98,7 +98,8 @@ def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tupl
 def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
     """Return path and content of each regular member whose file name ``wanted`` accepts.
 
-    Raises :class:`ConfigError`: ``import-too-large``, ``import-archive-invalid``.
+    Members below ``__MACOSX`` are left out. Raises :class:`ConfigError`: ``import-too-large``,
+    ``import-archive-invalid``.
     """
     try:
         return list(_members(stream, source, wanted))

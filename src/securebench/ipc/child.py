@@ -106,8 +106,8 @@ class SupervisedChild:
     def await_ready(self, seconds: float) -> dict[str, Any]:
         """Wait for the child's first frame, which means that it is ready, and return the frame's body.
 
-        Raises :class:`ChildError` if none arrives within ``seconds``, or if the child sends ``{"failed": reason}`` or
-        exits.
+        Raises :class:`ChildError` if no frame arrives within ``seconds``, or if the child sends ``{"failed": reason}``
+        or exits.
         """
         poll = select.poll()
         poll.register(self.channel, select.POLLIN)

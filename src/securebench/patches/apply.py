@@ -28,7 +28,7 @@ _FULL_ID: Final = 40
 
 
 def apply_patch(data: bytes, base: FileTree) -> Delta:
-    """Return the changes that the patch ``data`` makes to ``base``. Files it leaves unchanged are not included.
+    """Return the changes that the patch ``data`` makes to ``base``. Unchanged files are not included.
 
     A hunk may match at a line other than the one in its header, but all its lines must match exactly. The last line of
     ``data`` may lack its line feed. Uses bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch
@@ -114,7 +114,7 @@ def _required(version: FileVersion | None, path: bytes) -> FileVersion:
 
 
 def _check_old(patch: FilePatch, old: FileVersion) -> None:
-    """Raise :class:`PatchDoesNotApplyError` if the file's kind or binary content differs from the patch's."""
+    """Raise :class:`PatchDoesNotApplyError` unless the file has the kind and binary content that the patch expects."""
     if patch.old_mode is not None and (patch.old_mode == _LINK) != old.link:
         found, expected = ("link", "file") if old.link else ("file", "link")
         raise PatchDoesNotApplyError(f"{shown(patch.old)} is a {found}, but the patch expects a {expected}")

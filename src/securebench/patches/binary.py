@@ -75,7 +75,7 @@ def _inflated(data: bytes, size: int) -> bytes:
     except zlib.error:
         raise PatchInvalidError("a binary patch is damaged") from None
     if len(content) != size or not inflater.eof:
-        raise PatchInvalidError("the size of a binary patch differs from its header")
+        raise PatchInvalidError("a binary patch does not have the size that its header gives")
     return content
 
 
@@ -94,7 +94,7 @@ def _apply_delta(old: bytes, delta: bytes) -> bytes:
     except StopIteration:
         raise PatchInvalidError("a binary patch is truncated") from None
     if len(new) != size:
-        raise PatchInvalidError("the result of a binary patch differs in size from its header")
+        raise PatchInvalidError("the result of a binary patch does not have the size that its header gives")
     return bytes(new)
 
 

@@ -72,7 +72,7 @@ def read_hunk(header: re.Match[bytes], lines: Sequence[bytes], at: int) -> tuple
         reader.cut()
         at += 1
     if (len(reader.old), len(reader.new)) != (old_count, new_count):
-        raise PatchInvalidError("the size of a hunk differs from its header")
+        raise PatchInvalidError("a hunk does not have the size that its header gives")
     return Hunk(int(header[1]), int(header[3]), tuple(reader.old), tuple(reader.new), reader.trailing), at
 
 
@@ -83,7 +83,7 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk], steps: Steps) -> bytes:
         expected = max(hunk.new_start - 1, 0) - (len(made) - cursor)
         at = _find(source, hunk, expected, steps)
         if at is None or at < cursor:
-            raise PatchDoesNotApplyError(f"the hunk for line {hunk.old_start} of the file does not match its content")
+            raise PatchDoesNotApplyError(f"the hunk for line {hunk.old_start} does not match the content of the file")
         made += source[cursor:at]
         made += hunk.new
         cursor = at + len(hunk.old)

@@ -74,7 +74,10 @@ def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
 
 
 def _edits(old: list[int], new: list[int], steps: Steps) -> list[Change] | None:
-    """Return the fewest edits from ``old`` to ``new`` (Myers 1986); ``None`` for too many edits or an empty side."""
+    """Return the fewest edits from ``old`` to ``new`` (Myers 1986).
+
+    Returns ``None`` if there are too many, if ``steps`` run out, or if ``old`` or ``new`` is empty.
+    """
     if not old or not new:
         return None
     furthest, history = {1: 0}, []

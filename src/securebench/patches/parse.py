@@ -132,7 +132,7 @@ class _Parser:
             and header.new_mode is None
             and not header.old_blob
         ):
-            raise PatchInvalidError(f"the patch contains no change of {shown(header.old)}")
+            raise PatchInvalidError(f"the patch contains no change to {shown(header.old)}")
         return FilePatch(
             kind=kind,
             old=header.old,
@@ -170,7 +170,7 @@ class _Parser:
         yield b""  # the end of the patch also ends its data
 
     def _plain(self) -> FilePatch:
-        """Return the patch of a file that has only ``---`` and ``+++`` lines."""
+        """Return the patch of one file, which has no git header and begins with ``---`` and ``+++``."""
         first, second = self._take_header(), self._take_header()
         old, new = (None if has_epoch(line) else side_name(line[4:]) for line in (first, second))
         if (name := new if old is None else old) is None or (old and new and old != new):

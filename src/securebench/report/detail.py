@@ -70,7 +70,10 @@ class TaskDetail:
 
 
 def task_detail(run: RecordedRun, record: RecordedTask, limits: DetailLimits, *, with_steps: bool = True) -> TaskDetail:
-    """Return the detail of ``record`` within ``limits``. Files that are missing or altered are named in ``note``."""
+    """Return the detail of ``record`` within ``limits``. Files that are missing or altered are named in ``note``.
+
+    Unless ``with_steps`` is set, the steps are only counted.
+    """
     boxes, notes = list(_boxes(record, limits)), []
     steps: tuple[Markup, ...] = ()
     left_out = 0

@@ -16,7 +16,7 @@ def require(extra: str) -> None:
             importlib.import_module(library)
         except ImportError:
             raise ConfigError(
-                f"'securebench {extra}' needs {library}, which is not installed",
+                f"this command needs {library}, which is not installed",
                 code="extra-missing",
                 hint=f"run: pip install 'securebench[{extra}]' (in a clone: pip install '.[{extra}]')",
             ) from None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WIDTH: Final = 340
 _MAX_POINTS: Final = 400
 MAX_BARS: Final = 20
-"""Maximum groups in one plot."""
+"""Maximum number of groups in a plot."""
 _LABEL: Final = 28
 """Maximum characters of a label. Vega reserves room for the longest."""
 
@@ -80,7 +80,7 @@ def _outcome_colour(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def pass_rates(groups: Sequence[tuple[str, Estimate | None]]) -> Markup | None:
-    """Return a plot of the named pass rates with their 95 % intervals; ``None`` if there are no rates."""
+    """Return a plot of the first :data:`MAX_BARS` pass rates with their 95 % intervals; ``None`` if there are none."""
     values = [
         {
             "group": _label(name),
@@ -111,7 +111,7 @@ def pass_rates(groups: Sequence[tuple[str, Estimate | None]]) -> Markup | None:
 
 
 def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
-    """Return stacked bars with the number of trials of each group by outcome; ``None`` without trials."""
+    """Return stacked bars: trials by outcome for the first :data:`MAX_BARS` groups; ``None`` without trials."""
     values = [
         {"group": _label(group.name), "outcome": status.value, "trials": group.outcomes[status], "order": order}
         for group in groups[:MAX_BARS]

@@ -30,7 +30,7 @@ class Renderer:
     """A renderer in a separate process, started with the first plot or with :meth:`start`. Threads may share it."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Make a renderer without starting its process."""
         self._child: SupervisedChild | None = None
         self._lock = threading.Lock()
 

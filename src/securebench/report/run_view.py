@@ -153,7 +153,10 @@ class RunView:
 
 
 def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: int = 1) -> RunView:
-    """Return the view of ``run``, which is read once. The limits are divided by ``share``, the number of runs."""
+    """Return the view of ``run``, which is read once. The limits are divided by ``share``, the number of runs.
+
+    Unless ``with_detail`` is set, the rows of tasks have no details.
+    """
     totals = RunTotals()
     rows = TaskRows(run, with_detail, MAX_ROWS // share, MAX_DETAIL // share)
 
@@ -165,7 +168,7 @@ def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: i
 
 
 def comparison(views: Sequence[RunView]) -> Figure | None:
-    """Return the plot of the pass rates of several runs."""
+    """Return a plot that compares the pass rates of runs; ``None`` if no run has a verdict."""
     svg = plots.pass_rates([(f"{view.number}. {view.label}", view.totals.total.estimate) for view in views])
     return Figure("Pass rate of each run with its 95 % interval", svg) if svg is not None else None
 

@@ -111,7 +111,7 @@ class _Guard:
         return None
 
     def _welcome(self, scope: Scope) -> Response | None:
-        """Exchange the secret in the address for a cookie.
+        """Exchange the secret in the address for a cookie. Return ``None`` if the address has no valid secret.
 
         The response is a page that opens the overview, not a redirect: after a redirect, the browser would not send a
         SameSite=Strict cookie if the address was opened from another site, such as a web terminal.
@@ -144,8 +144,8 @@ def _plain(status: int, message: str, headers: Mapping[str, str] | None = None) 
 def serve(directories: Sequence[Path], *, port: int = 0, browser: bool = True, notify: Callable[[str], None]) -> None:
     """Serve the runs in ``directories`` until an interrupt. Call ``notify`` with the address.
 
-    With ``port`` 0, a free port is used. Raises :class:`ConfigError`: ``view-port-taken``, or for a run that is missing
-    or damaged.
+    With ``port`` 0, a free port is used. If ``browser`` is set and there is a display, the address is opened in a
+    browser. Raises :class:`ConfigError`: ``view-port-taken``, or for a run that is missing or damaged.
     """
     LivePages(directories).overview()
     token = secrets.token_urlsafe(24)

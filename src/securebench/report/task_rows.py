@@ -38,7 +38,7 @@ class TaskRow:
     seconds: float | None
     tokens: int | None
     command: str
-    """The command that prints everything about the trial."""
+    """The command that shows the trial in a terminal."""
     detail: TaskDetail | None = None
 
 
@@ -139,6 +139,6 @@ def _row(run: RecordedRun, record: RecordedTask) -> TaskRow:
 
 
 def show_command(run: RecordedRun, record: RecordedTask) -> str:
-    """Return the command that prints everything about a trial."""
+    """Return the command that shows a trial in a terminal."""
     trial = ["--trial", str(record.trial)] if record.trial > 1 else []
     return shlex.join(["securebench", "show", str(run.directory), record.task_id, *trial])

@@ -99,7 +99,7 @@ class OutcomeGroup:
 
     @property
     def median_seconds(self) -> float | None:
-        """The median duration of a trial."""
+        """The median duration of a trial in seconds; ``None`` if no duration is known."""
         return median(self.seconds) if self.seconds else None
 
 
@@ -148,11 +148,11 @@ class RunTotals:
         return group
 
     def tag_groups(self) -> Sequence[OutcomeGroup]:
-        """Return the groups by tag, the largest first."""
+        """Return the :data:`MAX_GROUPS` largest groups by tag, the largest first."""
         return _largest(self.tags.values())
 
     def family_groups(self) -> Sequence[OutcomeGroup]:
-        """Return the groups by family, the largest first."""
+        """Return the :data:`MAX_GROUPS` largest groups by family, the largest first."""
         return _largest(self.families.values())
 
     def progress(self) -> list[tuple[float, bool]]:

@@ -91,7 +91,7 @@ class Attestation(ABC):
                 continue
             if signer is None or file != f"{self.kind}{signer.suffix}":
                 raise ConfigError(
-                    f"{self.directory} is signed ({file}); resuming it this way would remove its signature",
+                    f"{self.directory} is signed ({file}); resuming without the same --sign would remove the signature",
                     code="resume-signed",
                     hint="use the same --sign as before, or start a new run with another --output-dir",
                 )
@@ -171,7 +171,7 @@ class Attestation(ABC):
 
 
 class RunAttestation(Attestation):
-    """The statement about a closed run: its result, and that of each trial."""
+    """The statement about a closed run: its result, and the result of each trial."""
 
     kind = "run"
 

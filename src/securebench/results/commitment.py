@@ -1,9 +1,9 @@
 """Commitments: a run publishes them instead of digests of hidden content.
 
-A plain digest of a row would let every reader of a record test guesses: the hidden part of a multiple-choice row has
-only four possible values. A commitment is an HMAC of the digest with a random key of the run. The key is in a file that
-is not published with the records. With the key and the pack, anyone can check which rows were run. With
-the records alone, no guess can be tested. See ADR 0016.
+A plain digest of a row would let every reader of a record test guesses: the hidden part of a multiple-choice row often
+has only four possible values. A commitment is an HMAC of the digest with a random key of the run. The key is in a file
+that is not published with the records. With the key and the pack, anyone can check which rows were run. With the
+records alone, no guess can be tested. See ADR 0016.
 """
 
 from __future__ import annotations
@@ -71,5 +71,5 @@ def _unusable(path: Path, reason: str) -> ConfigError:
     return ConfigError(
         f"cannot read {path}: {reason}",
         code="commitment-key",
-        hint="without this file a run cannot be compared with its pack: restore it, or use another --output-dir",
+        hint="without this file, the run cannot be compared with its pack: restore the file, or start a new run",
     )

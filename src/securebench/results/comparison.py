@@ -101,7 +101,7 @@ def tally(run: RecordedRun) -> PairTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A comparison of two runs over the tasks with a verdict in both. ``difference`` is b minus a."""
+    """A comparison of two runs over the tasks with a verdict in both. ``difference`` is ``rate_b`` minus ``rate_a``."""
 
     a: PairTally
     b: PairTally
@@ -150,7 +150,7 @@ def compare(a: PairTally, b: PairTally) -> Comparison:
     shared = [name for name, task in a.tasks.items() if task.scored and name in b.tasks and b.tasks[name].scored]
     if not shared:
         raise ConfigError(
-            f"{a.run.directory} and {b.run.directory} have no task with a verdict in both",
+            f"no task has a verdict in both {a.run.directory} and {b.run.directory}",
             code="runs-share-no-task",
             hint="resume the runs, or compare runs of the same selection",
         )

@@ -1,4 +1,4 @@
-"""``egress.jsonl``: every decision about an agent's network request, one JSON object per line.
+"""``egress.jsonl``: decisions about network requests of agents and of the judge, one JSON object per line.
 
 Each decision is written as it is made. Hosts and paths come from untrusted agents: texts are clipped and redacted, and
 no task can fill the disk or displace the lines of other tasks.
@@ -74,7 +74,7 @@ class EgressLog:
         self._log = AppendLog(path, limit=MAX_BYTES)
 
     def __call__(self, decision: Mapping[str, JsonValue]) -> None:
-        """Write a decision: a flat object with ``task_id`` and ``trial``.
+        """Write a decision: a flat object with ``task_id`` and ``trial``. Once a limit is reached, nothing is written.
 
         Raises :class:`StorageError` if it cannot be written; then the caller must deny the request.
         """

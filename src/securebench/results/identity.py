@@ -38,7 +38,7 @@ class RunIdentity:
             yield f"the pack has no task {task_id!r}"
             return
         if record["trial"] > self.trials:
-            yield f"its trial is {record['trial']}, but the run has {self.trials} of each task"
+            yield f"its trial is {record['trial']}, but the number of trials of each task is {self.trials}"
         if record.get("task_type") != family:
             yield f"expected task_type {family!r}, got {record.get('task_type')!r}"
         verifier, status = self.verifiers[family], record.get("verification_status")

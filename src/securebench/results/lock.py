@@ -93,7 +93,7 @@ class RunLock:
             while not _try_lock(self._descriptor, fcntl.LOCK_EX):
                 if time.monotonic() >= deadline:
                     raise ConfigError(
-                        f"another run is writing to {self._directory} ({self._holder()})",
+                        f"another process is using {self._directory} ({self._holder()})",
                         code="output-dir-locked",
                         hint="wait until it has finished, or choose another --output-dir for this run",
                     )

@@ -126,7 +126,8 @@ class RecordedRun:
     def superseded(self) -> Iterator[RecordedTask]:
         """Yield the records of infrastructure errors whose trials ran again, in the order of their sequence numbers.
 
-        If a run was killed while it moved such records, they are among :meth:`records`, too, with the same sequence.
+        If a run was killed while it moved such records, they are among :meth:`records`, too, with the same sequence
+        numbers.
         """
         return (line.record for line in self._files() if not line.is_current)
 
@@ -172,7 +173,10 @@ class RecordedRun:
         return summary, files.tally
 
     def find(self, task_id: str, trial: int = 1) -> RecordedTask:
-        """Return the record of a trial. Raises :class:`ConfigError` (``task-unknown``) with similar ids."""
+        """Return the record of a trial.
+
+        Raises :class:`ConfigError` (``task-unknown``) with similar ids, or with the recorded trials of the task.
+        """
         ids: set[str] = set()
         trials: list[int] = []
         for record in self.records():

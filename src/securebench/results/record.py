@@ -46,7 +46,7 @@ VOLATILE: Final = frozenset(
 )
 """Keys that may differ between two correct runs of the same task, at any depth of provenance and metadata.
 
-The keys in the last line describe controls, which are drawn at random for each verification.
+The keys in the last line of the set describe controls, which are drawn at random for each verification.
 """
 
 
@@ -58,7 +58,7 @@ class VerificationStatus(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
-    """The infrastructure failed. The task has no score, and ``--resume`` runs it again."""
+    """The infrastructure failed, or the task cannot be judged. It has no score, and ``--resume`` runs it again."""
 
 
 class Assurance(StrEnum):
@@ -225,7 +225,7 @@ def candidate_fields(
 ) -> dict[str, JsonValue]:
     """Return the candidate fields. The field for the candidate's kind has its text, or the digest of a workspace.
 
-    ``redacted``: ``text`` is not the complete candidate, because it was redacted or clipped.
+    ``redacted`` means that ``text`` is not the complete candidate, because it was redacted or clipped.
     """
     fields: dict[str, JsonValue] = {
         "candidate_text": None,

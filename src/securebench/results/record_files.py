@@ -51,7 +51,7 @@ class RecordLine(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether this record counts, because it was not superseded."""
+        """Whether this record counts. Superseded records do not."""
         return self.name == JOURNAL
 
 
@@ -212,7 +212,7 @@ class RecordFiles:
     def _require_planned(self, line: RecordLine, tasks: int, is_known: bool) -> None:  # noqa: FBT001
         record = line.record
         if is_known:
-            self._refuse(damaged(f"task {shown(record.task_id)} has more than one record", self._location(line)))
+            self._refuse(damaged(f"task {shown(str(record.id))} has more than one record", self._location(line)))
         if record.trial > self._trials or tasks > self._planned_tasks:
             trial = f"trial {shown(str(record.trial))} of task {shown(record.task_id)}"
             self._refuse(damaged(f"{trial} was not planned", self._location(line)))
@@ -253,4 +253,4 @@ def broken(what: str, location: SourceLocation) -> ConfigError:
 
 def _refused(what: str, code: str, location: SourceLocation) -> ConfigError:
     hint = f"nothing was changed: {_RESTORE}"
-    return ConfigError(f"the journal is damaged: {what}", code=code, hint=hint, location=location)
+    return ConfigError(f"the records are damaged: {what}", code=code, hint=hint, location=location)

@@ -103,7 +103,11 @@ class Redactor:
 
     @classmethod
     def for_task(cls, task: SecureBenchTask, credentials: Iterable[str] = ()) -> Redactor:
-        """Return the redactor of a task. Every string outside its public lane is secret, however deeply nested."""
+        """Return the redactor of a task.
+
+        Every string outside the public lane is secret, however deeply nested, unless the family declares it as
+        structure.
+        """
         secret = list(secret_strings(task))
         public = [resource.value for resource in task.resources if resource.visibility is Visibility.PUBLIC]
         shown = [*structure_strings(task), *(text for value in public for text in strings(value))]

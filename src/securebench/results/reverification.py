@@ -75,7 +75,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VerdictComparison:
-    """The comparison of the old and the new verdicts: ``same`` is the number of equal ones."""
+    """The comparison of the old and the new verdicts. ``same`` is the number of verdicts that did not change."""
 
     same: int
     changed: tuple[ChangedVerdict, ...]
@@ -86,7 +86,7 @@ class VerdictComparison:
 class Reverification:
     """The result of judging the candidates of the run in ``directory`` again.
 
-    ``summary`` is that of the new run. ``notes`` say what was not compared.
+    ``summary`` is the summary of the new run. ``notes`` say what was not compared.
     """
 
     directory: Path
@@ -128,9 +128,9 @@ def why_unjudged(entry: RecordEntry | None) -> str:
 def compare_verdicts(
     trials: Iterable[TrialId], before: Mapping[TrialId, RecordEntry], now: RecordedRun
 ) -> VerdictComparison:
-    """Compare the verdicts on ``trials`` in the records ``before`` with those in the run ``now``. Sort results by id.
+    """Compare the verdicts on ``trials`` in the records ``before`` with those in the run ``now``.
 
-    Raises :class:`ConfigError` as :meth:`RecordedRun.records` does.
+    The results are sorted by id. Raises :class:`ConfigError` as :meth:`RecordedRun.records` does.
     """
     same = 0
     changed: list[ChangedVerdict] = []

@@ -53,7 +53,7 @@ def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[byte
                 yield file
     except TreeRefusedError as error:
         code = "file-missing" if error.refusal is TreeRefusal.MISSING else "file-not-regular"
-        raise ConfigError(f"cannot read it: {error}", code=code, location=location) from None
+        raise ConfigError(f"cannot read the file: {error}", code=code, location=location) from None
 
 
 def numbered_lines(file: IO[bytes], limit: int) -> Iterator[tuple[int, bytes]]:

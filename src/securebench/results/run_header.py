@@ -50,7 +50,10 @@ _NAMES: Final[Mapping[type, str]] = {str: "a string", dict: "an object", list: "
 
 
 def most_models(models: Counter[str]) -> dict[str, JsonValue]:
-    """Return the most frequent models, at most :data:`_MAX_MODELS`: a provider may report any number of names."""
+    """Return the most frequent models with their counts, at most :data:`_MAX_MODELS`.
+
+    A provider may report any number of names.
+    """
     return dict(sorted(models.items(), key=lambda item: (-item[1], item[0]))[:_MAX_MODELS])
 
 
@@ -81,7 +84,7 @@ class RunHeader:
     """
 
     closing: Closing | None = None
-    """The counts and hashes of what the run wrote; ``None`` until it ends."""
+    """The counts and hashes of what the run wrote; ``None`` unless the run has been closed."""
     version: int = HEADER_VERSION
     """The format of the header and the records."""
 
@@ -113,7 +116,7 @@ class RunHeader:
 
     @property
     def budget_usd(self) -> float | None:
-        """The budget of the run in US dollars, when it was started or resumed last; ``None`` if it had none."""
+        """The budget in US dollars with which the run was last started or resumed; ``None`` without a budget."""
         budget = _section(self.information, "budget")
         if not budget:
             return None
@@ -221,8 +224,8 @@ class RunHeader:
 def read_header(directory: Path, *, older: bool = False, check_root: bool = True) -> RunHeader | None:
     """Return the header of the run in ``directory``, or ``None`` if there is no ``run.json``.
 
-    ``older``: also accept versions whose runs can be read but not resumed. Without ``check_root``, do not
-    check whether the header was changed after the run was closed.
+    With ``older``, versions whose runs can be read but not resumed are accepted, too. Only with ``check_root``, the
+    header is refused if it was changed after the run was closed.
 
     Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
     ``closing-mismatch``, ``file-not-regular``.

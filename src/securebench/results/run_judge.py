@@ -100,7 +100,7 @@ class JudgeSummary:
 
 
 def judge_of(header: RunHeader, usage: Usage) -> JudgeSummary | None:
-    """Return the judge of a run; ``None`` if it has none. ``usage`` is the sum in the records."""
+    """Return the judge of a run; ``None`` if it has none. ``usage`` is the judge's usage in the records."""
     identity = header.decisive.get("judge")
     if not isinstance(identity, dict):
         return None

@@ -58,7 +58,7 @@ def require_same(
 
     ``images`` and ``settings`` each contain two mappings: the values when the run began, and the current values. Images
     that only one side resolved are not compared. ``settings`` are those in ``information.settings``. If the digest of a
-    configuration differs, the error names the settings that differ.
+    configuration differs, the error names the settings that differ, as far as they are recorded.
     """
     before, after = _shared(*images)
     old, new = _without_growth(then, now)

@@ -25,7 +25,7 @@ _MAX_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PackSource:
-    """The absolute paths of a pack's two files when a run began."""
+    """The absolute paths of a pack's two files when a run was last started or resumed."""
 
     manifest: Path
     tasks: Path
@@ -56,7 +56,7 @@ def read_source(directory: Path) -> PackSource | None:
         return PackSource(*(_absolute(content[name]) for name in ("manifest", "tasks")))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"it does not say where the pack is ({type(error).__name__})",
+            f"the file does not say where the pack is ({type(error).__name__})",
             code="source-damaged",
             hint="pass --pack PACK",
             location=SourceLocation(str(path)),

@@ -155,7 +155,7 @@ def _shortened(text: str) -> str:
 def _require_fields_of(record: dict[str, Any], version: int) -> None:
     """Raise ``ValueError`` or ``TypeError`` if a field that only some versions have is invalid.
 
-    Add the fields of version 3 to a record of version 2.
+    The fields of version 3 are added to a record of version 2.
     """
     if found := [name for name, since in _SINCE.items() if version < since and name in record]:
         raise ValueError(f"unknown key {found[0]!r} in a record of version {version}")
@@ -210,7 +210,7 @@ def _candidate_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
     if digest is not None and not isinstance(redacted, bool):
         yield "'candidate_redacted' is neither true nor false"
     if workspace is not None and workspace != f"sha256:{digest}":
-        yield "'candidate_workspace' is not 'candidate_digest'"
+        yield "'candidate_workspace' does not match 'candidate_digest'"
     if isinstance(text, str) and redacted is False and hashlib.sha256(_utf8(text)).hexdigest() != digest:
         yield "'candidate_digest' is not the digest of 'candidate_text'"
 

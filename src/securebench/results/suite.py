@@ -70,7 +70,7 @@ def _damaged(directory: Path, why: str) -> ConfigError:
 
 
 def read_runs(directory: str | Path) -> list[RecordedRun]:
-    """Open a run, or the runs of a suite that were started. Raises :class:`ConfigError` as :func:`read_run` does."""
+    """Open a run, or the started runs of a suite. Raises the errors of :func:`read_suite` and :func:`read_run`."""
     suite = read_suite(Path(directory))
     if suite is None:
         return [read_run(directory)]
@@ -89,7 +89,7 @@ def missing_runs(directory: Path, suite: RecordedSuite) -> list[str]:
 
 
 def read_all(directories: Iterable[str | Path]) -> list[RecordedRun]:
-    """Open the runs in all ``directories``, in their order. Raises :class:`ConfigError` as :func:`read_run` does."""
+    """Open the runs in all ``directories``, in their order. Raises the errors of :func:`read_runs`."""
     return [run for directory in directories for run in read_runs(directory)]
 
 

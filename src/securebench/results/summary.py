@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.results.run_judge import JudgeSummary
 
 SHOWN_FAILURES: Final = 20
-"""Maximum number of failed trials that a summary lists. The records contain all of them."""
+"""Maximum number of trials that failed or had an error and that a summary lists. The records contain all."""
 
 SHOWN_FLAKY: Final = 10
 """Maximum number of flaky tasks that a summary lists."""
@@ -168,7 +168,7 @@ class TesterRunSummary:
     families: Mapping[str, Counts]
     failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
-    """The reported model usage of the recorded attempts and of the checks of the provider."""
+    """The reported model usage of the agents in all recorded attempts, and of the checks of their provider."""
     budget_usd: float | None = None
     """The budget of the run in US dollars."""
     part: PartOfPack | None = None
@@ -193,7 +193,7 @@ class TesterRunSummary:
 
     @property
     def tasks(self) -> int:
-        """Planned tasks. The other counts are trials of them."""
+        """The number of planned tasks. All other counts are numbers of trials."""
         return self.total.tasks
 
     @property

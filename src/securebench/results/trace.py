@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class TraceLog:
     """An event sink and context manager. Each line starts with the task and trial; its text is already redacted.
 
-    Lines are escaped as in JSON, so that they are safe to print on a terminal. Raises :class:`StorageError`.
+    Unprintable characters are escaped, so that lines are safe to print on a terminal. Raises :class:`StorageError`.
     """
 
     def __init__(self, path: Path) -> None:

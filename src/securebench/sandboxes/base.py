@@ -319,10 +319,11 @@ class SandboxDriver(Extension, ABC):
 
     @classmethod
     def from_settings(cls, settings: WireModel, run_id: str) -> Self:
-        """Return a driver for the run ``run_id`` with ``settings``, an instance of ``settings_model``.
+        """Return a driver for the run ``run_id``.
 
-        This is how drivers of installed packages are created. ``run_id`` labels everything that a driver creates, so
-        that the remains of a killed run can be found.
+        SecureBench creates the drivers of installed packages with this method. ``settings`` is an instance of
+        ``settings_model``, and is ignored if that is ``None``. A driver should override this method and label what it
+        creates with ``run_id``, so that the remains of a killed run can be found.
         """
         del run_id
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
@@ -425,7 +426,7 @@ def image_tree_unavailable(info: DriverInfo, what: str) -> ConfigError:
 
 
 def workspace_user() -> tuple[int, int]:
-    """Return (uid, gid) for a sandbox that writes to a host directory: the current user's, or nobody's for root.
+    """Return (uid, gid) for a sandbox that writes to a host directory: the current user, or ``nobody`` if that is root.
 
     Root in a container without capabilities cannot write to an ordinary user's directory, and the user could not
     remove files that root creates. If the current user is root, ``nobody`` owns the directory.

@@ -20,7 +20,8 @@ class Closable(Protocol):
 KeptT = TypeVar("KeptT", bound=Closable)
 
 _WAIT_SECONDS: Final = 1.0
-"""Seconds to wait for an idle sandbox if one per core is in use. Tests that only sleep must not delay others longer."""
+"""Seconds to wait for an idle sandbox if one per core is in use. Tests that only sleep hold sandboxes
+but need no core, so they must not delay other tests for longer."""
 
 
 class KeptSandboxes(Generic[KeptT]):

@@ -21,7 +21,7 @@ _HOW_TO_GET_ONE: Final = (
 )
 
 _TAKE_THE_WEAKER: Final = (
-    "to accept the weaker oci driver: securebench run --driver oci, or sandbox.driver: oci in the tester YAML"
+    "to accept the weaker oci driver, run 'securebench run --driver oci', or set 'sandbox.driver: oci'"
 )
 
 
@@ -57,7 +57,7 @@ def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> Sa
     if not weaker:
         return oci
     oci.close()
-    trouble = EngineError(f"its sandboxes would be weaker than Docker's. Not enforced: {in_words(weaker)}")
+    trouble = EngineError(f"sandboxes would be weaker than with Docker. Not enforced: {in_words(weaker)}")
     return _docker_instead(runtime, run_id, trouble, notify, weaker=True)
 
 

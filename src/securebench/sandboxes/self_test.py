@@ -58,7 +58,7 @@ _FIELD: Final = re.compile(r"([A-Za-z_]+):\s*(.*?)\s*")
 _T = TypeVar("_T")
 
 _USER: Final = (65533, 65533)
-"""The uid and gid in test sandboxes. They are not nobody's, because the kernel shows unmapped groups as nobody's."""
+"""The uid and gid in test sandboxes. Those of ``nobody`` are not used: the kernel shows unmapped groups with its id."""
 
 _INSPECT: Final = ("/bin/cat", *FILES)
 _DO_NOTHING: Final = ("/bin/cat", "/dev/null")
@@ -364,5 +364,5 @@ def _failed(why: str) -> EngineError:
     return EngineError(
         f"a test sandbox on this machine was not isolated as required: {why}",
         code="sandbox-not-isolated",
-        hint="use an engine with its default seccomp profile, and images that have /bin/cat",
+        hint="run 'securebench doctor'; an engine needs its default seccomp profile, and the image needs /bin/cat",
     )

@@ -106,9 +106,9 @@ def granted_capabilities(spec: SandboxSpec) -> list[str]:
     added = {_full_name(name) for name in spec.cap_add}
     if "CAP_ALL" in added:
         raise ConfigError(
-            "cap_add of a sandbox contains ALL",
+            "'cap_add' of a sandbox contains 'ALL'",
             code="sandbox-unsupported",
-            hint="list the capabilities that the sandbox needs in cap_add",
+            hint="list the capabilities that the sandbox needs in 'cap_add'",
         )
     dropped = {_full_name(name) for name in spec.cap_drop}
     kept = frozenset[str]() if "CAP_ALL" in dropped else _DOCKER_DEFAULTS - dropped
@@ -217,7 +217,7 @@ def no_forwarded_ports(why: str) -> EgressError:
     return EgressError(
         f"agents cannot reach a model provider on this machine: {why}",
         code="egress-unavailable",
-        hint="install crun and remove sandbox.runtime, or use the docker driver with its default runtime",
+        hint="install crun and remove 'sandbox.runtime', or use the docker driver with its default runtime",
     )
 
 

@@ -22,7 +22,7 @@ MAX_ENVELOPE: Final = 64 * MIB
 
 _SIGNATURE_BYTES: Final = 64
 _MAX_VALUES: Final = 16
-"""Maximum number of JSON values. An envelope with one signature has nine."""
+"""Maximum number of JSON values. An envelope with one signature has seven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def signed_bytes(payload_type: str, payload: bytes) -> bytes:
 def _fields(value: Any, what: str, kinds: dict[str, type]) -> dict[str, Any]:
     """Return ``value`` if it is an object with exactly the keys and types of ``kinds``. Raises ``ValueError``."""
     if not isinstance(value, dict) or value.keys() != kinds.keys():
-        raise ValueError(f"{what} must have exactly the keys {', '.join(sorted(kinds))}")
+        raise ValueError(f"{what} must have exactly the keys {', '.join(map(repr, sorted(kinds)))}")
     for name, kind in kinds.items():
         if not isinstance(value[name], kind):
             raise ValueError(f"{name!r} of {what} has the wrong type")  # noqa: TRY004 - the content of a file

@@ -107,7 +107,10 @@ def trust_config(*, offline: bool = True) -> ClientTrustConfig:
             return ClientTrustConfig.from_json(Path(file).read_text(encoding="utf-8"))
         return ClientTrustConfig.production(offline=offline)
     except Exception as error:  # reading, parsing and downloading raise various errors
-        raise _failed(f"cannot load the trust configuration of {file or 'the public Sigstore'}: {error}") from error
+        hint = f"check the network, and the file that {TRUST_VARIABLE} names, if it is set"
+        raise _failed(
+            f"cannot load the trust configuration of {file or 'the public Sigstore'}: {error}", hint
+        ) from error
 
 
 def _token() -> Any:
@@ -124,6 +127,6 @@ def _token() -> Any:
     raise _failed("there is no identity: this is not a job of a CI service that Sigstore supports")
 
 
-def _failed(problem: str) -> ConfigError:
-    hint = "in GitHub Actions, give the job 'permissions: id-token: write'; elsewhere, sign with a key: --sign KEY"
+def _failed(problem: str, hint: str = "") -> ConfigError:
+    hint = hint or "in GitHub Actions, give the job 'permissions: id-token: write'; elsewhere, sign with '--sign KEY'"
     return ConfigError(problem, code="sigstore-failed", hint=hint)

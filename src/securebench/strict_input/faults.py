@@ -32,7 +32,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the value at ``path``, or of its key. If ``position`` is set, it is used instead of the path's."""
+    """A fault of the value at ``path``, or of its key. If ``position`` is set, it is used instead of ``path``."""
 
     code: str
     message: str

@@ -77,7 +77,9 @@ def decode(data: bytes, line: int = 1) -> tuple[str, Fault | None]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
-        return "", _encoding_fault(f"byte 0x{data[error.start]:02x} is not UTF-8", position_at(before, line))
+        return "", _encoding_fault(
+            f"contains the byte 0x{data[error.start]:02x}, which is not UTF-8", position_at(before, line)
+        )
     if "\0" in text:
         return "", _encoding_fault("contains a NUL", position_at(text[: text.index("\0")], line))
     return text, None
@@ -89,7 +91,9 @@ def position_at(before: str, line: int = 1) -> Position:
 
 
 def _encoding_fault(message: str, position: Position) -> Fault:
-    return Fault("file-encoding", f"the text {message}", hint="save it as UTF-8 without a BOM", position=position)
+    return Fault(
+        "file-encoding", f"the text {message}", hint="save it as UTF-8 text without a BOM or NUL", position=position
+    )
 
 
 def _refused(message: str, code: str, location: SourceLocation) -> ConfigError:

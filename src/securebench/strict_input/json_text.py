@@ -68,7 +68,7 @@ def decode_json(text: str, max_values: int = MAX_VALUES) -> tuple[JsonValue, int
         raise UnfitJsonError(json_problem(error)) from None
     count = _count(value, max_values)
     if count > max_values:
-        raise UnfitJsonError("too large or nested too deep")
+        raise UnfitJsonError("too many values, or nested too deep")
     return value, count
 
 
@@ -183,7 +183,7 @@ def _faults(text: str, line: int) -> Iterator[Fault]:
             start = node.key_start if code == "key-duplicate" else node.start
             yield Fault(code, message, node.path, position=position_at(text[:start], line))
         if count >= MAX_VALUES:
-            yield Fault("too-many-values", f"more than {MAX_VALUES} values in one row", position=Position(line))
+            yield Fault("too-many-values", f"more than {MAX_VALUES} values in one line", position=Position(line))
             return
         seen.add(node.path)
 

@@ -1,4 +1,4 @@
-"""``harness.config.base_url``: a custom provider endpoint, and the checks on where a key may be sent.
+"""The setting ``base_url``: a custom provider endpoint, and the checks on where a key may be sent.
 
 A URL is parsed once, here, and rebuilt from its parts. Later parsers therefore see exactly what was checked: no
 ambiguity between URL parsers remains.
@@ -40,11 +40,11 @@ def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
     if config.get("credentials") != "passthrough":
         return
     if (url := config.get("base_url")) is not None and (fault := _proxy_fault(url)):
-        hint = "remove credentials: passthrough; the relay can reach such an endpoint"
+        hint = "remove 'credentials: passthrough'; the relay can reach such an endpoint"
         yield Fault("passthrough-endpoint", f"base_url {fault}", ("base_url",), hint)
     for name in _RELAY_ONLY:
         if name in config:
-            message = f"{name} needs the relay and cannot be combined with credentials: passthrough"
+            message = f"{name!r} needs the relay and cannot be combined with 'credentials: passthrough'"
             yield Fault("passthrough-unbounded", message, (name,), "remove one of the two", at_key=True)
 
 
@@ -77,7 +77,7 @@ def _parts(text: str) -> tuple[tuple[str, str, int | None, str], str]:
     except ValueError:
         return nothing, "has an invalid host or port"
     if url.scheme not in _PORTS or not host:
-        return nothing, "does not begin with http:// or https://"
+        return nothing, "does not begin with http:// or https:// and a host"
     if port == 0 or url.netloc.endswith(":") or not _is_host(host):
         return nothing, "has an invalid host or port"
     if any(part in {"", ".", ".."} for part in url.path.rstrip("/").split("/")[1:]):
@@ -109,7 +109,7 @@ def _proxy_fault(url: str) -> str:
     """Return why an agent cannot use ``url`` through the proxy, or an empty string."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.port not in (None, _PORTS["https"]):
-        return "must be https on port 443 with credentials: passthrough"
+        return "must use https and port 443 with 'credentials: passthrough'"
     fault = domain_fault(parts.hostname or "")
     return f"{fault}, which the proxy does not allow" if fault else ""
 

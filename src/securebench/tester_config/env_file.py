@@ -38,7 +38,7 @@ def load_env_file(path: Path) -> dict[str, str]:
         if not message and name in variables:
             message = f"{name} is set twice"
         if message:
-            hint = "write KEY=VALUE, with quotes around a value that contains spaces or '#'"
+            hint = "set each variable once, as KEY=VALUE, with quotes around a value that contains spaces or '#'"
             problems.add(Fault("env-line", message, hint=hint, position=Position(number)), FileSource(path))
         variables[name] = value
     problems.raise_if_any()

@@ -142,7 +142,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _label(text: str) -> str:
     if not text.isprintable() or text != text.strip() or not 0 < len(text) <= MAX_LABEL:
-        hint = f"use up to {MAX_LABEL} printable characters, such as 'my-agent v2'"
+        hint = f"use 1 to {MAX_LABEL} printable characters, without a space at either end, such as 'my-agent v2'"
         raise refusal("field-value", "is not a label", hint)
     return text
 

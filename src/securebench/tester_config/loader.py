@@ -54,8 +54,9 @@ _AGENT = ("harness", "config", "agent_dir")
 def load_tester_config(path: Path, overrides: Iterable[str] = ()) -> TesterConfig:
     """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with all problems.
 
-    Its paths are relative to its directory. The pack's files must exist as regular files; the pack itself is not read.
-    Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked in the same way.
+    Paths in the file are relative to its directory. The pack's files must exist as regular files; the pack itself is
+    not read. Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked in the
+    same way.
     """
     return read_tester_file(path, overrides).config()
 
@@ -64,7 +65,7 @@ def load_tester_config(path: Path, overrides: Iterable[str] = ()) -> TesterConfi
 class TesterFile:
     """A parsed YAML file, before its content is checked. ``digest`` is the sha256 (hex) of its bytes.
 
-    ``overrides`` are the values that replaced those of the file, by their keys.
+    ``overrides`` maps keys to the values that replaced the file's own values.
     """
 
     value: Any
@@ -106,7 +107,10 @@ def read_tester_file(path: Path, overrides: Iterable[str] = ()) -> TesterFile:
 
 
 def config_of(value: Any, file: TesterFile) -> tuple[TesterConfig | None, list[Fault]]:
-    """Return the configuration in ``value``, a part of ``file``, or its faults. Its paths are relative to the file."""
+    """Return the configuration in ``value``, or ``None`` and its faults.
+
+    ``value`` comes from ``file``, and its paths are relative to the directory of this file.
+    """
     model, faults = fit(TesterModel, value)
     settings, of_settings = _fit_settings(value, file.path.parent)
     judge, of_judge = _fit_judge(value, file.path.parent)
@@ -198,7 +202,7 @@ def _place_faults(value: Any, file: Path) -> Iterator[Fault]:
     if agent is not None and (fault := agent_dir_fault(agent, secret)):
         missing = not agent.is_symlink() and not agent.is_dir()
         code = "agent-dir-missing" if missing else "agent-dir-unsafe"
-        hint = "its path is relative to this file" if missing else "use a separate directory for the agent"
+        hint = "its path is relative to this file" if missing else "use a separate directory for the agent, and no link"
         yield Fault(code, f"agent_dir {fault}", _AGENT, hint)
 
 

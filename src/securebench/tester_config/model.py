@@ -133,4 +133,4 @@ class TesterConfig:
     judge: JudgeSettings | None = None
     """The judge model of ``model_graded`` rubrics."""
     overrides: Mapping[str, JsonValue] = field(default_factory=dict)
-    """By key: the values that replaced those of the file."""
+    """By key: the values that replaced the file's own values."""

@@ -37,7 +37,7 @@ class OverriddenSource:
 
 
 def parse_overrides(given: Iterable[str]) -> dict[_Place, JsonValue]:
-    """Return the values by their keys, split at the dots. Values are YAML: ``8`` is a number, ``"8"`` a text.
+    """Return the values by key. Keys are split at their dots. Values are YAML: ``8`` is a number, ``"8"`` a text.
 
     Raises :class:`ConfigError` (``override-invalid``, and the codes of YAML) with all problems.
     """
@@ -47,7 +47,8 @@ def parse_overrides(given: Iterable[str]) -> dict[_Place, JsonValue]:
         key, separator, value = text.partition("=")
         place = tuple(key.split("."))
         if not separator or not all(place) or len(place) > MAX_YAML_DEPTH:
-            problems.found.append(_invalid(key, f"{shown(text)} is not KEY=VALUE", _EXAMPLE))
+            fault = "is not KEY=VALUE" if not separator else "has a key with an empty part or too many parts"
+            problems.found.append(_invalid(key, f"{shown(text)} {fault}", _EXAMPLE))
             continue
         if any(place[: len(other)] == other or other[: len(place)] == place for other in found):
             problems.found.append(

@@ -20,9 +20,10 @@ OUTPUT_DIR_HINT: Final = "use a separate directory for the run, such as '../runs
 
 
 def require_output_dir(path: Path, pack_directory: Path) -> None:
-    """Raise an error if the output directory is in the pack's directory, or is the pack's, ``/`` or a home directory.
+    """Raise :class:`ConfigError` if ``path`` cannot be the output directory.
 
-    Symlinks are resolved first. Raises :class:`ConfigError` (``output-dir-unsafe``, ``output-dir-unusable``).
+    It must not be ``/``, a home directory, the pack's directory or inside it (``output-dir-unsafe``), or exist as
+    something other than a directory (``output-dir-unusable``). Symlinks are resolved first.
     """
     if fault := output_dir_fault(path, pack_directory):
         raise ConfigError(f"the output directory {path} {fault}", code=output_dir_code(fault), hint=OUTPUT_DIR_HINT)

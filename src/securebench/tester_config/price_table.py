@@ -19,7 +19,7 @@ _DATE: Final = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]
 
 
 class PriceTable(WireModel):
-    """The prices of models by their exact names. ``date`` is when they were looked up, as ``2026-11-23``."""
+    """The prices of models by their exact names. ``date`` is the day on which they were looked up."""
 
     date: Annotated[str, matching(_DATE, "a date such as '2026-11-23'")]
     models: dict[Model, Prices]

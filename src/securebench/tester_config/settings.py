@@ -1,6 +1,7 @@
 """Harness settings: ``harness.config`` of a tester YAML, one strict model for each harness type.
 
-A model is frozen, rejects unknown keys and converts no types. Paths read from a file are relative to that file.
+These pydantic models are frozen, reject unknown keys and convert no types. Paths read from a file are relative to the
+file's directory.
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ def _check_auth(auth: str | None, api_version: str | None, base_url: str | None)
     """Check ``auth`` together with the other settings of an endpoint."""
     if auth != "azure":
         if api_version is not None:
-            raise refusal("auth-unfit", "has an api_version without auth: azure", "remove api_version")
+            raise refusal("auth-unfit", "has an 'api_version' without 'auth: azure'", "remove 'api_version'")
         return
     if base_url is None:
         hint = "use a URL such as 'https://RESOURCE.openai.azure.com/openai/v1'"
-        raise refusal("auth-unfit", "has auth: azure without the resource's base_url", hint)
+        raise refusal("auth-unfit", "has 'auth: azure' without the 'base_url' of the Azure resource", hint)
     if api_version is None and not base_url.endswith("/v1"):
-        hint = "set api_version, such as '2024-10-21', or use a base_url that ends in /openai/v1"
-        raise refusal("auth-unfit", "has auth: azure without an api_version", hint)
+        hint = "set 'api_version', for example to '2024-10-21', or use a 'base_url' that ends in '/openai/v1'"
+        raise refusal("auth-unfit", "has 'auth: azure' without an 'api_version'", hint)
 
 
 class HarnessSettings(WireModel):
     """The settings of all harnesses. A harness with more settings subclasses it."""
 
     identified_by_content: ClassVar[frozenset[str]] = frozenset()
-    """Settings that are paths of files. The content of the file is part of the harness's identity, and not its path."""
+    """Settings that are paths of files. The contents of these files identify the harness, not the paths."""
 
     task_file: WorkspacePath = "task.json"
     """The path of the task file in the workspace."""
@@ -206,7 +207,10 @@ class JudgeSettings(ModelProvider):
 
 
 class CommandConfig(HarnessSettings):
-    """An agent run as a command. Its answer is the file ``artifact_path`` or, if that is not set, its stdout."""
+    """An agent run as a command.
+
+    Its answer is the file ``artifact_path``. Without one, the family decides between stdout and changed files.
+    """
 
     command: Command
     artifact_path: Maybe[WorkspacePath] = None
@@ -226,7 +230,7 @@ class ProviderSettings(HarnessSettings):
     """The settings of all declared agents. Some agents have a default for ``model``.
 
     ``version`` is exact, ``latest``, or ``None`` for the version that this release was tested with. ``base_url``
-    replaces the provider's public endpoint. ``auth`` is how its key is sent. ``api_version`` is that of Azure's API.
+    replaces the provider's public endpoint. ``auth`` is how the key is sent. ``api_version`` is for Azure's API.
     ``credentials`` is ``relay`` (the key stays outside the sandbox) or ``passthrough``. ``provider_tools`` allows tools
     that the provider runs: web search, file fetch, code execution. ``prices`` replaces those of the price table.
 
@@ -292,9 +296,9 @@ class ModelConfig(HarnessSettings, ModelProvider):
         given = info.data
         match info.field_name:
             case "system_prompt_file" if value and given.get("system_prompt"):
-                raise refusal("field-value", "cannot be combined with system_prompt", "remove one of the two")
+                raise refusal("field-value", "cannot be combined with 'system_prompt'", "remove one of the two")
             case "max_tokens" if value and (budget := given.get("budget")) and value > budget.tokens:
-                raise refusal("field-value", "is above budget.tokens", "lower it, or raise the budget")
+                raise refusal("field-value", "is above 'budget.tokens'", "lower it, or raise the budget")
             case "seed" if value is not None and given.get("dialect") in ("messages", "responses"):
-                raise refusal("field-value", f"is not supported with dialect: {given['dialect']}", "remove it")
+                raise refusal("field-value", f"is not supported with 'dialect: {given['dialect']}'", "remove it")
         return value

@@ -35,7 +35,10 @@ class SuiteModel(WireModel):
 
 
 class SuiteAgentModel(WireModel):
-    """An agent. ``harness`` is that of a tester YAML. Each of ``models`` makes a run with this ``config.model``."""
+    """An agent. ``harness`` is like the section ``harness`` of a tester YAML.
+
+    If ``models`` is given, the agent runs on each pack once with each of these models as ``harness.config.model``.
+    """
 
     name: Label
     harness: dict[str, Any]
@@ -57,7 +60,7 @@ class SuiteFileModel(WireModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRun:
-    """One run of a suite. ``path`` is its directory, relative to that of the suite."""
+    """One run of a suite. ``path`` is its directory, relative to the output directory of the suite."""
 
     pack: str
     """The name of the pack's directory."""
@@ -69,7 +72,7 @@ class SuiteRun:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A loaded suite. ``runs`` are in the order of execution: all agents of the first pack, then of the next."""
+    """A loaded suite. ``runs`` are in the order of execution: all agents on the first pack, then all on the next."""
 
     id: str
     output_dir: Path

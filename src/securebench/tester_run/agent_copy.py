@@ -29,7 +29,7 @@ _FILES: Final = "files"
 
 @contextmanager
 def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
-    """Yield the plan with a harness that uses a copy of the agent's directory. Remove the copy at the end.
+    """Yield the plan with a harness that uses a copy of the agent's directory. The copy is removed at the end.
 
     A plan without an agent's directory is not changed. The caller holds the lock of the run directory. Raises
     :class:`ConfigError` (``agent-dir-changed``, ``agent-dir-unreadable``) and :class:`StorageError`.
@@ -50,7 +50,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
         producer.use_prices(plan.price_table)
         if harness_provenance(harness, producer) != plan.harness:
             raise ConfigError(
-                f"harness.config.agent_dir: {agent_dir} changed while it was copied",
+                f"harness.config.agent_dir: {agent_dir} changed while the run began",
                 code="agent-dir-changed",
                 hint="make sure that nothing writes to it while a run begins",
             )

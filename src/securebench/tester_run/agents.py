@@ -41,7 +41,7 @@ def prepare_agents(
     earlier: RunHeader | None,
     options: RunOptions,
 ) -> Mapping[str, JsonValue]:
-    """Prepare the harness for the ``images`` that agents run in, and the judge. Return the agent's identity.
+    """Prepare the harness, for those of ``images`` in which agents run, and the judge. Return the agent's identity.
 
     Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """

@@ -1,4 +1,4 @@
-"""The circuit breaker: stops a run whose remaining tasks would fail for the same reason as those before."""
+"""The circuit breaker: stops a run whose remaining tasks would fail for the same reason as the last ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ERRORS_IN_A_ROW: Final = 5
 """A run stops after this many infrastructure errors without a verdict between them: more would follow."""
 
 FAILED_STARTS: Final = 5
-"""A run stops if the agent fails to start in this many tasks at its beginning."""
+"""The number of tasks after which a run stops if its agent has started in none of them."""
 
 START_SECONDS: Final = 5.0
-"""An agent that fails within this time may not have started."""
+"""An agent that fails within this many seconds may not have started."""
 
 _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
@@ -50,7 +50,7 @@ class Breaker:
         """Infrastructure errors in a row, by node."""
         self._last: dict[str, str] = {}
         self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
-        """``None`` once an agent has started, or failed differently from the one before."""
+        """The failed starts so far. ``None`` in a resumed run, and once an agent has started or failed differently."""
 
     def trips(self, record: TaskRecord, node: str = "") -> str:
         """Return why the run should stop after ``record`` from ``node``; empty if it should continue."""

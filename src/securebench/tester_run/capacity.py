@@ -99,8 +99,8 @@ def available_memory(mounts: str | None = None, own: str | None = None) -> int:
     """Return how many bytes this process and its children may use in all: the machine's memory or a lower cgroup limit.
 
     The lowest limit of the process's own cgroup and its parents counts. In a container, or in a service with
-    ``MemoryMax``, it is less than the memory of the machine. ``mounts`` and ``own`` are the texts of this process's
-    ``mountinfo`` and ``cgroup`` files.
+    ``MemoryMax``, this limit may be lower than the machine's memory. ``mounts`` and ``own`` are the texts of this
+    process's ``mountinfo`` and ``cgroup`` files; by default, the files are read.
     """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *(limit for limit, _ in _memory_groups(mounts, own))])

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class RunCost:
-    """The cost of a run so far: of agents and judge in all attempts at its trials, and of its provider checks.
+    """The cost of a run so far: what its agents and its judge model used, and what the checks of providers used.
 
-    If the run has a budget, two more costs count: that of interrupted tasks, from the egress log, and the most that
-    answers of unknown cost may have cost. Thread safe.
+    If the run has a budget, this includes the cost of interrupted tasks, taken from the egress log, and answers of
+    unknown cost count with the highest possible cost. Thread safe.
     """
 
     def __init__(self, budget_usd: float | None) -> None:
@@ -54,7 +54,7 @@ class RunCost:
             self._is_known = self._is_known or bool(self._total)
 
     def add(self, record: TaskRecord) -> None:
-        """Count a new record, whose usage includes that of earlier attempts."""
+        """Count a new record, whose usage includes the usage of earlier attempts."""
         usage = read_usage(record.provenance.get("spent") or record.provenance.get("usage")) or Usage()
         usage += read_usage(record.provenance.get("judge_usage")) or Usage()
         with self._lock:
@@ -73,7 +73,7 @@ class RunCost:
         return self._budget is not None and self._total >= self._budget
 
     def _cost(self, usage: Usage | None) -> int:
-        """Return a cost in micro-dollars.
+        """Return the cost of ``usage`` in micro-dollars; 0 if there is none.
 
         With a budget, an answer of unknown cost counts with the most it may have cost.
         """

@@ -1,8 +1,8 @@
 """What a worker on another machine returns for an assignment: the record, and the files that belong to it.
 
-It arrives as pieces: one byte that says what the piece belongs to, and the data. The record comes first. The receiver
-derives from it which files may follow, under which names and with which digests, so a broken machine can neither
-overwrite anything nor fill the disk.
+The delivery arrives in pieces. Each piece is one byte that says what it belongs to, and the data. The record comes
+first. The receiver derives from the record which files may follow, under which names and with which digests, so a
+broken machine can neither overwrite anything nor fill the disk.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ _SPARE: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a worker sends: the record, and the files of its candidate and trajectories, if there are any."""
+    """What a worker sends: the record, the files of its candidate and trajectories if there are any, and texts.
+
+    ``output`` is the output of the verifier's commands. ``problems`` are those of the run as a whole.
+    """
 
     record: bytes
     candidate: Path | None
@@ -121,7 +124,7 @@ class Receiver:
 
     def _keep_trajectories(self, record: RecordedTask, attempt: int, parts: _Parts) -> None:
         place, trial = self.context.trajectories, record.id.directory
-        # Only names of this attempt's trajectories are accepted, so none leads elsewhere or to a file that exists.
+        # Only names of this attempt's trajectories are accepted, so none leads elsewhere or to another attempt's file.
         possible = (trajectory_file(place, trial, attempt, number) for number in range(1, _MAX_TRIES + 1))
         expected = {path.name: path for path in possible if path.name in record.trajectories}
         for piece in parts.of(_TRAJECTORY, (MAX_TRAJECTORY + _SPARE) * max(1, len(expected))):
@@ -188,6 +191,6 @@ def egress_lines(path: Path, start: int) -> tuple[list[bytes], int]:
 
 
 def trajectories_of(record: bytes, directory: Path) -> list[Path]:
-    """Return the files of the trajectories that a record names, if they are in this run directory."""
+    """Return the files of the trajectories that a record names and that are in the run ``directory``."""
     paths = [directory / TRAJECTORIES / name for name in parse_recorded_task(record).trajectories]
     return [path for path in paths if path.is_file()]

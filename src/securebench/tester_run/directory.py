@@ -48,7 +48,8 @@ _STEADY_UMASK: Final = 0o022
 def make_directory(directory: Path) -> None:
     """Create the run directory and its parents. Other users may not write to a new directory, whatever the umask is.
 
-    Raises :class:`ConfigError` (``output-dir-unusable``) if it is not a directory or this user may not use it.
+    Raises :class:`ConfigError` (``output-dir-unusable``) if it is not a directory or this user may not use it, and
+    :class:`StorageError` if it cannot be created for another reason.
     """
     try:
         if directory.exists() and not directory.is_dir():
@@ -59,7 +60,7 @@ def make_directory(directory: Path) -> None:
             make_directories(directory)
             directory.chmod((directory.stat().st_mode | stat.S_IRWXU) & ~_STEADY_UMASK)
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            raise _unusable(f"you may not write to {directory}")
+            raise _unusable(f"you need permission to read, write and enter {directory}")
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}:
             raise _unusable(f"{directory} cannot be used: {error.strerror}") from error
@@ -157,14 +158,14 @@ def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
 
 
 def require_logs(directory: Path, header: RunHeader) -> None:
-    """Raise :class:`ConfigError` (``closing-mismatch``) if a log of a closed run was changed or removed."""
+    """Raise :class:`ConfigError` (``closing-mismatch``) if a log of a closed run was changed, added or removed."""
     if header.closing is None:
         return
     found = file_digests(directory)
     for name in sorted({*header.closing.files, *found}):
         if header.closing.files.get(name) != found.get(name):
             raise ConfigError(
-                f"{name} was changed or removed after the run was closed",
+                f"{name} was changed, added or removed after the run was closed",
                 code="closing-mismatch",
                 hint="restore the directory from a copy, or start a new run in another --output-dir",
                 location=SourceLocation(str(directory / name)),
@@ -189,5 +190,5 @@ def _foreign(directory: Path) -> list[str]:
 
 def _missing_header_hint(found: list[str]) -> str:
     if JOURNAL in found:
-        return f"{HEADER} is missing, so it is unknown which run its records belong to: choose another --output-dir"
+        return f"{HEADER} is missing, so it is unknown to which run the records belong: choose another --output-dir"
     return "choose an empty or new --output-dir"

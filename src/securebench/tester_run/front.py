@@ -55,8 +55,8 @@ def run(  # noqa: PLR0913 - the options of the command line
 
     The caller handles signals. ``KeyboardInterrupt`` ends the run cleanly and is raised again.
 
-    Raises :class:`ConfigError` and :class:`InfrastructureError` before any task has run. Later problems are in the
-    records and in the summary's ``problems``.
+    Before any task has run, raises :class:`ConfigError`, :class:`InfrastructureError`, and ``ValueError`` for a budget
+    that is not positive. Later problems are in the records and in the summary's ``problems``.
     """
     options = RunOptions(
         task=tuple(task),

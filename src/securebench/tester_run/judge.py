@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""Maximum number of retries of requests between two answered controls, and of retries of a whole verification."""
+"""Maximum number of retries: of all requests between two answered controls, and of a whole verification."""
 _JSON_BYTES: Final = 3
-"""Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and the letter has two.
+"""Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and its letter has two.
 
 The relay charges a token for each byte of a request if the provider does not report its tokens.
 """
@@ -81,7 +81,7 @@ class RunJudge(ABC):
         del variables
 
     def prepare(self, run: RunContext) -> None:
-        """Read the key, if it needs one. Raises :class:`ConfigError` (``env-missing``)."""
+        """Read the key, if the judge needs one. Raises :class:`ConfigError` (``env-missing``)."""
         del run
 
     def use_prices(self, table: PriceTable | None) -> str:
@@ -224,7 +224,8 @@ class _ModelSession(JudgeSession):
         if trouble is Trouble.DECLINED:
             return reply, None
         pairs = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in answer.headers.items()]
-        return reply, provider_error(trouble, f"status {answer.status}", retry_after(pairs), served="judge")
+        detail = f"HTTP status {answer.status}" if answer.status else "no complete answer"
+        return reply, provider_error(trouble, detail, retry_after(pairs), served="judge")
 
     def close(self) -> Mapping[str, JsonValue]:
         """See :meth:`JudgeSession.close`."""
@@ -337,7 +338,7 @@ class JudgeCheck:
     def run(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None], *, is_calibrated: bool
     ) -> Mapping[str, JsonValue]:
-        """Check the judge, and return the usage of the check.
+        """Check the judge, and return the usage of the check: nothing for a recorded judge, which needs no check.
 
         Unless ``is_calibrated``, also calibrate the judge, and include a complete calibration in what is returned.
 

@@ -49,9 +49,10 @@ class RunOptions:
     ``task``, ``tag``, ``family``, ``shuffle`` and ``limit`` replace the values in ``run.select``: see
     :class:`TaskSelection`. ``trials`` runs each task this many times. ``driver``, ``executor``, ``budget_usd`` and
     ``price_table`` replace ``sandbox.driver``, ``run.executor``, ``run.budget.usd`` and ``run.prices``. ``variables``
-    has the values of ``harness.env`` and the keys of providers. ``notify`` gets messages that are not events, such as
-    an image being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works only in
-    the main thread. ``show_verifier_output`` is called from any thread with each judged trial and the output of the
+    has the values of ``harness.env`` and the keys of providers. ``notify`` gets messages that are not events, for
+    example that an image is being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it
+    works only in the main thread. ``show_agent_output`` reports the agents' output as events and writes it to
+    ``agent-trace.log``. ``show_verifier_output`` is called from any thread with each judged trial and the output of the
     verifier's commands; ``keep_verifier_output`` keeps that output in the run directory. ``sign`` signs the run when it
     ends.
     """
@@ -80,7 +81,7 @@ class RunOptions:
 
 
 def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxDriver:
-    """Return the driver that the tester YAML asks for. Raises :class:`EngineError`."""
+    """Return the driver that the tester YAML asks for. Raises the errors of :func:`open_driver`."""
     from securebench.sandboxes.select import open_driver
 
     sandbox = config.sandbox
@@ -90,7 +91,7 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
 def make_executor(run: RunConfig, override: str | None, workers: int) -> Executor:
     """Return the executor of the tester YAML, or ``override``.
 
-    The settings of the tester YAML apply only to its own executor.
+    ``run.executor_config`` applies only to the executor that the tester YAML names.
     """
     settings = run.executor_settings if override in (None, run.executor) else None
     found: type[Executor] = plugins.load(ExtensionKind.EXECUTOR, override or run.executor)
@@ -114,8 +115,8 @@ def make_judge(settings: JudgeSettings | None) -> RunJudge | None:
 def requested_sandbox(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
     """Return the sandbox settings to use. With the driver ``auto``, a resumed run keeps the driver that it began with.
 
-    It does so even if a better driver is available now. A driver that the user names is used. The run's header decides
-    later whether a run may be resumed with it.
+    It does so even if a better driver is available now. A driver that the user names is used: whether the run may be
+    resumed with that driver is checked later, with the run's header.
     """
     requested = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
     begun = earlier.decisive.get("sandbox") if earlier else None

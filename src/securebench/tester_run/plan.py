@@ -58,7 +58,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import Verifier
 
 _MAX_ARGUMENT: Final = 2000
-"""Maximum characters of each argument of the agent's command in ``run.json``. The harness's digest covers all."""
+"""Maximum characters of each argument of the agent's command in ``run.json``.
+
+The harness's digest covers the whole arguments.
+"""
 
 
 class PlannedTrial(NamedTuple):
@@ -87,9 +90,9 @@ class Plan:
     directory: Path
     workers: int
     requested_workers: int | None
-    """The number that the tester asked for; ``None`` for ``auto``."""
+    """The number of workers that was asked for; ``None`` if ``auto`` chose it on this machine."""
     choice: WorkerChoice | None
-    """How ``auto`` chose ``workers``; ``None`` if the tester gave a number."""
+    """How ``auto`` chose ``workers``; ``None`` if the tester gave a number, or the executor is not local."""
     keep_workspaces: KeepWorkspaces
     executor: Executor
     producer: HarnessProducer
@@ -98,7 +101,7 @@ class Plan:
     verifiers: Mapping[str, Verifier | None]
     environment: Mapping[str, str]
     command_line: Mapping[str, JsonValue]
-    """Overrides, and the agent's command and the name of its directory, as the user gave them, without secrets."""
+    """The overrides, the agent's command and the name of ``agent_dir``, as the user gave them, without secrets."""
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
     budget_usd: float | None = None
@@ -135,9 +138,9 @@ class Plan:
         commitment: Commitment,
         agent: Mapping[str, JsonValue] = MappingProxyType({}),
     ) -> RunHeader:
-        """Return the header of a run of this plan on the given driver and images, with the ``agent``.
+        """Return the header of a run of this plan on the given driver and images.
 
-        ``info`` describes the driver.
+        ``info`` describes the driver, and ``agent`` is the agent's identity.
         """
         decisive: dict[str, JsonValue] = {
             "run_id": self.config.run.id,
@@ -319,9 +322,9 @@ def affordable_workers(requested: int, memory: int) -> int:
 
 
 def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, JsonValue]:
-    """Return the overrides, the agent's command and the name of its directory as the user gave them.
+    """Return the overrides, the agent's command and the name of ``agent_dir``, as the user gave them.
 
-    The run itself uses a copy of the directory with a different name.
+    The run itself uses a copy of this directory with a different name.
     """
     redactor = Redactor(credentials=tuple(secrets))
     settings = config.harness.config
@@ -334,7 +337,7 @@ def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, Jso
 
 
 def _settings(config: TesterConfig, commitment: Commitment) -> dict[str, JsonValue]:
-    """Return the settings of harness and judge by name, so that a refused resumption can say which ones differ.
+    """Return the settings of harness and judge by name, so that an error of ``--resume`` can say which ones differ.
 
     Texts may be secret or long, so texts and lists are replaced by commitments.
     """

@@ -1,8 +1,8 @@
 """The worker of a run on another machine. It has its own directory, and shares no files with the coordinator.
 
-The directory of a machine (``SECUREBENCH_NODE_DIR``) has a directory for each run. It contains the content that the
-run's workers share, and a directory for each worker. Directories in use are locked. A worker removes the unlocked ones
-when it starts.
+The directory of a machine (``SECUREBENCH_NODE_DIR``) has a directory for each run. The directory of a run contains
+the content that its workers share, and a directory for each worker. Directories in use are locked. A worker removes
+the unlocked ones when it starts.
 """
 
 from __future__ import annotations

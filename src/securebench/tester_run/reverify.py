@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from securebench.tester_run.plan import Plan
 
 SUFFIX: Final = ".reverified"
-"""The suffix of the default output directory, added to the run directory's name. The id gets ``-reverified``."""
+"""The suffix of the default output directory, added to the run directory's name. The run's id gets ``-reverified``."""
 
 _Model = TypeVar("_Model", bound=WireModel)
 
@@ -72,8 +72,8 @@ def reverify(
     """Judge the sealed candidates of the run in ``directory`` again, and compare the verdicts.
 
     ``directory`` is only read. The result is written to a new run directory, by default next to it. The policy and
-    limits of the run are used, and its pack and driver unless ``pack`` and ``options.driver`` are given. ``tester`` has
-    the settings of extensions: of verifiers and of the driver.
+    limits of the run are used. So is its pack, unless ``pack`` is given, and its driver, unless ``options.driver`` is
+    given. ``tester`` has the settings of extensions: of verifiers and of the driver.
 
     Raises :class:`ConfigError`: ``run-active``, ``run-version``, ``pack-missing``, ``pack-differs``,
     ``verifier-differs``; and the errors of :func:`read_run` and :func:`run_benchmark`.
@@ -99,9 +99,9 @@ def reverify(
         selected = select_tasks(plan.all_tasks, TaskSelection(task=options.task))
         tasks = tuple(task for task in selected if task.id in sealed.rows)
         if not tasks:
-            raise ConfigError(f"{directory} has no record of these tasks", code="selection-empty")
+            raise ConfigError(f"{directory} has no record of the selected tasks", code="selection-empty")
         if not config.verification.disallow_dangerous_commands:
-            options.notify("the run allows its verifiers dangerous commands (disallow_dangerous_commands: false)")
+            options.notify("the run allows its verifiers dangerous commands ('disallow_dangerous_commands: false')")
         plan = replace(plan, tasks=tasks, selection=_selection(run.header, options), reverified_run=run.header)
         summary = run_plan(plan, options, sinks, parts)
         trials = [planned.id for planned in plan.planned()]
@@ -115,7 +115,7 @@ def reverify(
 
 
 def _current(run: RecordedRun) -> RecordedRun:
-    """Return ``run``. Raises :class:`ConfigError` (``run-version``) if it is of an older format."""
+    """Return ``run``. Raises :class:`ConfigError` (``run-version``) if it has another format."""
     if run.header.version != HEADER_VERSION:
         raise ConfigError(
             f"{run.directory} was written in format {run.header.version}; only runs of format {HEADER_VERSION} can be "
@@ -144,12 +144,16 @@ def _output_dir(directory: Path, output_dir: Path | None) -> Path:
 
 
 def _recorded_pack(directory: Path) -> BenchmarkPaths:
-    """Return where the pack was when the run began. Raises :class:`ConfigError` (``pack-missing``)."""
+    """Return where the pack was when the run was last started or resumed.
+
+    Raises :class:`ConfigError` (``pack-missing``), and the errors of :func:`read_source`.
+    """
     source = read_source(directory)
     if source is None:
         problem = f"{directory} does not say where its pack is: it has no {SOURCE_FILE}"
     elif not (source.manifest.is_file() and source.tasks.is_file()):
-        problem = f"the pack of the run is no longer at {printable_line(str(source.manifest))}"
+        manifest, rows = (printable_line(str(path)) for path in (source.manifest, source.tasks))
+        problem = f"the files of the run's pack are no longer at {manifest} and {rows}"
     else:
         return BenchmarkPaths(source.manifest, source.tasks)
     raise ConfigError(problem, code="pack-missing", hint="pass --pack PACK")
@@ -215,7 +219,7 @@ def _selection(header: RunHeader, options: RunOptions) -> TaskSelection:
 
 
 def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
-    """Return how the pack matches that of the run. Raises :class:`ConfigError` (``pack-differs``) if it differs."""
+    """Return how ``pack`` matches the pack of the run. Raises :class:`ConfigError` (``pack-differs``) if it differs."""
     run = sealed.run
     has_key = os.path.lexists(run.directory / KEY_FILE)
     commitment = Commitment.read(run.directory) if has_key else None
@@ -243,7 +247,7 @@ def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
 
 
 def _require_verifiers(plan: Plan, header: RunHeader) -> None:
-    """Raise :class:`ConfigError` (``verifier-differs``) if a family's verifier is not the one of the run."""
+    """Raise :class:`ConfigError` (``verifier-differs``) unless the run judged with the same verifiers and settings."""
     recorded, own = header.decisive.get("verifiers"), plan.verifier_provenance()
     for family, was in recorded.items() if isinstance(recorded, dict) else ():
         if _chosen(was) != _chosen(own.get(family)):

@@ -63,8 +63,8 @@ def run_benchmark(
 ) -> TesterRunSummary:
     """Run a benchmark pack against an agent, and return the summary, counted from the records.
 
-    Raises :class:`ConfigError`, :class:`EngineError`, :class:`ImageError` or :class:`StorageError` before any task has
-    run. Later problems are in the records and in the summary's ``problems``.
+    Before any task has run, raises :class:`ConfigError`, :class:`InfrastructureError`, and ``ValueError`` for a budget
+    that is not positive. Later problems are in the records and in the summary's ``problems``.
     """
     options, parts = options or RunOptions(), parts or RunParts()
     return run_plan(make_plan(config, options, parts), options, sinks, parts)
@@ -91,7 +91,8 @@ def run_plan(
         commitment = Commitment.read(plan.directory) if earlier else parts.new_commitment()
         info, header = _prepare(plan, driver, earlier, options, commitment)
         reached(FaultPoint.RUN_PREPARED)
-        # A new run checks the provider's key before it writes its header. A resumed run does so only if tasks are left.
+        # A new run checks the provider's key before it writes its header. A resumed run checks it later, and only if
+        # tasks are left.
         check = None if earlier else check_provider(plan, parts, options, None, RunCost(plan.budget_usd))
         if earlier is None:
             commitment.write(plan.directory)
@@ -114,7 +115,7 @@ def run_plan(
 def _require_signer(plan: Plan, signer: StatementSigner) -> None:
     """Raise :class:`ConfigError` if the signer cannot sign, or if an agent could read its secrets."""
     agent_dir = getattr(plan.config.harness.config, "agent_dir", None)
-    for directory, name in ((agent_dir, "agent_dir"), (plan.pack.directory, "the pack")):
+    for directory, name in ((agent_dir, "harness.config.agent_dir"), (plan.pack.directory, "the pack")):
         if directory and (secret := contained(directory, signer.secrets)):
             hint = f"move the file elsewhere; if agents have run with {name}, make another key"
             raise ConfigError(f"{name} contains {secret}, which no agent may read", code="key-exposed", hint=hint)
@@ -313,7 +314,7 @@ class _Run:
         try:
             path = RunAttestation(RecordedRun(self._plan.directory, self._header)).sign(signer)
         except SecureBenchError as error:
-            return f"the run is saved, but not signed; --resume signs it: {error}"
+            return f"the run is saved, but could not be signed (--resume tries again): {error}"
         self._options.notify(f"signed with the {signer.name}: {path}")
         return ""
 

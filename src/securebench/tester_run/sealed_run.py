@@ -113,7 +113,7 @@ class SealedProducer(HarnessProducer):
         self._sealed = sealed
 
     def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
-        """Return the sealed candidate or the agent's failure. Raises :class:`ConfigError` if there is no verdict."""
+        """Return the sealed candidate or the agent's failure. Raises :class:`ConfigError` if there is neither."""
         trial = TrialId(view.task_id, context.trial)
         entry = self._sealed.entries.get(trial)
         if entry is None or entry.status is VerificationStatus.ERROR:

@@ -154,7 +154,7 @@ class Shipment:
 
 
 def files_of(settings: bytes) -> str:
-    """Return the digest (sha256, hex) of the archive of the files that ``settings`` need."""
+    """Return the digest (sha256, hex) of the archive with the files that ``settings`` need."""
     return settings[:_DIGEST].decode()
 
 

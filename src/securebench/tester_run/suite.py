@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.tester_run.plan import Plan
 
     SinksOf = Callable[[SuiteRun, int], AbstractContextManager[Iterable[Callable[[Event], None]]]]
-    """Opens the sinks of a run, given the run and its number from 1."""
+    """Opens the sinks of a run, given the run and its number, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _sign(signature: SuiteAttestation, options: RunOptions) -> str:
     try:
         path = signature.sign(options.sign)
     except SecureBenchError as error:
-        return f"the suite is not signed; --resume signs it: {error}"
+        return f"the suite could not be signed (--resume tries again): {error}"
     options.notify(f"signed with the {options.sign.name}: {path}")
     return ""
 

@@ -138,9 +138,9 @@ class PreparedRun:
 class TrialWorker(Worker):
     """Executes trials of the tasks of ``run``.
 
-    ``on_record`` gets each record in the thread that made or received it, with the name of the node if that is another
-    machine. ``distrusts`` returns why a node should get no more tasks, or an empty string. ``log_egress`` is called
-    with each line of the logs of other machines.
+    ``on_record`` gets each record in the thread that made or received it, with the name of the node that executed it,
+    which is empty for this machine. ``distrusts`` returns why a node should get no more tasks, or an empty string.
+    ``log_egress`` is called with each line of the egress logs of other machines.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ def _prepare(settings: bytes, stack: ExitStack) -> TrialWorker:
 def prepare_worker(
     plan: Plan, options: RunOptions, header: RunHeader, commitment: Commitment, stack: ExitStack, log_name: str
 ) -> tuple[PreparedRun, RunEgress]:
-    """Prepare a run with the header ``header`` that another process started. ``stack`` closes what is opened.
+    """Prepare a run that another process started, and whose header is ``header``. ``stack`` closes what is opened.
 
     Raises :class:`ConfigError` if anything that could affect a verdict differs.
     """

@@ -18,7 +18,7 @@ def own_addresses() -> list[str]:
 
 
 def resolvers() -> list[str]:
-    """Return the addresses of this machine's DNS resolvers."""
+    """Return the addresses of this machine's DNS resolvers. Empty if ``/etc/resolv.conf`` cannot be read."""
     try:
         lines = [line.split() for line in _RESOLVERS.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:

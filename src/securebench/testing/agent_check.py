@@ -135,9 +135,9 @@ def check_agent(
 ) -> tuple[FamilyCheck, ...]:
     """Run the smoke test of an agent for ``families``, by default all, and return the results in order.
 
-    Raises :class:`ConfigError` (``agent-unknown``) if it is not a declared agent, the errors of :func:`run_benchmark`,
-    and ``AssertionError`` if the provider receives a key other than its own. If a family fails, the run directory is
-    kept below the directory for temporary files.
+    Raises :class:`ConfigError` (``agent-unknown``) if ``name`` is not a declared agent, the errors of
+    :func:`run_benchmark`, and ``AssertionError`` if the provider receives a key other than its own. If a family fails,
+    the run directory is kept below the directory for temporary files.
     """
     declared = find(name).declared
     if not isinstance(declared, AgentDeclaration):

@@ -34,7 +34,7 @@ HOST = "api.example.test"
 
 
 def echo(connection: socket.socket) -> None:
-    """Send back all received data, until the peer closes its side."""
+    """Send back all received data, until the peer stops sending."""
     while data := connection.recv(65536):
         connection.sendall(data)
 
@@ -111,7 +111,10 @@ def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @dataclass
 class EgressWorld:
-    """A gateway, its log, and the servers that all names lead to: ``tls`` at port 443, ``plain`` at port 80."""
+    """A gateway, its log, and the servers that all names lead to: ``tls`` at port 443, ``plain`` at port 80.
+
+    ``trust`` is the TLS context of a client that trusts the certificate of ``tls``.
+    """
 
     gateway: Gateway
     log: list[Mapping[str, JsonValue]]
@@ -144,7 +147,8 @@ def world(
 ) -> Iterator[EgressWorld]:
     """Yield a world in which ``names`` lead to its servers. ``addresses`` maps other names to addresses.
 
-    With ``bare``, the server behind port 443 does not use TLS.
+    ``tls`` and ``plain`` handle the connections to port 443 and to port 80. With ``bare``, the server behind port 443
+    does not use TLS. ``caps`` are the limits of the proxy, by default those of a run.
     """
     context, trust = tls_contexts(names)
     log: list[Mapping[str, JsonValue]] = []
@@ -185,7 +189,10 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def connected(port: int, target: str = f"{HOST}:443") -> socket.socket:
-    """Return a connection through a tunnel of the proxy. Raises ``AssertionError`` if the proxy refuses it."""
+    """Return a connection to ``target`` through a tunnel of the proxy at ``port``.
+
+    Raises ``AssertionError`` if the proxy refuses the tunnel.
+    """
     connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
     connection.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     head = b""

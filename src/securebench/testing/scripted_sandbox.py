@@ -214,7 +214,10 @@ class ScriptedProcess(SandboxProcess):
             raise ProgramKilled
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data`` to the program's stdin, without waiting for the program to read it."""
+        """Write all of ``data`` to the program's stdin, without waiting for the program to read it.
+
+        Raises ``BrokenPipeError`` if the program has ended.
+        """
         if self.is_over.is_set():
             raise BrokenPipeError("the program has ended")
         if data:

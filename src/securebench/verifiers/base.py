@@ -37,7 +37,7 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
         FailureReason.CANDIDATE_NOT_TEXT: "the candidate is not text",
         FailureReason.CANDIDATE_TOO_LARGE: "the candidate is too long for an answer",
         FailureReason.CANDIDATE_EMPTY: "the candidate has no visible characters",
-        FailureReason.WRONG_ANSWER: "the final answer is not one of the accepted answers",
+        FailureReason.WRONG_ANSWER: "the response does not give an accepted answer",
         FailureReason.AMBIGUOUS_ANSWER: "the final answer is ambiguous: it gives several answers or takes one back",
         FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }

@@ -129,7 +129,7 @@ class ImageProbe:
     def _ask(
         self, driver: SandboxDriver, spec: SandboxSpec, argv: tuple[str, ...], stdin: bytes = b""
     ) -> tuple[int, ...]:
-        """Return the numbers that ``argv`` prints, one per line, or no numbers if the command does not finish."""
+        """Return the numbers that ``argv`` prints, one per line, or none if the command fails or does not finish."""
         # Mounts belong to one task: a result that may depend on them is cached for that task only.
         place = "".join(f"{mount.target}\0{mount.source}\0" for mount in spec.mounts)
         who = f"{spec.user} {spec.cap_add} {sorted(spec.environment.items())}"

@@ -27,6 +27,6 @@ def verifier_for(family: str, config: VerifierConfig | None = None) -> Verifier 
         raise ConfigError(
             f"the verifier {name!r} judges the family {verifier.family!r}, not {family!r}",
             code="verifier-unfit",
-            hint="choose a verifier for that family in verification.verifiers",
+            hint=f"choose a verifier for {family!r} in verification.verifiers",
         )
     return verifier

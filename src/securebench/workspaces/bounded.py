@@ -79,7 +79,7 @@ def workspace_owner() -> tuple[int, int] | None:
 
 
 def copy_safe_files(source: Path, target: Path) -> None:
-    """Copy the parts of the untrusted tree ``source`` that could be sealed to the empty directory ``target``.
+    """Copy everything that could be sealed from the untrusted tree ``source`` to the empty directory ``target``.
 
     Devices, FIFOs, sockets and files that their owner may not read are left out. The copy ends early if there are too
     many of these, or if the tree exceeds the limits of sealing. Links are not followed. Raises ``OSError``.

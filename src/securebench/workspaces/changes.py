@@ -102,7 +102,7 @@ def _read_archive(comparison: StateComparison, collected: CollectedArchive) -> N
     except ImageError as error:
         raise InfrastructureError(
             f"cannot read Docker Engine's archive: {error.message}",
-            hint="continue with --resume; if it fails again, start a new run with sandbox.driver: oci",
+            hint="continue with --resume; if it fails again, start a new run with 'sandbox.driver: oci'",
         ) from None
     reading.finish()
 

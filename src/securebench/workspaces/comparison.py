@@ -29,7 +29,7 @@ VERSION_CONTROL: Final = b".git"
 
 @dataclass(slots=True)
 class StateComparison:
-    """The differences found so far. Methods raise :class:`TreeRefusedError` if they exceed the limits."""
+    """The differences found so far. Methods raise :class:`TreeRefusedError` if these exceed ``limits``."""
 
     pristine: HostTree
     limits: TreeLimits
@@ -94,7 +94,7 @@ class StateComparison:
             self._set(path, version)
 
     def file(self, path: bytes, size: int, pieces: Iterable[bytes | memoryview], *, executable: bool) -> None:
-        """Compare a file with the image's, piece by piece, so that unchanged files are never held in memory."""
+        """Compare a file with that of the image, piece by piece, so that unchanged files are never held in memory."""
         before = self.pristine.status(path)
         if before is None or not stat.S_ISREG(before.st_mode) or before.st_size != size:
             self._weigh(size)

@@ -74,5 +74,7 @@ def _unusable(refused: TreeRefusedError) -> MaterializationError:
     return MaterializationError(
         f"the image's working directory cannot be copied to a workspace: {refused}",
         code="image-workdir-too-large" if large else "image-workdir-unsafe",
-        hint="keep large data elsewhere in the image" if large else "leave only files, directories and links in it",
+        hint="keep large data elsewhere in the image"
+        if large
+        else "leave only readable files, directories and links in it",
     )

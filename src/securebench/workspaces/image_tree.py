@@ -45,7 +45,7 @@ class HostTree:
             raise MaterializationError(
                 f"the image has no directory {directory}, or its path contains a symbolic link",
                 code="image-workdir-missing",
-                hint="set environment.workdir to the real directory, or use another image",
+                hint="set 'environment.workdir' to the real directory, or use another image",
             )
         try:
             return cls(descriptor)
@@ -66,7 +66,7 @@ class HostTree:
         self.root = self._descriptor = -1
 
     def get(self, path: bytes) -> FileVersion | None:
-        """Return the file or link at ``path``, or ``None`` if there is none or it is a directory."""
+        """Return the file or link at ``path``, or ``None`` for anything else."""
         status = self.status(path)
         if status is None:
             return None

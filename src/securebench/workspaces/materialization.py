@@ -186,7 +186,7 @@ def _laying_out(root: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _OCCUPIED:
             raise MaterializationError(
-                f"a file of the task would replace an existing file: {error.strerror}", code="target-exists"
+                f"an existing file is in the way of a file of the task: {error.strerror}", code="target-exists"
             ) from None
         raise StorageError(f"cannot lay out the files of a task in {root}: {error.strerror or error}") from error
 

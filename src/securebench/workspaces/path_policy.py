@@ -59,7 +59,7 @@ def require_task_file(path: str) -> str:
     fault = "" if path == DEFAULT_TASK_FILE else mount_fault(path, Visibility.PUBLIC)
     if fault:
         raise PathPolicyError(
-            f"the task file {path!r} {fault}", hint="remove harness.config.task_file to use the default, task.json"
+            f"the task file {path!r} {fault}", hint="remove 'harness.config.task_file' to use the default, 'task.json'"
         )
     return path
 

@@ -266,7 +266,7 @@ def test_duplicate_keys_are_caught(run: Path) -> None:
     report = verify(run)
     assert report.exit_code == 10
     assert (
-        "candidates.jsonl:2: the journal is damaged: invalid record: duplicate key 'passed'"
+        "candidates.jsonl:2: the records are damaged: invalid record: duplicate key 'passed'"
         in failed(report)["records"]
     )
 

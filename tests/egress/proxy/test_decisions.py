@@ -24,7 +24,7 @@ def test_every_bound_is_described_as_it_is() -> None:
     page, caps = PAGE.read_text(), Caps()
     assert f"| bytes in both directions together | {caps.session_bytes >> 30} GiB |" in page
     assert f"| connections at once, to proxy and relay together | {caps.connections} |" in page
-    assert f"| the proxy's lines in the log; its further decisions are only counted | {caps.log_lines:,} |" in page
+    assert f"| log lines of proxy and relay together; the rest is only counted | {caps.log_lines:,} |" in page
     assert f"| bytes | {caps.connection_bytes >> 30} GiB |" in page
     assert "| total time | one hour |" in page
     assert "| time without a byte | ten minutes |" in page

@@ -115,7 +115,8 @@ def test_an_answer_of_another_api(plan: Any, status: int, body: bytes) -> None:
     """The base URL may be wrong, so the message has the URL that was requested."""
     report, setting = probed(answering(status, body), plan)
     assert (report.trouble, report.is_foreign, report.is_connected) == (Trouble.REJECTED, True, True)
-    assert report.message == f"the provider answered {status} to {setting.plan.base_url}{setting.seen[0].target[3:]}"
+    url = f"{setting.plan.base_url}{setting.seen[0].target[3:]}"
+    assert report.message == f"the provider answered {status} (request to {url})"
     assert probed(answering(200, b"<html>Welcome"), plan)[0].is_foreign
     for other in (answering(400, b'{"error": {"message": "no"}}'), answering(502, b"<html>"), GOOD[plan.provider]):
         assert not probed(other, plan)[0].is_foreign

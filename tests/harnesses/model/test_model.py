@@ -204,7 +204,7 @@ def test_a_base_image_without_python(bench: Bench, scripted: ScriptedDriver) -> 
     ("config", "message"),
     [
         ({"system_prompt": "x", "system_prompt_file": "y"}, "remove one of the two"),
-        ({"dialect": "messages", "seed": 1}, "seed is not supported with dialect: messages"),
+        ({"dialect": "messages", "seed": 1}, "seed is not supported with 'dialect: messages'"),
         ({"max_tokens": 200, "budget": {"tokens": 100}}, "raise the budget"),
         ({"temperature": 2.5}, "2"),
         ({"effort": "huge"}, "effort"),

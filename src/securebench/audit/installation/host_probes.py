@@ -157,7 +157,7 @@ def load_packs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeF
 
     def attempt(name: str, attack: packs.PackAttack) -> ProbeFinding:
         codes = _codes(attack, _directory(context, "pack"))
-        problem = "" if attack.code in codes else f"it was refused with {codes}" if codes else "it was accepted"
+        problem = "" if attack.code in codes else f"it was refused, but with {codes}" if codes else "it was accepted"
         return ProbeFinding.of(name, problem, attack.code)
 
     return findings(_PACKS, names, lambda name, attack: _timed(partial(attempt, name, attack)))

@@ -132,7 +132,7 @@ def replaced(page: str, tables: Mapping[str, str], name: str) -> str:
     for mark, table in tables.items():
         begin, end = (form.format(mark) for form in _MARKS)
         if begin not in page or end not in page.partition(begin)[2]:
-            message = f"the page lacks the lines {begin} and {end}"
+            message = f"the page has no line {begin} with a line {end} after it"
             hint = "name a file that does not exist, or add the two lines where the table should be"
             raise ConfigError(message, code="audit-page-unmarked", hint=hint, location=SourceLocation(name))
         before, _, rest = page.partition(begin)

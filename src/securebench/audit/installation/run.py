@@ -139,7 +139,10 @@ def _audit_driver(
     wanted: Sequence[CatalogueEntry],
     request: AuditRequest,
 ) -> tuple[AuditedDriver, list[ProbeResult]]:
-    """Run the probes of ``kinds`` on the driver ``name``. Skip an unavailable driver that the request does not name."""
+    """Run the probes of ``kinds`` on the driver ``name``, and return the driver and the results.
+
+    A driver that is not available has no results. If the request names such a driver, its error is raised instead.
+    """
     request.report(f"{name}: opening")
     with ExitStack() as stack:
         try:

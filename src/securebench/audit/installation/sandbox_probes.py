@@ -70,7 +70,10 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 
 
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Run the conformance checks. A restriction that the driver does not enforce counts as "not contained"."""
+    """Run the conformance checks. A restriction that the driver does not enforce counts as "not contained".
+
+    A check that cannot be made, or that gVisor is known to fail for another reason, counts as "not applicable".
+    """
     driver, image = context.sandboxes
     info = driver.info()
     for outcome in run_checks([check for check in CHECKS if check.name in names], driver, image):

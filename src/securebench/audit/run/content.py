@@ -102,7 +102,7 @@ def _against_header(record: RecordedTask, header: RunHeader) -> Iterator[str]:
     if record.assurance is Assurance.MODEL_GRADED and record.verifier is not None:
         evidence = object_of(record.verifier.metadata.get("evidence"))
         if evidence.get("judge") != header.decisive.get("judge"):
-            yield "the verdict comes from a different judge model than the run's"
+            yield "the verdict comes from a judge model other than that in run.json"
     own = object_of(header.decisive.get("verifiers")).get(record.family)
     yield from _against_verifier(record, object_of(own) if own is not None else None)
 

@@ -68,7 +68,7 @@ class PackChecks:
                 f"the run used a benchmark or version other than {shown(pack.id)} {pack.version}", "run.json"
             )
         match = match_pack(decisive.get("pack"), pack, self._commitment)
-        self._check.require(match.agrees, f"the pack has {match.value} than the run's", "run.json")
+        self._check.require(match.agrees, f"the pack has {match.value} than the pack of the run", "run.json")
         if self._header.pack_tasks != len(pack.rows):
             message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one has {len(pack.rows)}"
             self._check.add(message, "run.json")
@@ -136,7 +136,7 @@ def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
         return f"task {name} was graded with a different number of votes than the pack asks for"
     has_template = wanted.template != DEFAULT_TEMPLATE  # the default template may differ in other versions
     is_same = not has_template or evidence.get("template") == wanted.template_digest
-    return "" if is_same else f"task {name} was graded with a different template than the pack's"
+    return "" if is_same else f"task {name} was graded with a template other than that of the pack"
 
 
 def _selection(criteria: Mapping[str, Any]) -> TaskSelection:

@@ -47,7 +47,10 @@ _EGRESS_ROOM: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run is compared with. ``commitment`` has the run's key, which is needed to compare hidden content."""
+    """What a run is compared with. ``commitment`` has the run's key, which is needed to compare hidden content.
+
+    If ``commitment`` is ``None``, the key in the run directory is used, if there is one.
+    """
 
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
@@ -148,7 +151,11 @@ class _Verification:
         )
 
     def _read_header(self) -> RunHeader | None:
-        """Read ``run.json``, even if it was changed after the run was closed. If it is invalid, add a problem."""
+        """Return the content of ``run.json``, even if it was changed after the run was closed.
+
+        If it is missing or invalid, add a problem and return ``None``. Raises :class:`ConfigError` (``run-missing``) if
+        the directory does not have records either.
+        """
         check = self.checks.header
         try:
             header = read_header(self._directory, older=True, check_root=False)

@@ -65,7 +65,7 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 def is_public(address: Address) -> bool:
     """Return whether ``address`` is in a public range.
 
-    For a NAT64 address, check the IPv4 address that it contains.
+    A NAT64 address is judged by the IPv4 address that it contains.
     """
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _REFUSED_4)
@@ -89,7 +89,7 @@ def is_own(address: Address) -> bool:
 
 
 def may_connect(address: Address, trusted: Iterable[Network]) -> bool:
-    """Return whether the proxy may connect to ``address``: it is trusted, or public and not this machine's."""
+    """Return whether the proxy may connect to ``address``: it is trusted, or public and not of this machine."""
     if any(address in network for network in trusted):
         return True
     return is_public(address) and not is_own(address)

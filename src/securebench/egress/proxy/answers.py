@@ -39,7 +39,7 @@ _TEXTS: Final[Mapping[Reason, str]] = {
     Reason.PORT_REFUSED: "port not allowed: use port 443 (CONNECT) or port 80 (http://)",
     Reason.DOMAIN_NOT_ALLOWED: "{host} is not in allowed_domains of the tester's configuration",
     Reason.UPGRADE_REFUSED: "protocol upgrades are not allowed",
-    Reason.ADDRESS_REFUSED: "the host name resolves to an address that is not public, or is this machine's",
+    Reason.ADDRESS_REFUSED: "the host name resolves to an address that is not public, or that belongs to this machine",
     Reason.UNRESOLVED: "the host name could not be resolved",
     Reason.UNREACHABLE: "the host could not be reached",
 }

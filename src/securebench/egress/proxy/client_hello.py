@@ -95,7 +95,7 @@ class HelloChecker:
 
 
 def read_hello(data: bytes) -> tuple[str, int] | None:
-    """Return the server name in lower case and the end of the message, or ``None`` if ``data`` is incomplete.
+    """Return the server name in lower case and where the message ends in ``data``; ``None`` if it is incomplete.
 
     ``data`` starts with the message, in records of any size. Raises :class:`HelloError`.
     """

@@ -75,7 +75,10 @@ _SHOWN: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class ProxyAttempt:
-    """What a program in the sandbox requested, as far as it is readable. ``kind`` is ``connect`` or ``http``."""
+    """What a program in the sandbox requested, as far as it is readable.
+
+    ``kind`` is ``connect`` or ``http``; for a connection that was closed unread, it is ``proxy`` or ``relay``.
+    """
 
     kind: str
     host: str = ""
@@ -83,7 +86,10 @@ class ProxyAttempt:
 
     @classmethod
     def of(cls, kind: str, requested: str) -> Self:
-        """Return an attempt with an unreadable host. ``requested`` is untrusted: only printable ASCII of it is kept."""
+        """Return an attempt with an unreadable host.
+
+        ``requested`` is untrusted. It is shortened, and characters other than printable ASCII become ``?``.
+        """
         return cls(kind, "".join(char if char.isascii() and char.isprintable() else "?" for char in requested[:_SHOWN]))
 
 
@@ -113,7 +119,7 @@ class Ledger:
         self._hosts: Counter[str] = Counter()
 
     def decide(self, attempt: ProxyAttempt, decision: Decision, reason: Reason, address: str = "") -> None:
-        """Log a decision. ``address`` is the address that was chosen or refused, if the name was resolved."""
+        """Log and count a decision. ``address`` is the chosen or refused address, if the name was resolved."""
         self._reasons[reason] += 1
         if attempt.host:
             known = attempt.host in self._hosts or len(self._hosts) < self.caps.hosts
@@ -121,7 +127,7 @@ class Ledger:
         self._decided(attempt, decision, reason, {"address": address})
 
     def close(self, attempt: ProxyAttempt, reason: Reason, usage: TunnelUsage, seconds: float) -> None:
-        """Log the end of an allowed connection."""
+        """Log the end of an allowed connection, and count it if the proxy cut the connection."""
         if reason not in _PLAIN_ENDS:
             self._reasons[reason] += 1
         facts: dict[str, JsonValue] = {"bytes_up": usage.up, "bytes_down": usage.down, "seconds": round(seconds, 3)}

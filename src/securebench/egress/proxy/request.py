@@ -74,7 +74,7 @@ def judge(proxied: ProxyRequest, request: h11.Request, allowed: AllowedDomains) 
 
 
 def forwarded(proxied: ProxyRequest, request: h11.Request) -> Headers:
-    """Return the headers of the request for the server."""
+    """Return the headers to send to the server: the end-to-end headers, with a new ``Host`` and ``Connection``."""
     host = (b"Host", proxied.attempt.host.encode("ascii"))
     return [host, *end_to_end(list(request.headers)), (b"Connection", b"close")]
 

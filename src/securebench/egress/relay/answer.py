@@ -180,7 +180,11 @@ class RequestForwarder:
         raise NoAnswerError(Trouble.FAILED, "the provider sent too many interim responses")
 
     async def _next(self, server: HttpPeer, silence: float | None = None) -> h11.Event:
-        """Return the provider's next event within ``silence`` seconds. Raises :class:`NoAnswerError`."""
+        """Return the provider's next event. Raises :class:`NoAnswerError`.
+
+        If the answer is streamed, the event must arrive within ``silence`` seconds; the default is the timeout between
+        two pieces. The time for the whole answer is always limited.
+        """
         silence = silence or self._timeouts.between_bytes
         left = self._deadline - monotonic()
         is_last_wait = not self._request.is_stream or left < silence

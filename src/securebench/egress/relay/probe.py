@@ -55,7 +55,7 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
             report = await _answer(server, dialect, question)
             if report.trouble is Trouble.REJECTED or report.is_foreign:
                 url = f"{upstream.url}{versioned(question.path, plan)}"
-                return replace(report, message=f"{report.message} to {url}")
+                return replace(report, message=f"{report.message} (request to {url})")
             return report
     except TimeoutError:
         message = f"the provider did not answer within {seconds:g} seconds"
@@ -65,7 +65,8 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
     except h11.RemoteProtocolError:
         return ProbeReport(trouble=Trouble.FAILED, message="the provider's answer is incomplete")
     except OSError as error:
-        message = f"no connection to the provider ({type(error).__name__})"
+        what = "the connection to the provider broke" if server else "no connection to the provider"
+        message = f"{what} ({type(error).__name__})"
         return ProbeReport(trouble=Trouble.UNREACHABLE, message=message, is_connected=server is not None)
     finally:
         if server is not None:

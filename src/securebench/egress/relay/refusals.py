@@ -13,7 +13,7 @@ class RelayRefusal(StrEnum):
     MALFORMED = "malformed"
     """Not HTTP/1.1, or ambiguous framing."""
     PATH = "path"
-    """The path and query are not allowed."""
+    """The path or its query is not allowed."""
     METHOD = "method"
     """The path requires another method."""
     UPGRADE = "upgrade"

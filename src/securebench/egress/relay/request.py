@@ -80,7 +80,8 @@ class Bodies:
         if length > MAX_BODY_BYTES or self._held > MAX_HELD_BYTES:
             raise RefusedError(
                 RelayRefusal.TOO_LARGE,
-                f"the body has more than {MAX_BODY_BYTES} bytes, or too many requests run at once",
+                f"the body has more than {MAX_BODY_BYTES} bytes, or the bodies of all requests in progress exceed "
+                f"{MAX_HELD_BYTES} bytes",
             )
 
 

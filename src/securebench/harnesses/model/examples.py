@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from securebench.tester_config import ModelConfig
 
 MAX_BYTES: Final = 512 * 1024
-"""Maximum bytes of a file. Its text is passed in environment variables, whose total size is limited to 2 MiB."""
+"""Maximum bytes of a system prompt file or an examples file.
+
+The text of both is passed in environment variables, whose total size is limited to 2 MiB.
+"""
 
 
 class ExampleModel(WireModel):
-    """A few-shot example: a task of ``family`` as its public ``input``, and the model's whole reply to it."""
+    """A few-shot example. ``input`` has the public fields of a task of ``family``; ``answer`` is the whole reply."""
 
     family: str
     input: dict[str, Any]
@@ -46,7 +49,7 @@ class SystemPrompt:
 
 @dataclass(frozen=True, slots=True)
 class FewShotExamples:
-    """Few-shot examples, in the order of the file. ``digest`` is the sha256 (hex) of its bytes."""
+    """Few-shot examples, in the order of the file. ``digest`` is the sha256 (hex) of the file's bytes."""
 
     examples: tuple[ExampleModel, ...]
     digest: str
@@ -68,7 +71,10 @@ def read_system_prompt(config: ModelConfig) -> SystemPrompt | None:
 
 
 def read_examples(path: Path | None) -> FewShotExamples | None:
-    """Return the examples in a JSON Lines file. Raises :class:`ConfigError` with all problems and their lines."""
+    """Return the examples in a JSON Lines file; ``None`` if ``path`` is ``None``.
+
+    Raises :class:`ConfigError` with all problems and their lines.
+    """
     if path is None:
         return None
     text, data = read_text(path, "examples file", MAX_BYTES, follow=True)

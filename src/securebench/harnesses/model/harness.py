@@ -46,7 +46,7 @@ module.main()
 """Runs the program from a variable, so that it needs no file in the sandbox and does not fill the process list."""
 
 _CHUNK: Final = 30_000
-"""Maximum characters of one variable. Linux limits it to 128 KiB, and a character has up to four bytes."""
+"""Maximum characters of one variable. Linux limits a variable to 128 KiB, and a character has up to four bytes."""
 
 _SENT: Final = ("model", "dialect", "temperature", "max_tokens", "seed", "effort")
 _LOOP: Final = ("retries", "max_turns", "command_timeout_seconds")
@@ -115,7 +115,7 @@ class ModelHarnessProducer(ConnectedHarness):
         )
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Open egress to the provider. Raises :class:`EgressError`."""
+        """Open egress to the provider, and return the session of the agent. Raises :class:`EgressError`."""
         identity: dict[str, JsonValue] = {"program": self.name, "version": __version__}
         agent = SessionAgent(identity=identity, parser=ModelEventParser(), is_trusted=True, is_streamed=False)
         return self._connection.open_session(view, context, agent)

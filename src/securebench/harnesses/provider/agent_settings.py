@@ -40,7 +40,7 @@ class AgentSettings:
         """The names of the settings that the configuration has."""
         for kind in sorted(self.given - declared.supported):
             key = f"{kind}_file" if kind in _FILES else kind
-            known = ", ".join(sorted(declared.supported)) or "none of these settings"
+            known = ", ".join(sorted(declared.supported)) or "no such settings"
             raise ConfigError(
                 f"harness.config.{key}: the declaration of {name} does not say how to set it",
                 code="setting-unsupported",
@@ -71,7 +71,10 @@ class AgentSettings:
         }
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return the settings for the run's identity: of files only digests, of MCP servers' variables only names."""
+        """Return the settings for the run's identity.
+
+        They contain only the size and digest of each file, and only the names of the variables of MCP servers.
+        """
         given: dict[str, JsonValue] = {
             kind: list(value) if isinstance(value, tuple) else value
             for kind, value in self._values.items()

@@ -26,14 +26,18 @@ def read_ca_bundle(variables: Mapping[str, str], notify: Callable[[str], None]) 
     """Return the additional certificates (PEM) in the file that the tester's variable names, or ``None``.
 
     The system's own certificates are left out. Like OpenSSL, this ignores a file that is missing or has no
-    certificate; ``notify`` gets a warning.
+    certificate. It also ignores a file larger than ``MAX_FILE``, or with more than ``MAX_BYTES`` of additional
+    certificates. ``notify`` gets a warning about an ignored file.
     """
     path = variables.get(VARIABLE)
     if not path:
         return None
     found = _certificates(path, MAX_FILE)
     if not found:
-        notify(f"{VARIABLE}: no certificates found in the file; using only the system's CA certificates")
+        notify(
+            f"{VARIABLE}: the file is missing, unreadable, too large or has no certificates; "
+            "using only the system's CA certificates"
+        )
         return None
     known = _system_certificates()
     added = "".join(f"{one}\n" for one in found if one not in known)

@@ -87,7 +87,10 @@ def _tokens(usage: Event) -> dict[str, int]:
 
 
 def _trouble(status: Any, message: Any = "API Error: Unable to connect") -> Trouble | None:
-    """Return the trouble that an HTTP status means. Without a status, the message shows whether a connection failed."""
+    """Return the trouble that an HTTP status means, or ``None``.
+
+    Without a status, ``message`` shows whether a connection failed. Its default means that it did.
+    """
     if status is None:
         return Trouble.UNREACHABLE if text_of(message, MAX_TEXT).startswith("API Error: Unable to connect") else None
     return trouble_of_status(number_of(status))

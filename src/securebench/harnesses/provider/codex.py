@@ -27,7 +27,7 @@ _WORDS: Final = (
     ("waiting for network", Trouble.UNREACHABLE),
     ("Connection failed", Trouble.UNREACHABLE),
 )
-"""Codex's error messages without an HTTP status, as of version 0.169."""
+"""Parts of Codex's error messages that contain no HTTP status, and what each means, as of version 0.169."""
 
 
 class CodexEventParser(EventParser):

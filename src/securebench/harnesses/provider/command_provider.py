@@ -30,7 +30,7 @@ _FACTS: Final = {
 
 
 def dialect_facts(dialect: str, key_names: tuple[str, ...] = ()) -> ProviderFacts:
-    """Return the public endpoint of a dialect. ``key_names`` replace the usual variables of its key."""
+    """Return the public endpoint of a dialect. ``key_names`` replace the names of its usual key variables."""
     usual = _FACTS[dialect]
     return replace(usual, key_names=key_names) if key_names else usual
 

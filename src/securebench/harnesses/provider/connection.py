@@ -54,7 +54,7 @@ class ProviderConnection:
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """The provider key for :attr:`HarnessProducer.credentials`; empty before :meth:`prepare`."""
+        """The provider key for :attr:`HarnessProducer.credentials`; empty before :meth:`prepare`, or without a key."""
         return tuple(filter(None, [self._secrets.key.value])) if self._secrets else ()
 
     def use_prices(self, table: PriceTable | None) -> str:
@@ -92,7 +92,7 @@ class ProviderConnection:
         """
         if self.endpoint.cloud:
             cloud = self.endpoint.cloud
-            notify(f"{cloud}: only the agent has credentials for the model, so they are not checked")
+            notify(f"{cloud} is set: only the agent has the credentials, so SecureBench checks neither key nor model")
             return {}
         with closing(open_gateway()) as gateway:
             return self.probe(gateway, notify)
@@ -103,9 +103,9 @@ class ProviderConnection:
         report = gateway.probe(None, endpoint.relay_plan(secrets.key, secrets.network), endpoint.model)
         if report.trouble is Trouble.REFUSED:
             raise ConfigError(
-                f"the model provider at {endpoint.host} does not accept the key: {report.message}",
+                f"the model provider at {endpoint.host} refused access: {report.message}",
                 code="provider-refused",
-                hint=f"check {secrets.key.name} and that its account may use the model {endpoint.model}"
+                hint=f"check {secrets.key.name}, and that the key's account may use the model {endpoint.model}"
                 if secrets.key.value
                 else f"set {' or '.join(endpoint.facts.key_names)}: no key was sent",
             )

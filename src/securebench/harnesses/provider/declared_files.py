@@ -19,13 +19,13 @@ FILES_TARGET: Final = "/opt/securebench/files"
 
 
 class DeclaredFiles:
-    """The files of a run. The image's shell copies them into each new home, where the program may change them.
+    """The declared files of a run. The image's shell copies them into each new home, where the program may change them.
 
     The host's copies are removed with this object.
     """
 
     command: Final = ("/bin/sh", "-c", f'cp -R {FILES_TARGET}/. "$HOME" && exec "$@"', "sh")
-    """The beginning of the command line."""
+    """The beginning of the command line: it copies the files, and then runs the program."""
 
     def __init__(self, templates: Mapping[str, str], values: dict[str, str]) -> None:
         root = Path(mkdtemp(prefix="securebench-files-")).resolve()

@@ -111,7 +111,7 @@ class ProviderEndpoint:
     price_date: str = ""
     """The date of the price table that was used; empty if the tester YAML has the prices, or there is no table."""
     price_fault: str = ""
-    """Why the prices are unknown. Ignore it if they are known."""
+    """Why the prices are unknown. It has no meaning if they are known."""
     timeouts: ProviderTimeouts
     allowed_domains: tuple[str, ...]
 
@@ -173,7 +173,7 @@ class ProviderEndpoint:
             )
         if found and not SENDABLE_KEY.fullmatch(found.value):
             raise ConfigError(
-                f"{found.name} is not a key: it contains a space or another character that no HTTP header can carry",
+                f"{found.name} is not a key: it contains a space, or a character that no HTTP header can carry",
                 code="key-malformed",
                 hint=f"set {found.name} to the key alone, without quotes, spaces or line breaks",
             )
@@ -223,16 +223,16 @@ class ProviderEndpoint:
 
     @property
     def token_prices(self) -> TokenPrices | None:
-        """The prices as the relay uses them: the highest ones of an alias."""
+        """The prices that the relay uses: for an alias, the highest of its models. ``None`` if they are unknown."""
         known = [prices.exact() for prices in (self.prices, *self.model_prices.values()) if prices]
         return TokenPrices.highest(known) if known else None
 
     def priced(self, table: PriceTable | None) -> ProviderEndpoint:
         """Return the endpoint with the model's prices in ``table``, by default SecureBench's own.
 
-        Prices of the tester YAML win. SecureBench's table is only for the provider's public endpoint: other endpoints
-        set their own prices. An alias that only the agent program resolves gets the prices of every model that it may
-        mean.
+        Prices in the tester YAML take precedence. SecureBench's table is only for the provider's public endpoint: other
+        endpoints set their own prices. An alias that only the agent program resolves gets the prices of every model
+        that it may mean.
         """
         if not self.is_relayed or self.prices:
             return self
@@ -256,9 +256,9 @@ class ProviderEndpoint:
     def cost_fault(self) -> str:
         """Return why the cost of an agent cannot be counted; empty if it can."""
         if not self.is_relayed:
-            return "with credentials: passthrough, no relay counts tokens"
+            return "with 'credentials: passthrough', no relay counts tokens"
         if self.provider_tools:
-            return "the relay does not see the fees of provider_tools"
+            return "the relay does not see the fees of the tools that 'provider_tools' allows"
         if self.token_prices:
             return ""
         return f"the price of the model {self.model} is unknown: {self.price_fault}"
@@ -301,7 +301,8 @@ class ProviderEndpoint:
     def key_variables(self, given: Mapping[str, str], key: ProviderKey) -> dict[str, str]:
         """Return the sandbox's key variables. ``given`` are the variables of ``harness.env``.
 
-        If a relay holds the key, a placeholder replaces it in its usual variable and in any other that contains it.
+        If a relay holds the key, the values are placeholders: for the variable that the key came from, and for each
+        variable in ``given`` that usually contains a key or that contains this key.
         """
         if not self.is_relayed:
             return {} if self.cloud else {key.name: key.value or PLACEHOLDER}

@@ -69,7 +69,7 @@ class EventReader:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Return the JSON object in ``line``; ``None`` if it is anything else, nested too deep, or has an infinite number.
+    """Return the JSON object in ``line``; ``None`` if it is anything else, nested too deep, or has a non-finite number.
 
     The interpreter's recursion limit bounds the nesting here; code that reads an event must not recurse into it.
     """
@@ -103,7 +103,7 @@ def object_of(value: Any) -> Event:
 
 
 def objects_of(value: Any) -> Iterator[Event]:
-    """Yield the objects in ``value`` if it is a list."""
+    """Yield the objects among the first ``MAX_ITEMS`` items of ``value`` if it is a list."""
     if isinstance(value, list):
         yield from (item for item in value[:MAX_ITEMS] if isinstance(item, dict))
 

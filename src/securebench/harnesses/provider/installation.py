@@ -58,8 +58,8 @@ class Installation:
 def install(store: AgentStore, name: str, version: str | None, run: RunContext, target: str) -> Installation:
     """Install a program for all images of a run.
 
-    If its declaration has a ``version_line``, start it once per platform, mounted at ``target``. ``latest`` is
-    resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the image store) and
+    A program whose declaration has a ``version_line`` is started once per platform, mounted at ``target``. ``latest``
+    is resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the image store) and
     :class:`InfrastructureError`.
     """
     wanted, kind = _version(name, version, run.agent), find(name).runtime
@@ -77,7 +77,10 @@ def install(store: AgentStore, name: str, version: str | None, run: RunContext, 
 
 
 def _version(name: str, version: str | None, earlier: Mapping[str, JsonValue]) -> str | None:
-    """Return the version to install. A resumed run keeps the version that ``latest`` was resolved to at first."""
+    """Return the version to install; ``None`` means the pinned one.
+
+    A resumed run keeps the version that ``latest`` was resolved to at first.
+    """
     known = earlier.get("version")
     if version == LATEST and earlier.get("program") == name and isinstance(known, str):
         return known

@@ -60,7 +60,10 @@ class MappedEventParser(EventParser):
 
 
 def values_at(event: Event, path: str) -> list[Any]:
-    """Return the values at a path: keys with dots between them, and ``*`` for each item of a list or an object."""
+    """Return the values at a path: keys with dots between them, and ``*`` for each item of a list or an object.
+
+    Each ``*`` yields at most ``MAX_ITEMS`` values.
+    """
     found: list[Any] = [event]
     for part in path.split("."):
         if part == "*":

@@ -3,9 +3,9 @@
 There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
-* Until the model's first answer to a built-in program, no untrusted code has acted, so a failure before it is an
-  infrastructure error, except a policy refusal and a used-up budget. An answer counts from its first byte: a program
-  runs commands while the answer streams, and a command can kill the program.
+* Until the model's first answer to a built-in program, no untrusted code has acted, so a failure before
+  that answer is an infrastructure error, except a policy refusal and a used-up budget. An answer counts from its first
+  byte: a program runs commands while the answer streams, and a command can kill the program.
 * After the first answer, an agent that exits with a failure has failed, unless the provider's last response was an
   error *and* the provider still fails when the gateway probes it after the agent is dead. An error on the agent's
   last request proves nothing alone: an agent can flood a provider, request what the account may not use, or leave a
@@ -19,7 +19,7 @@ program's own events. The first two are evidence. The third is a claim: any proc
   rejection counts as trouble, too.
 * A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
-  gateway still probes the provider, unless it is a cloud, to which it has no key.
+  gateway still probes the provider, unless the provider is a cloud, for which the gateway has no key.
 
 So no agent output can turn a failure into an infrastructure error if the relay saw success, and no claim can turn a
 success into a failure.
@@ -92,7 +92,10 @@ class OutcomeEvidence:
 
 @dataclass(frozen=True, slots=True)
 class JudgedOutcome:
-    """An outcome, and the failure that it means; ``None`` if the agent did not fail."""
+    """An outcome, and the failure that it means.
+
+    ``failure`` is ``None`` if the agent did not fail, or if it only left no candidate.
+    """
 
     outcome: AgentOutcome
     failure: CandidateError | None = None
@@ -139,8 +142,8 @@ def outcome_of(error: InfrastructureError) -> AgentOutcome | None:
 def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
     """Judge how an agent's work ended.
 
-    Raises :class:`ProviderError` if the provider prevented it from working, and :class:`InfrastructureError`
-    (``agent-not-started``) if its program exited before any model answer.
+    Raises :class:`ProviderError` if the provider prevented the agent from working, and :class:`InfrastructureError`
+    (``agent-not-started``) if the agent's program ended before any model answer and no provider error explains this.
     """
     trouble, answered = _seen(evidence)
     failure = evidence.failure
@@ -193,8 +196,8 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
     """Return the troubles that count as the provider's if the gateway meets them, too.
 
-    A rejection counts only for a command that no model has answered. An answer shows that the API and the model exist,
-    so a later rejection means that the command's own request was invalid.
+    A rejection counts only for an agent that is not trusted and that no model has answered. An answer shows that the
+    API and the model exist, so a later rejection means that the agent's own request was invalid.
     """
     relay = evidence.relay
     is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)
@@ -247,17 +250,20 @@ def provider_error(
 
 
 def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
-    """Return the error of a program that exited before any model answer without a provider error to explain it."""
+    """Return the error for a program that ended before any model answer, although the relay saw no provider error.
+
+    If its time ran out after it had sent requests, this is a provider error.
+    """
     relay, failure = evidence.relay or RelayReport(), evidence.failure
     end = "it exited with status 0" if failure is None else failure.message
     if relay.requests and failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT:
         return provider_error(Trouble.UNREACHABLE, f"it did not answer; {end}")
     refused = f"; the relay refused requests (reasons: {', '.join(sorted(relay.refused))})" if relay.refused else ""
     return InfrastructureError(
-        f"the agent exited before any model response ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
+        f"the agent ended before any model response ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
         code=_NOT_STARTED,
-        hint="check its output with --show-agent-output; the image may lack a dependency, or the sandbox may have too "
-        "little memory",
+        hint="check the agent's output with --show-agent-output; the image may lack a dependency, or the sandbox may "
+        "have too little memory",
     )
 
 

@@ -1,4 +1,4 @@
-"""The prompts for agent programs: what to read, where to write the answer, and what an answer is.
+"""The prompts for agent programs: what to read, where to write the answer, and what it must contain.
 
 The task itself is only in the task file: arguments are visible in process lists and limited in length.
 """
@@ -18,41 +18,45 @@ ANSWER_FILES: Final[Mapping[CandidateKind, str]] = {
     CandidateKind.TEXT: "candidate.txt",
     CandidateKind.CODE: "candidate.py",
 }
-"""The answer file in the working directory, by candidate kind. For other kinds, the answer is the directory."""
+"""The answer file in the working directory, by candidate kind.
+
+For the other kinds, the files in the working directory are the answer.
+"""
 
 _COMMON: Final = (
-    "Work on the task that is described in the JSON file whose path the environment variable SECUREBENCH_TASK_FILE "
-    "holds; read that file first. You are alone in a sandbox: nobody answers questions, so decide for yourself and "
-    "finish the work."
+    "Your task is described in a JSON file. The environment variable SECUREBENCH_TASK_FILE contains the path of this "
+    "file. Read the file first, then do the task. You are alone in a sandbox: nobody answers questions, so decide for "
+    "yourself and finish the work."
 )
 _TEXT: Final = (
-    "Write your answer as plain UTF-8 text to the file candidate.txt in the current directory. Only that file is "
-    "judged, not what you say."
+    "Write your answer as plain UTF-8 text to the file candidate.txt in the current directory. Only this file is "
+    "judged, not your messages."
 )
 _FAMILIES: Final[Mapping[str, str]] = {
     "multiple_choice": (
-        f"{_TEXT} Its only line is the label of the one choice that is right: A for the first of `choices`, B for the "
-        "second, and so on. Name exactly one choice, also where several are right."
+        f"{_TEXT} The file must contain one line with nothing but the label of the correct choice: A for the first of "
+        "the `choices`, B for the second, and so on. Give exactly one label, even if several choices are correct."
     ),
     "short_answer": (
-        f"{_TEXT} It holds the answer to `question` alone, on one line and without an explanation, in the form that "
-        "`answer_format` asks for if there is one. Give one answer, not several guesses."
+        f"{_TEXT} The file must contain only the answer to the `question`, on one line, without an explanation. If the "
+        "task has an `answer_format`, the answer must have that format. Give one answer, not several guesses."
     ),
-    "free_response": f"{_TEXT} It holds your response to `prompt`.",
+    "free_response": f"{_TEXT} The file must contain your response to the `prompt`.",
     "code_completion": (
-        "Write the program that `prompt` asks for to the file candidate.py in the current directory. It is one whole "
-        "Python module: if there is `starter_code`, that code completed, with its imports and signatures. The file "
-        "holds Python and nothing else, no Markdown. Only that file is judged, by tests that you do not have."
+        "Write the program that the `prompt` asks for to the file candidate.py in the current directory. The file must "
+        "be one complete Python module. If the task has `starter_code`, complete this code, and keep its imports and "
+        "signatures. The file must contain only Python code, no Markdown. Only this file is judged. The tests that "
+        "judge it are not available to you."
     ),
     "repo_patch": (
-        "The current directory is the repository. Do what `instructions` ask by changing its files in place, and leave "
-        "the changes there. Do not change tests, the configuration of tests or builds, or lock files, and leave "
-        "version control alone: no commits, branches or stashes are needed, and none are read. What you changed is "
-        "judged, by tests that you do not have."
+        "The current directory is the repository. Follow the `instructions`: change the files of the repository in "
+        "place, and leave the changes there. Do not change tests, the configuration of tests or builds, or lock files. "
+        "Leave version control as it is: no commits, branches or stashes are needed, and none are read. Your changes "
+        "are judged by tests that are not available to you."
     ),
     "terminal_task": (
-        "Do what `instructions` ask. You start in the directory that the task is about; what lies there when you have "
-        "finished is judged. Processes that still run then are ended."
+        "Follow the `instructions`. You start in the directory that the task is about. When you have finished, the "
+        "content of this directory is judged. Processes that are still running at that time are ended."
     ),
 }
 _KINDS: Final[Mapping[CandidateKind, str]] = {
@@ -61,7 +65,7 @@ _KINDS: Final[Mapping[CandidateKind, str]] = {
     CandidateKind.PATCH: _FAMILIES["repo_patch"],
     CandidateKind.WORKSPACE: _FAMILIES["terminal_task"],
 }
-"""For families without a prompt of their own."""
+"""The instructions for the families that ``_FAMILIES`` does not contain, by candidate kind."""
 
 
 def prompt_for(view: AgentView) -> str:

@@ -33,7 +33,7 @@ _DEATH_SECONDS: Final = 2.0
 
 
 class RelayAnswer(NamedTuple):
-    """The answer to a request. The status is 0 if it is missing or incomplete."""
+    """The answer to a request. The status is 0 if the answer is missing or incomplete."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,9 +41,10 @@ class RelayAnswer(NamedTuple):
 
 
 class RelayClient:
-    """Sends requests through the relay of ``session``, which it owns. ``poll`` is called while it waits.
+    """Sends requests through the relay of ``session``, and owns the session. ``poll`` is called during each wait.
 
-    ``timeout`` (seconds) is longer than the relay's own timeouts. Raises :class:`EgressError` if the gateway exits.
+    ``timeout`` (seconds) must be longer than the relay's own timeouts. Raises :class:`EgressError` if the gateway
+    exits.
     """
 
     def __init__(self, session: EgressSession, poll: Callable[[], None], timeout: float) -> None:
@@ -59,7 +60,7 @@ class RelayClient:
         session.forwarded_ports[0].serve(listener)
 
     def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> RelayAnswer:
-        """Send a JSON body to ``path``, below the version of the API, and return the answer."""
+        """Send a JSON body to ``/v1`` followed by ``path``, and return the answer."""
         connection = http.client.HTTPConnection("relay")
         try:
             connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,8 +1,8 @@
 """The runtime of agent programs that need Python or Node, mounted read-only beside them.
 
 Python, the loader and the C library are those of the default image; Node is installed like an agent program. They run
-through their own loader, so the C library of a task's image does not matter. No environment variable is involved: what
-the agent starts runs as it would without the runtime.
+through their own loader, so the C library of a task's image does not matter. The runtime sets no environment variables,
+so programs that the agent starts run as they would without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NODE_TARGET: Final = "/opt/securebench/node"
 """Where Node is mounted."""
 
 _NODE_OPTIONS: Final = ("--liftoff-only",)
-"""Turn off the optimizing compiler for WebAssembly, which can use more than a gigabyte for a shell parser."""
+"""Turns off the optimizing compiler for WebAssembly, which can use more than a gigabyte for a shell parser."""
 
 _LOADERS: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _PYTHONS: Final = (f"usr/local/bin/python{PYTHON}", f"usr/bin/python{PYTHON}")
@@ -57,7 +57,8 @@ class AgentRuntime:
 def prepare_runtime(kind: Runtime, store: AgentStore, run: RunContext) -> AgentRuntime:
     """Return the runtime for the agents of a run.
 
-    Raises the errors of the image store, and :class:`ConfigError` (``agent-unfit``) if the default image has no Python.
+    Raises the errors of the image store, and :class:`ConfigError` (``agent-unfit``) if the default image lacks Python
+    or the loader of its C library.
     """
     image = run.driver.resolve_image(DEFAULT_IMAGE)
     lease = run.driver.image_tree(image)

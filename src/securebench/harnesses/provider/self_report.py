@@ -43,10 +43,10 @@ class SelfReport:
     """What a program has reported so far.
 
     ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
-    the model refused the task. ``gave_up``: it ended without solving it. ``stopped`` is why it ended early
-    (``truncated``, ``out_of_turns``). ``trouble`` is the last provider error, reset by the next answer. ``denials``
-    counts denied tools. ``tokens`` are counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the
-    first few, without repetition.
+    the model refused the task. ``gave_up``: the program ended without solving the task. ``stopped`` is why the program
+    ended; only the values ``truncated`` and ``out_of_turns`` matter. ``trouble`` is the last provider error, reset by
+    the next answer. ``denials`` counts denied tool calls. ``tokens`` are counts by name; ``cost_usd`` is the program's
+    own estimate. ``warnings`` are the first few, without repetition.
     """
 
     answered: bool = False

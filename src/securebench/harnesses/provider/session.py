@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 PAUSE_SECONDS: Final = 1.0
-"""Seconds between probes that succeed. Several are sent because a provider may fail intermittently."""
+"""Seconds between probes that succeed. Several probes are sent because a provider may fail intermittently."""
 
 QUESTIONS: Final = 3
-"""Successful probes before a provider counts as working. After a rate limit, one is enough."""
+"""Number of probes that must succeed before a provider counts as working. After a rate limit, one is enough."""
 
 RATE_LIMIT_PAUSES: Final = (5.0, 20.0, 40.0)
 """Seconds before each new probe of a provider that answered with a rate limit. Limits are per minute: after a minute,
@@ -59,9 +59,10 @@ class SessionAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSetup:
-    """The agent, and the sandbox variables that hold its key or a placeholder.
+    """The agent of a session, and how to reach its provider.
 
-    ``ask`` makes the gateway probe a model, given its name. ``model`` is the configured name.
+    ``model`` is the configured name. ``ask`` makes the gateway probe a model, given its name. ``pause`` sleeps for some
+    seconds. ``environment`` are the sandbox variables that hold the agent's key or a placeholder.
     """
 
     agent: SessionAgent
@@ -165,7 +166,7 @@ class ProviderSession(EgressAgentSession):
         return report
 
     def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
-        """Return all counts. Those of the relay replace the agent's own, except the cost if the prices are unknown."""
+        """Return all counts. The relay's token counts replace the agent's own, as does its cost if prices are known."""
         relayed: dict[str, JsonValue] = _relayed(report.relay) if report.relay else {}
         probes = probes_of(self._probes, self._setup.prices)
         if report.relay and report.relay.micro_usd is not None:
@@ -223,7 +224,7 @@ def _relayed(relay: RelayReport) -> dict[str, JsonValue]:
 
 
 def unreported(relay: RelayReport) -> dict[str, JsonValue]:
-    """Return what incomplete answers may have used beyond the counts, for a record."""
+    """Return what incomplete answers may have used in addition to the counted tokens and costs, for a record."""
     return {
         **({"unreported_tokens": relay.unreported_tokens} if relay.unreported_tokens else {}),
         **({"unreported_usd": in_usd(relay.unreported_micro_usd)} if relay.unreported_micro_usd else {}),

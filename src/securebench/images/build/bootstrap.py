@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "mmdebstrap"
 _PACKAGES = (PROGRAM, "debian-archive-keyring")
-"""The packages to install. The second has the keys of Debian's packages, which other distributions lack."""
+"""The packages to install. The second contains the keys to check Debian's packages. Other distributions lack it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,14 @@ class Bootstrap:
 
 
 AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
-"""Runs in a user namespace or under fakechroot. SIGTERM lets it remove its files, which this user may not remove."""
+"""For an ordinary user: runs in a user namespace or under fakechroot. After SIGTERM, ``mmdebstrap`` removes its files,
+which this user could not remove."""
 
 
 def find_bootstrap(
     report: Callable[[str], None], *, install_tools: bool, subuid: Path = Path("/etc/subuid")
 ) -> Bootstrap:
-    """Return how this user runs ``mmdebstrap``. If it is missing and ``install_tools`` is set, install it.
+    """Return how this user runs ``mmdebstrap``. If it is missing and ``install_tools`` is set, install it as root.
 
     Raises :class:`ImageError` (``image-tool-missing``).
     """
@@ -95,5 +96,6 @@ def _tool_missing(message: str, packages: Sequence[str]) -> ImageError:
     return ImageError(
         f"cannot build from Debian's packages: {message}",
         code="image-tool-missing",
-        hint=f"run 'sudo apt-get install {' '.join(packages)}', build as root, or import the image",
+        hint=f"run 'sudo apt-get install {' '.join(packages)}', "
+        "build as root with '--install-tools', or import the image",
     )

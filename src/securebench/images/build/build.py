@@ -46,7 +46,7 @@ _ROOM = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """A recipe and its image. ``id`` is empty if there is no image. ``place`` is ``store`` or ``engine``.
+    """A recipe and its image. ``place`` is ``store`` or ``engine``. Without an image, ``id`` and ``place`` are empty.
 
     ``stale`` says why a new build would give a different image. It is empty if no such reason is known.
     """

@@ -1,6 +1,7 @@
 """Build a root file system from Debian's packages with ``mmdebstrap``, for machines without access to a registry.
 
-It uses the mirrors, proxies and certificates of this machine's apt. No address is built in.
+It uses the mirrors, proxies and certificates of this machine's apt. If apt has no Debian mirror, ``mmdebstrap`` chooses
+the mirror.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _DPKG_OPTIONS = (
 def root_file_system(
     bootstrap: Bootstrap, recipe: SystemRecipe, directory: Path, log: Path, report: Callable[[str], None]
 ) -> Iterator[Iterator[bytes]]:
-    """Run ``mmdebstrap`` and yield its tar archive, piece by piece, while it is created.
+    """Run ``mmdebstrap`` and yield an iterator over the pieces of its tar archive, which are read as they are written.
 
-    ``directory`` is for its temporary files. Its output goes to ``log``, and its stages to ``report``. The iterator
-    raises :class:`ImageError` (``image-build-failed``) at its end if the program failed.
+    ``directory`` is for temporary files. The program's stderr goes to ``log``, and its stages to ``report``. The
+    iterator raises :class:`ImageError` (``image-build-failed``) at its end if the program failed.
     """
     argv = (*bootstrap.prefix, "env", f"TMPDIR={directory}", *mmdebstrap_command(recipe, bootstrap.mode))
     with subprocess.Popen(  # noqa: S603 - a fixed program with values of a checked recipe
@@ -115,7 +116,7 @@ def _apt(*command: str) -> list[str]:
 
 
 def _read_log(stream: IO[bytes], log: Path, report: Callable[[str], None]) -> None:
-    """Save the program's output, and report its stages (``I: extracting archives...``), but not its paths."""
+    """Save the program's stderr, and report its stages (``I: extracting archives...``), except lines with a path."""
     with log.open("wb") as kept:
         for line in stream:
             kept.write(line)

@@ -1,4 +1,4 @@
-"""Build a recipe's Dockerfile on an engine, with a base from a registry, and check it in a hardened container."""
+"""Build a recipe's Dockerfile on an engine, with a base from a registry, and check the image in a container."""
 
 from __future__ import annotations
 

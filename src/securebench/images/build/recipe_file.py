@@ -39,7 +39,10 @@ def _image_path(path: str) -> str:
     """Return ``path`` if it is absolute and part of an image. Otherwise, raise the error for the field."""
     parts = path.split("/")
     if not path.startswith("/") or {"..", "."} & set(parts) or "" in parts[1:] or "\0" in path:
-        raise refusal("field-value", "must be an absolute path without '.', '..' or repeated slashes")
+        raise refusal(
+            "field-value",
+            "must be an absolute path other than '/', without '.', '..', empty parts or a slash at its end",
+        )
     if any(path == top or path.startswith(f"{top}/") for top in _NOT_KEPT):
         raise refusal("field-value", "must not be below /proc, /sys, /dev, /tmp or /run: images do not keep them")
     return path

@@ -31,13 +31,13 @@ def load_recipe(directory: Path) -> Recipe:
 
 
 def all_recipes(root: Path | None = None) -> tuple[Recipe, ...]:
-    """Return the recipes in ``root`` (by default, SecureBench's), sorted by name. Raises :class:`ConfigError`."""
+    """Return the recipes in ``root`` (default: those of SecureBench), sorted by name. Raises :class:`ConfigError`."""
     directory = root or next(place for place in _PLACES if place.is_dir())
     return tuple(load_recipe(path.parent) for path in sorted(directory.glob(f"*/{RECIPE_FILE}")))
 
 
 def find_recipes(name: str, root: Path | None = None) -> tuple[Recipe, ...]:
-    """Return the recipes for ``name``: one of SecureBench's, a recipe's directory, or a directory of recipes.
+    """Return the recipes for ``name``: a recipe of SecureBench, a recipe's directory, or a directory of recipes.
 
     Raises :class:`ConfigError` (``recipe-unknown``, ``recipe-invalid``).
     """

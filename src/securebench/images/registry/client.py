@@ -183,12 +183,15 @@ class RegistryClient(HttpClient):
             code="registry-denied",
             hint=f"the registry refused the credentials; run 'docker login {registry}' again"
             if self._credentials is not None
-            else f"check the name; for a private image run 'docker login {registry}' without a credential helper",
+            else f"check the name; for a private image, run 'docker login {registry}', without credential helper",
         )
 
 
 def ask(registry: str, timeouts: Timeouts) -> None:
-    """Check that a registry responds. Raises :class:`ImageError` (``registry-unreachable``)."""
+    """Check that a registry responds.
+
+    Raises :class:`ImageError` (``registry-unreachable``, ``registry-answer-invalid``).
+    """
     with _explained(registry):
         HttpClient(Deadline(timeouts)).get(registry_address(registry)).close()
 
@@ -213,8 +216,9 @@ def _explained(registry: str) -> Iterator[None]:
             hint = "if a proxy intercepts TLS, set SSL_CERT_FILE to a bundle with its CA certificate"
         raise ImageError(f"{registry} cannot be reached: {error}", code="registry-unreachable", hint=hint) from error
     except DeadlineError as error:
-        hint = "retry on a faster network; the partial download was discarded"
-        raise ImageError(str(error), code="registry-unreachable", hint=hint) from error
+        hint = "check the network, or retry on a faster one; a partial download was discarded"
+        problem = f"the request to {registry} was stopped: {error}"
+        raise ImageError(problem, code="registry-unreachable", hint=hint) from error
     except HttpError as error:
         raise ImageError(
             f"invalid response from {registry}: {error}",

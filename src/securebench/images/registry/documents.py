@@ -127,7 +127,7 @@ def _manifest(value: dict[str, Any], media_type: str, what: str) -> RegistryMani
         _check_layer(layer, what)
     total = sum(layer.size for layer in layers)
     if config.size > MAX_CONFIG_BYTES or total > MAX_IMAGE_BYTES:
-        raise _invalid(f"{what} is too large: {len(layers)} layers, {total} bytes")
+        raise _invalid(f"{what} is too large: {config.size} bytes of configuration, {total} bytes of layers")
     return RegistryManifest(media_type, config, layers)
 
 

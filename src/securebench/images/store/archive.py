@@ -245,7 +245,7 @@ def _named(added: Sequence[Added], name: str, path: Path) -> list[tuple[str, str
     if name or not added or not all(image.names for image in added):
         names = ", ".join(reference for image in added for reference in image.names) or "none"
         raise ConfigError(
-            f"{path} holds {len(added)} images, named: {names}",
+            f"images in {path}: {len(added)}, with these names: {names}",
             code="image-name-needed",
             hint="pass '--name REF' for an archive of one image; in an archive of several, each needs a name",
         )

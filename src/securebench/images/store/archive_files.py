@@ -61,7 +61,7 @@ def layer_type(incoming: Incoming, layer: Descriptor) -> str:
 
 
 def is_image_archive(pieces: Iterable[bytes], what: str, limits: ArchiveLimits) -> bool:
-    """Return whether a tar archive holds images rather than a root file system. Its first file decides."""
+    """Return whether a tar archive holds images rather than a root file system. Its first member decides."""
     names = (_name(member.path) for member in TarReader(pieces, what, limits.header))
     first = next((name for name in names if name != "."), "")
     return bool(_KNOWN.fullmatch(first))

@@ -87,7 +87,8 @@ class Collector:
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
         """Remove a name from the store, or all names of an image if ``reference`` is its id. Return what was removed.
 
-        An image is removed with its last name. Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
+        An image that loses its last name is removed, too. Raises :class:`ImageError` (``image-unavailable``,
+        ``image-in-use``).
         """
         wanted = canonical(reference)
         with explaining(self._places.top), changing(self._places) as trash:
@@ -106,7 +107,7 @@ class Collector:
     def prune(self, budget_bytes: int | None) -> Pruned:
         """Remove unnamed images and unneeded files, then the least recently used images until the budget is met.
 
-        An image that is in use is never removed.
+        If ``budget_bytes`` is ``None``, no named image is removed. An image that is in use is never removed.
         """
         with explaining(self._places.top), changing(self._places) as trash:
             before = self._size()

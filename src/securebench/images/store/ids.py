@@ -6,14 +6,14 @@ import os
 from typing import Final
 
 SHIFT: Final = 0x7000_0000
-"""The host's id for root in a sandbox, when the runner is root.
+"""The host's id for root in a sandbox, if SecureBench runs as root.
 
 It is above every range that systemd allocates (524288 to 1879048191) and below the signed 32-bit limit, so no account
 of the host has it.
 """
 
 COUNT: Final = 65536
-"""The number of ids in a sandbox when the runner is root."""
+"""The number of ids in a sandbox, if SecureBench runs as root."""
 
 
 def tree_shift() -> int:

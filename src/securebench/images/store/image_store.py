@@ -46,7 +46,10 @@ _MIN_FREE = 256 * 1024 * 1024
 
 
 def saved(places: StorePaths, manifest: ImageManifest, reference: str) -> Iterator[bytes]:
-    """Yield an image as an archive for ``docker load``, with the name ``reference`` or none. Raises ``OSError``."""
+    """Yield an image as an archive for ``docker load``, with the name ``reference`` unless it is empty.
+
+    Raises ``OSError``.
+    """
     names = {blob.digest: f"blobs/sha256/{blob.digest.removeprefix('sha256:')}" for blob in _blobs(manifest)}
     for blob in _blobs(manifest):
         yield _header(names[blob.digest], blob.size)
@@ -79,7 +82,7 @@ def _content(path: Path) -> Iterator[bytes]:
 
 
 class ImageStore:
-    """The store in ``directory``, by default this user's. Directories are created with the first image.
+    """The store in ``directory``, by default that of this user. Directories are created with the first image.
 
     All methods may also raise :class:`ImageError` (``image-store-damaged``, ``image-store-unusable``) and
     :class:`DiskFullError`.
@@ -209,7 +212,7 @@ class ImageStore:
         return saved(self._places, found[1], "" if is_image_id(reference) else canonical(reference))
 
     def forget(self, reference: str) -> None:
-        """Remove a reference from its image, if it has one. The image stays, without a name."""
+        """Remove ``reference`` from its image, if an image has it. The image stays, even if it has no other name."""
         if self._places.exist():
             self._collector.forget(canonical(reference))
 
@@ -220,7 +223,7 @@ class ImageStore:
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
         """Remove a name, or all names of an image by its id, and return what was removed.
 
-        An image is removed with its last name.
+        An image that loses its last name is removed, too.
 
         Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
         """
@@ -231,7 +234,7 @@ class ImageStore:
     def prune(self, budget_bytes: int | None = None) -> Pruned:
         """Remove unnamed images and unneeded files, then the least recently used images until the budget is met.
 
-        Images in use stay.
+        If ``budget_bytes`` is ``None``, no named image is removed. Images in use stay.
         """
         self._places.make()
         return self._collector.prune(budget_bytes)

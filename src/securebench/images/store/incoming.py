@@ -47,7 +47,7 @@ class Incoming:
         self._added: dict[str, Listed] = {}
 
     def has(self, digest: str) -> bool:
-        """Return whether this import or the store has the blob. If so, keep it for this image."""
+        """Return whether this import or the store has the blob. If so, keep it for this import."""
         if self._staged(digest).exists():
             return True
         with explaining(self._places.top):

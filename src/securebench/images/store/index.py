@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An image of the index. ``reference`` is empty if it has no name. ``pending`` names the unfinished import."""
+    """An image of the index. ``reference`` is empty if it has no name. ``pending`` names its import until that ends."""
 
     manifest: Descriptor
     reference: str
@@ -167,7 +167,10 @@ class Catalogue:
 
 
 def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
-    """Return ``images`` with ``added`` named and no longer pending. An image that had this name becomes unnamed."""
+    """Return ``images`` with ``added`` named ``reference`` (empty for no name) and no longer pending.
+
+    Any other image of this name becomes unnamed.
+    """
     others = [
         replace(image, reference="") if image.reference == reference else image for image in images if image != added
     ]
@@ -175,7 +178,7 @@ def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Liste
 
 
 def tidied(images: Iterable[Listed]) -> list[Listed]:
-    """Return ``images`` without duplicates, and without unnamed images that are also listed under a name."""
+    """Return ``images`` without duplicates, and without unnamed images that are also listed as named or pending."""
     kept = {(image.manifest.digest, image.reference, image.pending): image for image in images}
     have_names = {image.manifest.digest for image in kept.values() if image.reference or image.pending}
     return [i for i in kept.values() if i.reference or i.pending or i.manifest.digest not in have_names]

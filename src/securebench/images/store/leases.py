@@ -1,8 +1,8 @@
 """Unpacked images, which sandboxes share: each is unpacked once, and not removed while it is leased.
 
 The layers of an image, one on top of the other, become one directory tree. The archives are hostile: every write goes
-through descriptors below the tree's root, no link leads out of it, only files, directories and links are created, and
-bytes, members, depth and names have limits. The digest of each layer's archive must be the one in the image's
+through descriptors below the tree's root, no link is followed out of it, only files, directories and links are created,
+and bytes, members, depth and names have limits. The digest of each layer's archive must be the one in the image's
 configuration, whose own digest is the image's id.
 
 The lock file of an image contains notes about its tree: the size, and a quick digest of the metadata, to notice
@@ -126,7 +126,8 @@ def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: Archive
 class TreeLease:
     """The right to read an unpacked image: ``root`` is its directory and exists until :meth:`close`.
 
-    The files' owners are the image's ids plus :func:`~securebench.images.store.ids.tree_shift`. Never change them.
+    If SecureBench runs as root, :func:`~securebench.images.store.ids.tree_shift` was added to the owners of the files.
+    Never change the files.
     """
 
     def __init__(self, root: Path, held: int) -> None:
@@ -165,7 +166,10 @@ class Trees:
         self._limits = limits
 
     def lease(self, image_id: str) -> TreeLease:
-        """Return a lease of a listed image's tree, and unpack it if needed. Raises the errors of :func:`unpack`."""
+        """Return a lease of a listed image's tree, and unpack it if needed.
+
+        Raises :class:`ImageError` (``image-unavailable``) for an unlisted image, and the errors of :func:`unpack`.
+        """
         lock, tree = self._places.lock(image_id), self._places.tree(image_id)
         with explaining(self._places.top):
             while True:
@@ -179,7 +183,7 @@ class Trees:
                         self._unpack(image_id)
 
     def find(self, image_id: str) -> StoredTree | None:
-        """Return the description of an image's tree, or ``None`` if it was never unpacked."""
+        """Return the description of an image's tree, or ``None`` if the image was never leased."""
         lock = self._places.lock(image_id)
         if not lock.is_file():
             return None
@@ -256,11 +260,11 @@ class Trees:
 
 
 def in_use(reference: str) -> ImageError:
-    """Return the error for an image that a run uses."""
+    """Return the error for an image that is leased, usually by a run."""
     return ImageError(
-        f"the image {reference} is in use by a run",
+        f"the image {reference} is in use, for example by a run",
         code="image-in-use",
-        hint="wait for the run to end, or stop it",
+        hint="wait until runs and builds have ended, or stop them",
     )
 
 

@@ -63,7 +63,7 @@ class Trash:
         self._locks = ExitStack()
 
     def put(self, path: Path) -> None:
-        """Move the directory ``path`` out of the store, if it exists. The caller holds the store's lock."""
+        """Move the directory ``path`` to a work directory, if it exists. The caller holds the store's lock."""
         if path.exists():
             directory, held = _new_directory(self._places)
             self._locks.callback(os.close, held)

@@ -170,7 +170,7 @@ class TreeBuilder:
     def _parts(self, path: bytes) -> list[bytes]:
         parts = split(path)
         if b".." in parts:
-            raise StuckError("its path contains '..'")
+            raise StuckError("its path, or the path that it links to, contains '..'")
         if len(parts) > self._limits.depth:
             raise too_large(self._named(path), f"it is more than {self._limits.depth} directories deep")
         return parts

@@ -82,7 +82,10 @@ _NO_TESTS = frozenset({"__init__.py", "conftest.py"})
 
 
 def changed_paths(patch: str, *, removed: bool = True) -> tuple[str, ...]:
-    """Return the old and new paths in a git patch, each once. Leave out removed files unless ``removed`` is set."""
+    """Return the old and new paths in a git patch, each once.
+
+    Files that the patch removes are left out if ``removed`` is ``False``.
+    """
     headers = [section.partition("\n@@")[0] for section in _SECTION.split(patch)[1:]]
     kept = [header for header in headers if removed or not _REMOVED.search(header)]
     paths = [path for header in kept for path in _HEADER_PATH.findall(header) if path != "/dev/null"]

@@ -19,7 +19,7 @@ MAX_ROWS: Final = 100_000
 
 
 def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
-    """Yield each row's location, with its number from 1 as the line, and the columns in ``FIELDS``.
+    """Yield the location of each row and its columns in ``FIELDS``. The line of a location is the row's number, from 1.
 
     Raises :class:`ConfigError`: ``import-extra-missing`` without pyarrow, ``import-archive-invalid``,
     ``import-too-large``.

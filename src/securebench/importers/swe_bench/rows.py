@@ -134,7 +134,10 @@ def _files(instance: Instance) -> tuple[str, ...]:
 
 
 def _policy(instance: Instance, argv: list[str], report: TaskReport) -> dict[str, Any]:
-    """Return a policy that allows changes to the sensitive paths and test runner files that the gold patch changes."""
+    """Return a policy that allows changes to the sensitive paths and test runner files that the gold patch changes.
+
+    Returns an empty dict if the gold patch changes no such file.
+    """
     runner = read_command(argv)
     owned = runner.owns if runner is not None else is_sensitive
     paths = [path for path in changed_paths(instance.patch) if is_sensitive(path) or owned(path)]

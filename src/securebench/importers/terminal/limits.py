@@ -29,12 +29,12 @@ def number(value: Any, place: Path) -> float | None:
     except (TypeError, ValueError):
         raise refused(place, f"{str(value)[:40]!r} is not a number") from None
     if isinstance(value, bool) or not math.isfinite(found) or not 0 < found <= _MOST * 1024:
-        raise refused(place, f"{found} is not a plausible number")
+        raise refused(place, f"{str(value)[:40]!r} is not a number above 0 and up to {_MOST * 1024:.0f}")
     return found
 
 
 def seconds(value: Any, place: Path) -> float | None:
-    """Return a time limit in seconds, at most the maximum of a row, or ``None``."""
+    """Return a time limit in seconds, or ``None``. A limit above the maximum for a row is reduced to it."""
     found = number(value, place)
     return min(found, MAX_TIMEOUT_SECONDS) if found else None
 
@@ -45,5 +45,5 @@ def gigabytes(value: Any, place: Path) -> float | None:
         return None
     match = _SIZE.fullmatch(str(value).strip())
     if match is None:
-        raise refused(place, f"{str(value)[:40]!r} is not a size")
+        raise refused(place, f"{str(value)[:40]!r} is not a size such as 2G or 512M")
     return float(match[1]) * _GIB[match[2].lower()]

@@ -33,7 +33,7 @@ def read_terminal_bench(directory: Path) -> TerminalTask:
     settings = _yaml(files, MARK, directory)
     instruction = settings.get("instruction")
     if not isinstance(instruction, str):
-        raise refused(directory / MARK, f"{MARK} must have exactly one instruction")
+        raise refused(directory / MARK, f"{MARK} must have exactly one instruction: 'instruction', a string")
     if settings.get("parser_name", "pytest") != "pytest":
         raise refused(directory / MARK, f"unsupported parser {settings['parser_name']!r}: only 'pytest' is supported")
     report = TaskReport(directory.name)
@@ -84,12 +84,12 @@ def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
 
 
 def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> dict[str, Any]:
-    """Return the resource limits of the only service. Raises :class:`ConfigError` if there are several services."""
+    """Return the resource limits of the only service. Raises :class:`ConfigError` unless there is exactly one."""
     if _COMPOSE not in files:
         return {}
     services = _yaml(files, _COMPOSE, directory).get("services")
     if not isinstance(services, dict) or len(services) != 1:
-        raise refused(directory / _COMPOSE, "it needs several containers")
+        raise refused(directory / _COMPOSE, "its 'services' must be one service: several containers are not supported")
     service = next(iter(services.values()))
     if not isinstance(service, dict):
         raise refused(directory / _COMPOSE, f"the service in {_COMPOSE} is not a mapping")

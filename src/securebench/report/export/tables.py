@@ -26,7 +26,7 @@ _MARKDOWN_COLUMNS: Final = ("task_id", "trial", "family", "status", "reason", "d
 
 
 def write_csv(run: RecordedRun, file: IO[str]) -> None:
-    """Write the columns of :meth:`RecordedRun.to_dataframe`. Lists are separated by spaces."""
+    """Write the columns of :meth:`RecordedRun.to_dataframe`. The items of a list are separated by spaces."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for record in run.records():

@@ -50,7 +50,7 @@ FORGOTTEN_SECONDS = 3600
 
 
 class DockerDriver(SandboxDriver):
-    """A driver for ``engine``, by default the result of :func:`connect`. Closing the driver closes the engine.
+    """A driver for ``engine``, by default the result of :func:`connect`. Closing the driver closes ``engine``, too.
 
     The driver labels what it creates with ``run_id``, this process and this driver. ``runtime`` is the name of one of
     the engine's runtimes, such as ``runsc``, or ``None`` for the engine's default. Images are unpacked into ``store``.
@@ -105,7 +105,7 @@ class DockerDriver(SandboxDriver):
         require_isolation(self, image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
-        """Create a sandbox. An ephemeral one sends no request to the engine before its first command."""
+        """Create a sandbox. An ephemeral one starts no container before its first command."""
         if spec.forwarded_ports:
             runtime = self.info().runtime
             check_forwarded_ports(spec, runtime, possible=runtime != RUNSC)
@@ -189,6 +189,6 @@ class EngineTrees:
             if store.find(image.id) is None:
                 raise ImageError(
                     f"the image id of {image.reference} in the engine differs from the one in its exported archive",
-                    hint="configure the engine to use its own image store, not containerd's, or use the oci driver",
+                    hint="configure the engine to use its own image store instead of containerd, or use the oci driver",
                 )
         return store.lease(image.id)

@@ -10,8 +10,9 @@ A golden test compares the whole document. Notes on the less obvious parts:
 * A container with forwarded ports joins the network namespace of its holder, a container without a network. It has the
   holder's host name and no name resolution of its own, so the same files are mounted.
 * ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.
-* The seccomp profile is SecureBench's, the same for every driver: the defaults of older engines allow ``io_uring`` and
-  sockets to other virtual machines of the same host. On a machine type without a profile, the engine's default is used.
+* SecureBench has its own seccomp profile, the same for every driver: the defaults of older engines allow ``io_uring``
+  and sockets to other virtual machines of the same host. On a machine type without a profile, the engine's default is
+  used.
 * Masked paths and read-only paths are not set, so the engine's defaults apply.
 * A volume that the image declares would be writable storage on the host's disk. Under a read-only root, an empty tmpfs
   is mounted there instead. Under a writable root, the volume keeps the image's files and is removed with the container.
@@ -63,7 +64,7 @@ def compile_container(
     whose network namespace the new one joins.
 
     Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly, and
-    :class:`MaterializationError` (``mount-unsafe``) for a mount whose source is a link, or is not a file or directory.
+    :class:`MaterializationError` (``mount-unsafe``) for a mount with an unsafe source or target.
     """
     persistent = command is None
     return {

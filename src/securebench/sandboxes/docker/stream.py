@@ -60,7 +60,7 @@ class Demultiplexer:
             return
         number, padding, size = self._header[0], self._header[1:4], self._header[4:]
         if number not in _STREAMS or any(padding):
-            raise EngineError("the engine's output stream is malformed: a frame has an unknown stream number")
+            raise EngineError("the engine's output stream is malformed: a frame has an invalid header")
         self._stream, self._left = _STREAMS[number], int.from_bytes(size, "big")
         self._header.clear()
 

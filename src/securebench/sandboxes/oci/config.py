@@ -8,9 +8,9 @@ obvious parts:
   therefore protected twice: by their owner, and by Docker's lists of read-only and masked paths.
 * A new network namespace has only loopback, and no hook or helper sets up anything in it. With forwarded ports, the
   supervisor has created and owns the network namespace, so nothing in the sandbox has any privilege over it. A process
-  that does not own its network namespace cannot mount ``sysfs``, and runtimes would bind the host's instead. So the
-  supervisor mounts ``sysfs`` too, and the configuration binds that mount. A runtime that cannot enter a network
-  namespace itself is started in the sandbox's network namespace and stays in it.
+  that does not own its network namespace cannot mount ``sysfs``, and runtimes would bind the ``sysfs`` of the host
+  instead. So the supervisor mounts ``sysfs`` too, and the configuration binds that mount. A runtime that cannot enter a
+  network namespace itself is started in the sandbox's network namespace and stays in it.
 * Users other than root have capabilities only in the bounding set, as ``execve`` would leave them.
 * Bind mounts are staged: their sources are mounts that already forbid set-id programs, devices and (for read-only
   mounts) writing. The options repeat these flags, because a user namespace cannot clear mount flags that it inherits.
@@ -176,8 +176,8 @@ def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayou
 
     Raises :class:`ConfigError` for an argument or variable that cannot be passed on exactly (``command-not-text``) or a
     setting that this driver does not support (``sandbox-unsupported``). Raises :class:`MaterializationError`
-    (``mount-unsafe``), and :class:`EngineError` (``runtime-unavailable``) if the runtime needs subordinate ids that the
-    user does not have.
+    (``mount-unsafe``). Raises :class:`EngineError`: ``runtime-unavailable`` if the runtime needs subordinate ids that
+    the user does not have, ``sandbox-unavailable`` if the limit on open files is above this process's hard limit.
     """
     if spec.network != "none":
         raise _unsupported(f"the network {spec.network!r}")
@@ -236,7 +236,7 @@ def _check_open_files(limit: int) -> None:
             f"sandboxes need a limit of {limit} open files, but the hard limit of this process is {hard}",
             code="sandbox-unavailable",
             hint=f"raise the hard limit (ulimit -Hn {limit}, or LimitNOFILE= in a systemd service), "
-            "or lower sandbox.limits.open_files",
+            "or lower 'sandbox.limits.open_files'",
         )
 
 
@@ -339,7 +339,7 @@ def _unsupported(what: str) -> ConfigError:
     return ConfigError(
         f"{what} is not supported by this driver",
         code="sandbox-unsupported",
-        hint="use the docker driver for it (sandbox.driver: docker)",
+        hint="use the docker driver for it ('sandbox.driver: docker')",
     )
 
 

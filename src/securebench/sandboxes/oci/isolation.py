@@ -91,7 +91,7 @@ def prove(context: OciContext) -> Isolation:
         raise EngineError(
             f"a test sandbox of {context.runtime.name} was not isolated as required: {'; '.join(problems)}",
             code="sandbox-not-isolated",
-            hint="run 'securebench doctor', or use the docker driver (sandbox.driver: docker)",
+            hint="run 'securebench doctor', or use the docker driver ('sandbox.driver: docker')",
         )
     return expected
 

@@ -290,7 +290,7 @@ def raise_failure(report: ProcessReport) -> NoReturn:
     Raises :class:`MaterializationError` for an unsafe mount, and :class:`InfrastructureError` otherwise.
     """
     code = _reported_exit_code(report, command=False)
-    raise InfrastructureError(f"a sandbox exited with {code} before it could run anything")
+    raise InfrastructureError(f"a sandbox exited with code {code} before it could run anything")
 
 
 def _reported_exit_code(report: ProcessReport, *, command: bool) -> int:
@@ -315,7 +315,7 @@ def _require_start(report: ProcessReport) -> None:
     """
     cancelled = report.killed and not report.timed_out
     if not report.started and not cancelled and not report.out_of_memory:
-        how = "reached the time limit" if report.timed_out else f"exited with {report.exit}"
+        how = "reached the time limit" if report.timed_out else f"exited with code {report.exit}"
         raise InfrastructureError(
             f"the runtime {how} before it started anything, and its log does not say why",
             hint="run the runtime manually to check that it works, then continue with --resume",
@@ -324,7 +324,7 @@ def _require_start(report: ProcessReport) -> None:
 
 def _hint(lost: str) -> str:
     if lost == MACHINE_MEMORY:
-        return "run fewer tasks at once (--workers), or lower sandbox.limits.memory"
+        return "run fewer tasks at once (--workers), or lower 'sandbox.limits.memory'"
     return "find out what killed or delayed it on this machine, then continue with --resume"
 
 

@@ -78,7 +78,7 @@ def remove_run(run: Path, group: str) -> None:
 
 
 def remove_tree_of_groups(group: Path) -> bool:
-    """Kill all processes in the cgroups at and below ``group``, and remove them. Return whether they are gone."""
+    """Kill all processes in the cgroup ``group`` and below, and remove these cgroups. Return whether all are gone."""
     deadline = time.monotonic() + _REMOVAL_SECONDS
     while True:
         directories = [path for path, _, _ in os.walk(group, topdown=False)]

@@ -196,8 +196,8 @@ class OciRuntime:
 def find_runtime(name: str | None = None) -> OciRuntime:
     """Return the runtime ``name``. By default, return crun or, if crun is not installed, runc.
 
-    Raises :class:`EngineError` (``runtime-unavailable``) if no such runtime is installed, or its version cannot be
-    read.
+    Raises :class:`EngineError` (``runtime-unavailable``) if the runtime is unknown or not installed, or its version
+    cannot be read.
     """
     names = _PREFERRED if name is None else (name,)
     for candidate in names:
@@ -252,7 +252,7 @@ def _version_of(path: str) -> str:
         raise EngineError(
             f"cannot read the version of {path}: {error}",
             code="runtime-unavailable",
-            hint="reinstall it, or remove sandbox.runtime",
+            hint="reinstall it, or remove 'sandbox.runtime'",
         ) from error
     found = re.search(rb"version\s+(\S+)", done.stdout)
     return "" if found is None else found[1].decode("ascii", "replace")

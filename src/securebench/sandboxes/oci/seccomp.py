@@ -1,8 +1,8 @@
-"""The seccomp filter of a sandbox: the profile, compiled once by libseccomp and cached on disk.
+"""The seccomp filter of a sandbox: a profile, which libseccomp compiles to a BPF program.
 
-Compilation takes about ten milliseconds, so the program is cached in a directory to which no other user can write. The
-file's name is a digest of all inputs. The file also contains the program's own digest: if it is damaged, the program is
-compiled again.
+Compilation takes about ten milliseconds, so the program is cached on disk, in a directory to which no other user can
+write. The file's name is a digest of all inputs. The file also contains the program's own digest: if it is damaged, the
+program is compiled again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Candidates that try to pass without solving the task. Run them in sandboxes only.
 
-The task asks for ``solve(xs)``: the sorted copy of a list of integers. No candidate here sorts.
+The task asks for ``solve(xs)``: the sorted copy of a list of integers. No candidate here
+defines such a ``solve``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from securebench.errors import FailureReason as Why
 
 @dataclass(frozen=True)
 class CodeCheat:
-    """A candidate, its entry in the catalogue, and the reasons for which it may fail."""
+    """A candidate, its entry in the catalogue, and the reasons for which it may fail.
+
+    ``tests`` replaces :data:`TESTS`, if it is not empty. ``timeout`` is the time limit in seconds.
+    """
 
     entry: str
     name: str

@@ -94,7 +94,7 @@ def link_loops(root: Path) -> None:
 
 @_trap("H04", SEALED)
 def hard_links(root: Path) -> None:
-    """Give a file two names, and try to make hard links to the system's files, which the kernel refuses."""
+    """Give a file two names. As an ordinary user, also try to link to files of the system, which the kernel refuses."""
     (root / "one").write_text("content")
     (root / "two").hardlink_to(root / "one")
     if os.getuid() != 0:

@@ -168,4 +168,4 @@ CHEATS: Final = (
     ),
     WorkspaceCheat("A01", "nothing", {}),
 )
-"""Workspaces that print or write something that a less careful grader accepts as success."""
+"""All cheats, and an empty workspace. None of them solves the task."""

@@ -33,6 +33,6 @@ CHECKS: tuple[Check, ...] = (
 def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
     """Run every check on ``driver`` with ``image``, and return the outcomes. A failed check does not raise.
 
-    Checks of a feature that the driver declares to lack are skipped (``CheckOutcome.skipped``).
+    Checks of features in the driver's ``DriverInfo.lacks`` are skipped (``CheckOutcome.skipped``).
     """
     return run_checks(CHECKS, driver, image)

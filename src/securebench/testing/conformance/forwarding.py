@@ -211,7 +211,7 @@ def connections_end_with_their_sandbox(bench: Bench) -> None:
                 read_until(process, b"outside: here\n")
                 require(not server.ended.is_set(), "the connection ended before the process")
                 {"time": process.wait, "kill": process.kill, "close": sandbox.close}[ending]()
-                require(server.ended.wait(TIMEOUT_SECONDS), f"the connection did not end with: {ending}")
+                require(server.ended.wait(TIMEOUT_SECONDS), f"the connection outlived the sandbox ({ending})")
 
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)

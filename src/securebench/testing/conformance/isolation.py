@@ -43,7 +43,7 @@ def the_environment_is_exact(bench: Bench) -> None:
 
 @CHECKS
 def a_command_overrides_its_spec(bench: Bench) -> None:
-    """A variable of the command replaces the spec's."""
+    """A variable of the command replaces the variable of the same name in the spec."""
     for persistent in (False, True):
         result = bench.sandbox(persistent=persistent).run(probe_command("facts", environment={"HOME": "/elsewhere"}))
         require_equal(json.loads(result.stdout)["environment"]["HOME"], "/elsewhere", "HOME")
@@ -51,7 +51,7 @@ def a_command_overrides_its_spec(bench: Bench) -> None:
 
 @CHECKS
 def the_first_process_has_no_other_variables(bench: Bench) -> None:
-    """The first process of a sandbox has no variables beyond the spec's, if its environment is readable (J15)."""
+    """The first process of a sandbox has only variables of the spec, if its environment is readable (J15)."""
     allowed = {f"{name}={value}" for name, value in BASE_ENVIRONMENT.items()}
     found = set(bench.facts()["first_environment"])
     require(found <= allowed, f"more variables in /proc/1/environ: {sorted(found - allowed)}")
@@ -311,7 +311,7 @@ def only_its_own_processes_are_seen(bench: Bench) -> None:
 
 @CHECKS
 def the_host_name_reveals_nothing(bench: Bench) -> None:
-    """The host name is the same in every sandbox, and is not the host's."""
+    """The host name is the same in every sandbox, and does not reveal the name of the host."""
     require_equal(bench.facts()["hostname"], "sandbox", "host name")
 
 

@@ -41,7 +41,7 @@ def memory_within_the_limit_is_available(bench: Bench) -> None:
 
 @CHECKS
 def an_exit_code_alone_is_not_out_of_memory(bench: Bench) -> None:
-    """A process that exits with code 137 did not run out of memory."""
+    """A process that exits with code 137 on its own is not reported as out of memory."""
     result = bench.run("emit", "", "", "137")
     require_equal((result.exit_code, result.out_of_memory), (137, False), "exit code and out of memory")
 
@@ -56,7 +56,7 @@ def processes_are_limited(bench: Bench) -> None:
 
 @CHECKS
 def the_process_limit_is_per_sandbox(bench: Bench) -> None:
-    """Processes in one sandbox do not count against another's process limit (I08)."""
+    """Processes in one sandbox do not count against the process limit of another (I08)."""
     for _ in range(3):
         spawning = bench.sandbox(persistent=True, limits=limits(pids=32)).open(probe_command("spawn", "10"))
         require_equal(read_until(spawning, b"\n"), b"10 ok\n", "children, and what stopped it")

@@ -76,7 +76,7 @@ def sleep(seconds: str) -> None:
 
 
 def hush(seconds: str) -> int:
-    """Close stdout and stderr, keep running, and exit with 7."""
+    """Close stdout and stderr, keep running, and exit with code 7."""
     os.close(1)
     os.close(2)
     time.sleep(float(seconds))
@@ -196,7 +196,7 @@ def remove(path: str) -> None:
 
 
 def fill(path: str, size: str) -> None:
-    """Write up to ``size`` bytes; print how many fit, and what stopped it."""
+    """Write up to ``size`` bytes; print how many fit, and what stopped it, or ``ok``."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     written = 0
     with Path(path).open("wb", buffering=0) as file:
@@ -216,7 +216,7 @@ def connect(host: str, port: str) -> None:
 
 
 def call(port: str, text: str) -> None:
-    """Send text to a port of this sandbox, and print the answer."""
+    """Send text to a port of this sandbox, and print the answer or the name of the error."""
 
     def speak() -> None:
         with socket.create_connection(("127.0.0.1", int(port)), timeout=_CALL_SECONDS) as connection:
@@ -295,7 +295,7 @@ def loopback(name: str) -> None:
 
 
 def spawn(count: str) -> None:
-    """Start up to ``count`` children that sleep; print how many started, and what stopped it."""
+    """Start up to ``count`` children that sleep; print how many started, and what stopped it, or ``ok``."""
     started = 0
 
     def more() -> None:

@@ -73,7 +73,7 @@ def view_of(
 
 
 def artifact(text: str | None) -> CandidateArtifact:
-    """Return a sealed candidate of ``text``."""
+    """Return a sealed candidate of ``text``; ``None`` stands for content that is not text."""
     data = (text or "").encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(data).hexdigest()
     return CandidateArtifact(CandidateKind.CODE, digest, len(data), Path("candidates") / digest, text)

@@ -23,7 +23,7 @@ NO_CONTEXT = cast("VerifyContext", None)
 def verdict(
     verifier: TextVerifier, text: str | None, *, public: Mapping[str, JsonValue], hidden: Mapping[str, JsonValue]
 ) -> VerificationResult:
-    """Return the verdict of ``verifier`` on ``text``."""
+    """Return the verdict of ``verifier`` on ``text``. ``public`` and ``hidden`` are the fields of the task by lane."""
     resources = ResourceBundle(
         tuple(Resource(name, value, Visibility.PUBLIC) for name, value in public.items())
         + tuple(Resource(name, value, Visibility.HIDDEN) for name, value in hidden.items())
@@ -39,7 +39,7 @@ def verdict(
 
 
 def sealed_text(text: str | None) -> CandidateArtifact:
-    """Return a candidate that contains ``text``, as if the store had loaded it."""
+    """Return a candidate as if the store had loaded it. A ``text`` of ``None`` stands for content that is not text."""
     data = (text or "").encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(data).hexdigest()
     return CandidateArtifact(CandidateKind.TEXT, digest, len(data), Path("candidates") / digest, text)

@@ -45,7 +45,10 @@ Tree = dict[str, str | bytes | TreeLink | None]
 
 @dataclass
 class WorkspaceJob:
-    """A terminal task. ``files`` are the hidden files in ``eval.test_files``; ``public`` are read-only assets."""
+    """A terminal task. ``files`` are the hidden files in ``eval.test_files``; ``public`` are read-only assets.
+
+    ``evals`` and ``hidden`` are further fields of ``eval``: evaluation inputs, and values for the verifier only.
+    """
 
     checker: Any = field(default_factory=lambda: {"command": ["python3", CHECK]})
     files: Mapping[str, str] = field(default_factory=dict)

@@ -27,7 +27,7 @@ _FAULTS: Final[dict[str, Fault]] = {"hang": Hang(3600), "cut": Cut(400), "slow":
 
 
 def main() -> int:
-    """Run the command."""
+    """Run the provider until SIGINT or SIGTERM, and then write the requests that it received to stderr."""
     arguments = _parser().parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # in all threads; the main thread waits for the signals
     tls = None if arguments.certificate is None else Tls(arguments.certificate, arguments.key)

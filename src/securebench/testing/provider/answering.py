@@ -51,7 +51,7 @@ BESIDE: Final = frozenset(
         "vector_stores",
     }
 )
-"""Endpoints of providers that do not return a model's answer.
+"""Endpoints of providers' APIs that do not return a model's answer.
 
 The scripted provider reports success for them, so that a test notices a request that should have been blocked. In the
 Chat Completions API, it reports "not found".
@@ -108,7 +108,7 @@ class Answering:
             return tuple(self._received)
 
     def keys(self) -> frozenset[str]:
-        """Return all API keys that requests contained."""
+        """Return the API keys that requests contained. After 4,096 different keys, no more are added."""
         with self._lock:
             return frozenset(self._keys)
 

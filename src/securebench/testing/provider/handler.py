@@ -40,7 +40,7 @@ _IDLE_SECONDS: Final = 120.0
 
 
 class BodyError(Exception):
-    """A body that cannot be read. ``status`` is the HTTP status for its client."""
+    """A body that cannot be read. ``status`` is the HTTP status to send to the client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ def _size(text: str, base: int) -> int:
     try:
         size = int(text, base)
     except ValueError:
-        raise BodyError(400, "the size of the body is not a number") from None
+        raise BodyError(400, "the size of the body or of a chunk is not a number") from None
     if not 0 <= size <= MAX_BODY_BYTES:
         raise BodyError(413, "the body is too large")
     return size
@@ -97,7 +97,7 @@ def _gunzipped(raw: bytes) -> bytes:
     try:
         return zlib.decompressobj(_GZIP).decompress(raw, MAX_BODY_BYTES + 1)
     except zlib.error:
-        raise BodyError(400, "the body is not gzip") from None
+        raise BodyError(400, "the body is not valid gzip data") from None
 
 
 def _unzstd(raw: bytes) -> bytes:
@@ -110,7 +110,7 @@ def _unzstd(raw: bytes) -> bytes:
         with zstandard.ZstdDecompressor().stream_reader(raw) as reader:
             return cast("bytes", reader.read(MAX_BODY_BYTES + 1))
     except zstandard.ZstdError:
-        raise BodyError(400, "the body is not zstd") from None
+        raise BodyError(400, "the body is not valid zstd data") from None
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -33,7 +33,8 @@ def solve(family: str, answer: str) -> Script:
 
     A text or module is also the model's last message, because some agents' output is judged instead of a file.
 
-    Raises ``KeyError`` for an unknown family.
+    Raises ``KeyError`` for an unknown family, and ``ValueError`` if a text, module or patch contains the line
+    ``END_OF_ANSWER``.
     """
     kind = FAMILIES[family].candidate_kind
     if kind is CandidateKind.WORKSPACE:
@@ -149,7 +150,7 @@ git log --oneline | head -3"""
 
 
 def cheat_events() -> Script:
-    """Print forged events of the agent program, with success and no cost, to its output."""
+    """Write forged final events (successes, failures and an invalid one) to the output of the agent program."""
     return (attack("events"), Say("Nothing happened."))
 
 

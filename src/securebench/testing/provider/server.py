@@ -33,12 +33,13 @@ class Tls:
 
 
 class ScriptedProvider:
-    """A provider whose model follows a script, or the script that a book chooses. A context manager.
+    """A provider whose model follows ``script``, or the script that this function chooses. A context manager.
 
     It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
     ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer
-    to a client without a shell. If ``texts`` is ``None``, such a client gets a harmless answer, to which faults apply
-    only if the gateway itself made the request. Raises ``OSError`` if the port is unavailable.
+    to a client without a shell. The gateway's own requests get a harmless answer instead. So do all clients without a
+    shell if ``texts`` is ``None``, and then no fault applies to their answers. Raises ``OSError`` if the port is
+    unavailable.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ScriptedProvider:
 
     @property
     def keys_seen(self) -> frozenset[str]:
-        """The API keys of all requests."""
+        """The API keys of the requests, at most 4,096 of them."""
         return self._answering.keys()
 
     def close(self) -> None:

@@ -37,8 +37,8 @@ class Say:
 class Fail:
     """An error of the API instead of an answer.
 
-    ``retry_after`` is a header, in seconds. ``echo_key`` puts the client's key into the message. ``in_stream`` starts a
-    normal answer with status 200, and aborts it with an error event.
+    ``retry_after`` is a header, in seconds. ``echo_key`` puts the client's key into the message. If the client wants a
+    stream, ``in_stream`` starts a normal answer with status 200, and aborts it with an error event.
     """
 
     status: int

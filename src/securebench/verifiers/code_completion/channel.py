@@ -18,7 +18,7 @@ MAX_READ_PAYLOAD: Final = 4096
 """The longest payload that the host itself parses, in bytes. Verdicts and failures have about a hundred bytes."""
 
 _OUTPUT_SECONDS: Final = 1.0
-"""How long to wait for the marker that ends a process's output. A frame may overtake the marker."""
+"""How long to wait for the marker that ends a process's output. Frames arrive on another stream."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,14 +73,14 @@ _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
     End.OUT_OF_MEMORY: (FailureReason.CANDIDATE_OUT_OF_MEMORY, "the candidate exceeded the sandbox's memory limit"),
     End.OUTPUT_LIMIT: (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate exceeded the sandbox's output limit"),
     End.TIMEOUT: (FailureReason.CANDIDATE_TIMEOUT, "the candidate did not answer in time"),
-    End.VIOLATION: (FailureReason.PROTOCOL_VIOLATION, "the candidate wrote to the channel of the tests"),
+    End.VIOLATION: (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent an invalid message to the tests"),
 }
 
 _FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "syntax": (FailureReason.SYNTAX_ERROR, "the candidate is not valid Python"),
     "import": (FailureReason.CANDIDATE_CRASHED, "loading the candidate raised an exception"),
     "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to exit its process"),
-    "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate returned a value that is too large"),
+    "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "a value of the candidate is too large or too deeply nested"),
     "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side could not read a frame"),
 }
 
@@ -110,7 +110,7 @@ class Deadlines:
 class JudgingEndedError(CandidateFailedError):
     """A judgement ended without a verdict of the tests.
 
-    ``step`` is the phase in which it ended. ``in_time`` is ``False`` if it timed out.
+    ``step`` is the phase in which it ended. ``in_time`` is ``False`` if a time limit ended it.
     """
 
     def __init__(self, reason: FailureReason, message: str, step: str, *, in_time: bool = True) -> None:
@@ -121,8 +121,9 @@ class JudgingEndedError(CandidateFailedError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of the tests' side: ``outcome`` is ``passed``, ``failed`` or the name of an error.
+    """The verdict of the tests' side.
 
+    ``outcome`` is ``passed``, ``failed``, or why the tests could not be completed, such as ``invalid``.
     ``answered`` is the number of the candidate's answers, ``error`` the name of a builtin exception, ``line`` a line
     number in the tests, and ``note`` one of :data:`NOTES`.
     """
@@ -177,7 +178,10 @@ class FrameRelay:
 
 
 def load(candidate: FrameChannel, deadline: float) -> None:
-    """Wait until the candidate is loaded. Keep no output after that, because it may contain arguments of the tests."""
+    """Wait until the candidate is loaded.
+
+    Output after that is not kept, because it may contain arguments of the tests.
+    """
     try:
         receive_from_candidate(candidate, deadline, WHEN_LOADING)
     finally:
@@ -185,7 +189,10 @@ def load(candidate: FrameChannel, deadline: float) -> None:
 
 
 def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> ChannelFrame:
-    """Return the next frame of the candidate's side. Raises :class:`JudgingEndedError` if it fails or sends nothing."""
+    """Return the next frame of the candidate's side.
+
+    Raises :class:`JudgingEndedError` if this side reports a failure or sends no valid frame.
+    """
     phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
         message = candidate.receive(deadline, allowed)
@@ -200,7 +207,7 @@ def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: fr
 
 
 def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
-    """Return the next frame of the tests' side. Raises :class:`JudgingEndedError` if the side sends no frame."""
+    """Return the next frame of the tests' side. Raises :class:`JudgingEndedError` if there is no valid frame."""
     try:
         message = tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:

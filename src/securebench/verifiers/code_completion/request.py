@@ -27,7 +27,7 @@ _PHASE: Final = "extraction"
 class CodeRequest:
     """One judgement: the candidate's program, the tests, and where and how long they run.
 
-    ``starter`` contains the names that the pack's starter code defines.
+    ``starter`` contains the names of the functions and classes that the row's starter code defines.
     """
 
     program: str

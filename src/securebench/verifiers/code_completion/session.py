@@ -86,7 +86,10 @@ class JudgingSession:
 
     @contextmanager
     def _started(self, tests: JudgingSide | None, program: Program) -> Iterator[list[FrameChannel]]:
-        """Start the sides in parallel, the candidate's with ``program``, and close them in parallel."""
+        """Start the sides in parallel, the candidate's with ``program``, and close them in parallel.
+
+        ``tests`` is ``None`` if ``program`` runs both sides.
+        """
         with ThreadPoolExecutor(2, thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
             sides: list[Side] = [tests] if tests else []
             closing.callback(lambda: _all(pool, [side.close for side in sides]))

@@ -198,7 +198,7 @@ class JudgingGuest(FrameChannel):
         self._sandbox.close()
 
     def _add(self, chunk: Chunk) -> None:
-        """Count what a task sends, as the driver does for a sandbox that is used once."""
+        """Count what a task sends, and drop what exceeds its limit, as the driver does if a sandbox is used once."""
         stream, data = chunk
         kept = data[: max(self._output_left, 0)]
         self._output_left -= len(data)

@@ -30,7 +30,7 @@ _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
     "unusable": (FailureReason.NO_VERDICT, "the tests import a module that the image does not have"),
     "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent an invalid answer"),
-    "too_large": (FailureReason.NO_VERDICT, "a call or reply of the tests is too large to be sent to the candidate"),
+    "too_large": (FailureReason.NO_VERDICT, "a call or reply of the tests is too large or too deeply nested to send"),
 }
 
 _UNUSABLE: Final[Mapping[str, str]] = {
@@ -41,9 +41,10 @@ _UNUSABLE: Final[Mapping[str, str]] = {
 
 
 def require_usable_tests(view: VerifierView, context: VerifyContext) -> None:
-    """Raise :class:`MaterializationError` (``tests-unusable``) if the tests do not compile or import in the image.
+    """Raise :class:`MaterializationError` (``tests-unusable``) if the tests cannot run in the image.
 
-    The image is probed only if this Python cannot compile the tests, or if they import third-party modules.
+    This is the case if the task has no inline tests, if they do not compile, or if they import a missing module. The
+    image is probed only if this Python cannot compile the tests, or if they import third-party modules.
     """
     tests = view.test_sandbox["tests"].value if "tests" in view.test_sandbox else None
     source = tests.get("code") if isinstance(tests, dict) else None

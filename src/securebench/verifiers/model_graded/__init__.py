@@ -1,1 +1,1 @@
-"""Grading by a judge model: the prompt, the votes, the replies that a record keeps, and the calibration."""
+"""Grading by a judge model: the prompt, the votes, and the replies that a record keeps."""

@@ -1,9 +1,10 @@
 """Collects the votes of a judge on one response, and derives the verdict from them.
 
-A reply counts if it is exactly the JSON object that the prompt asks for. Otherwise the judge is asked again. A response
-may provoke a judge into replies of any kind. So if the judge gives no valid reply, it is asked to grade a control: a
-response that no judge can misunderstand. If the judge grades the control, but fails on the response again, the response
-is the cause and fails. If the judge cannot grade the control either, it is unusable, and there is no verdict.
+A reply counts if it is exactly the JSON object that the prompt asks for, possibly in a code block. Otherwise the judge
+is asked again. A response may provoke a judge into replies of any kind. So if the judge gives no valid reply, it is
+asked to grade a control: a response that no judge can misunderstand. If the judge grades the control, but fails on the
+response again, the response is the cause and fails. If the judge cannot grade the control either, it is unusable, and
+there is no verdict.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_ASKS: Final = 3
-"""The most requests for one vote. After an invalid reply, the judge is asked again."""
+"""The most requests in a row about the response, or about the control, until a reply is valid."""
 
 MAX_REQUESTS_A_VOTE: Final = 2 * MAX_ASKS + 1
 """The most requests for one vote, including the requests for the control and the last request for the response."""
@@ -104,9 +105,9 @@ def grade(ask: Callable[[bool], JudgeReply], votes: int) -> Grading:
 def unfit() -> ProviderError:
     """Return the error of a judge that gives no valid verdicts."""
     return ProviderError(
-        "the judge gives no valid verdict, not even on a control response",
+        "the judge gave no valid verdict, not even on a harmless control response",
         code=JUDGE_UNFIT,
-        hint="use another model in judge.model, or a larger judge.max_tokens",
+        hint="use another model in 'judge.model', or a larger 'judge.max_tokens'",
     )
 
 

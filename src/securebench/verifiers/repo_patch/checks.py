@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 LAYOUT_SECONDS: Final = 300.0
-"""The time limit in seconds for laying out a tree, even on a busy machine. It is not part of the task's limit."""
+"""The time limit in seconds for laying out a tree: enough for a busy machine. It is not part of the task's limit."""
 
 _ROOT: Final = (0, 0)
 GUEST_FILES: Final = Path(__file__).resolve().parent / "guest"
@@ -49,7 +49,7 @@ class CommandRun:
         self._details = details
 
     def run_command(self, layout: PatchLayout) -> None:
-        """Run the command. Raises :class:`CandidateFailedError` if its exit code is not 0."""
+        """Run the command. Raises :class:`CandidateFailedError` unless it ends with exit code 0."""
         self._details["evidence"] = {"kind": "exit_code"}
         command = Command(
             argv=started(self._request.command),
@@ -90,7 +90,7 @@ class CommandRun:
         needed: Required | None,
         unchanged: Callable[[], Mapping[str, str]],
     ) -> None:
-        """Run the command with the reporter and check its evidence. Raises :class:`CandidateFailedError` if it fails.
+        """Run the command with the reporter and judge the run. Raises :class:`CandidateFailedError` unless it passes.
 
         ``needed`` are tests that must pass if the task does not name the expected ones. ``unchanged`` returns the
         outcomes of the tests without the candidate's change.
@@ -156,7 +156,7 @@ class CommandRun:
             if laid.exit_code != 0:
                 error = laid.stderr.decode("utf-8", "replace").strip()[-200:]
                 raise InfrastructureError(
-                    f"could not write the tree under test into the sandbox (exit {laid.exit_code}): {error}"
+                    f"could not write the tree under test into the sandbox (exit code {laid.exit_code}): {error}"
                 )
             layout.remove()
             sandbox.refresh(layout.mount)

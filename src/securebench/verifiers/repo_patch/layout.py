@@ -2,7 +2,7 @@
 
 The changes and a script are written to a directory of the host, which is mounted read-only in the sandbox. The script
 uses the image's own ``sh``, ``rm``, ``rmdir`` and ``cp`` and puts each path in single quotes. At its end, it verifies
-every path and the tests' working directory, because not every driver rejects a file as a working directory. The
+every path. It also verifies that the tests' working directory is a directory, because not every driver does. The
 directory of the host is emptied before tests run.
 """
 

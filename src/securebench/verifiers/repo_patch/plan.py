@@ -59,7 +59,10 @@ def require_allowed(
 
 
 def task_patch(data: bytes, base: FileTree, what: str) -> Delta:
-    """Return the changes that a patch of the task makes to ``base``. Raises :class:`MaterializationError`."""
+    """Return the changes that a patch of the task makes to ``base``. ``what`` is the name of the patch's field.
+
+    Raises :class:`MaterializationError` if the patch cannot be applied.
+    """
     if not data:
         return {}
     try:
@@ -74,7 +77,7 @@ def carried_over(candidate: Delta, pristine: FileTree, setup: Delta) -> Delta:
     """Return ``candidate`` as changes to the trusted tree, which is ``pristine`` with ``setup`` applied.
 
     If ``candidate`` and ``setup`` changed the same file, the candidate's difference is applied to the trusted version.
-    Raises :class:`CandidateFailedError` (``patch_does_not_apply``).
+    Raises :class:`CandidateFailedError` (``patch_does_not_apply``) if that is impossible.
     """
     trusted, carried = Overlay(pristine, setup), dict(candidate)
     for path in sorted(candidate.keys() & setup.keys()):

@@ -66,7 +66,7 @@ def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
                 f"the task's tests would not run: {place} has {option}",
                 code="tests-not-run",
                 hint=f"remove {option} from {place}"
-                + ("" if place == "the command" else ", or add -o addopts= to the command"),
+                + ("" if place == "the command" else ", or add '-o addopts=' to the command"),
             )
 
 

@@ -19,7 +19,7 @@ _WITHOUT_TESTS_TEXT: Final = """
 """
 _WITHOUT_TESTS: Final = frozenset(_WITHOUT_TESTS_TEXT.split())
 _NEEDED: Final = ("securebench_report", "main", "runner", "python", "mark", "fixtures")
-"""Plugins that pytest needs to run and report tests."""
+"""Plugins that pytest needs to run tests and to report them to the host."""
 
 _SECTIONS: Final = {
     "pytest.toml": ("pytest",),
@@ -80,7 +80,7 @@ def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequenc
 
 
 def _section(path: str, text: str) -> Any:
-    """Return pytest's section of a configuration file, or ``None``."""
+    """Return pytest's section of a configuration file, or ``None`` if it has none or cannot be parsed."""
     name = PurePosixPath(path).name
     try:
         if name.endswith(".toml"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFERENCE = re.compile(rb"ref: (refs/[A-Za-z0-9._/+-]{1,500})")
 _MAX_STEPS: Final = 5
-"""How many symbolic references to follow. Git has the same limit."""
+"""How many references to read, including ``HEAD``. Git has the same limit."""
 
 
 def require_commit(pristine: FileTree, commit: str) -> None:
@@ -26,9 +26,9 @@ def require_commit(pristine: FileTree, commit: str) -> None:
     if found is None or not found.startswith(commit.lower()):
         state = f"is at {found}" if found else "has no readable HEAD commit"
         raise MaterializationError(
-            f"the repository in the image {state}, but the task's base_commit is {commit}",
+            f"the repository in the image {state}, but the task's 'base_commit' is {commit}",
             code="base-commit-mismatch",
-            hint="build the image from that commit, or set base_commit to the commit in the image",
+            hint="build the image from that commit and keep '.git', or set 'base_commit' to the commit in the image",
         )
 
 

@@ -49,9 +49,9 @@ def read_request(view: VerifierView) -> RepoPatchRequest:
     base_commit = resources["base_commit"].value if "base_commit" in resources else None
     repository = view.environment.workdir
     if not isinstance(tests, dict) or tests.get("source") != "command" or not isinstance(base_commit, str):
-        raise _unusable("the task lacks a valid test command or base commit")
+        raise _unusable("the task needs a valid test command and a valid base commit")
     if repository is None:
-        raise _unusable("the repository's path in the image is unknown", "set environment.workdir")
+        raise _unusable("the repository's path in the image is unknown", "set 'environment.workdir'")
     command = tests["command"]
     policy, expect = tests.get("candidate_policy") or {}, tests.get("expect") or {}
     return RepoPatchRequest(

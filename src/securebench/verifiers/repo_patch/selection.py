@@ -32,8 +32,8 @@ class Selection:
     """The test files of a command. ``tests`` are the files that the command or task names, as repository paths.
 
     ``control_files`` are the files that may get controls, most informative first: files of ``fail_to_pass`` tests,
-    files that the task changed, other files of expected tests and of the command, and files in directories that the
-    command names.
+    files that the task changed, other files of expected tests and of the command, and test files in directories that
+    the command names. If neither of them names anything, these are the test files in the working directory.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
@@ -94,7 +94,7 @@ class Selection:
         return module in packages or module in modules or directory in modules
 
     def _path(self, name: str) -> bytes | None:
-        """Return the path in the repository that a command or test id names, or ``None`` if it is outside."""
+        """Return the path in the repository that a command or test id names, or ``None`` if it may be outside."""
         path = PurePosixPath(name.removeprefix("./"))
         if not name or path.is_absolute() or ".." in path.parts:
             return None

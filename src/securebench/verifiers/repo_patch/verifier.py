@@ -42,7 +42,7 @@ class RepoPatchVerifier(Verifier):
 
     Metadata: ``verifier``, ``version``, ``phase`` (``base_commit``, ``candidate_policy``, ``setup_patch``,
     ``candidate_patch``, ``test_patch``, ``checks``, ``verdict``), ``reason``, ``image_id``, ``changed_files``,
-    ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (the first twenty),
+    ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (the first twenty paths),
     ``evidence`` (its ``kind`` is ``test_by_test`` or ``exit_code``), ``exit_code`` and ``duration_seconds``.
     """
 
@@ -74,7 +74,10 @@ class RepoPatchVerifier(Verifier):
 
 @dataclass(frozen=True, slots=True)
 class _Unchanged:
-    """The inputs of a run without the candidate: the differences from the image, and the task's test files."""
+    """The inputs of a run without the candidate: the differences from the image, and the task's test files.
+
+    ``usual_names`` is true if no configuration file changes which names count as tests.
+    """
 
     delta: Delta
     files: Mapping[str, bytes]
@@ -119,7 +122,10 @@ class _RepoPatchVerification:
             checks.run_tests(layout, self._adapter, self._controls, self._needed(checks), unchanged)
 
     def _needed(self, checks: CommandRun) -> Required | None:
-        """Return the tests that must pass if the task names none: those that exist without the change."""
+        """Return the tests that must pass if the task names none: those that exist without the change.
+
+        Returns ``None`` if the task names tests, or if the runner cannot list them.
+        """
         unchanged = self._unchanged
         collecting = self._adapter.collecting if self._adapter else None
         if self._adapter is None or collecting is None or unchanged is None or self._request.expected:
@@ -177,7 +183,7 @@ class _RepoPatchVerification:
         return self._adapter is not None and owns(self._adapter, self._request, path)
 
     def _with_tests(self, carried: Delta, trusted: Overlay, tests: Delta, pristine: PristineTree) -> Delta:
-        """Return the candidate's changes with the tests applied over them, and with controls if the runner is known."""
+        """Return all differences from the image: setup, candidate, tests, and controls if the runner is known."""
         final = {**trusted.delta, **carried, **tests}
         if self._adapter is not None:
             selection = Selection(self._request, self._adapter, pristine, {**trusted.delta, **tests})

@@ -179,7 +179,8 @@ def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
         if leads == UNKNOWN:
             raise CandidateFailedError(
                 FailureReason.UNSAFE_WORKSPACE,
-                f"the workspace contains a link that leads through /proc, /dev or a '..' outside the workspace: "
+                f"the workspace contains a link that may lead to an evaluation input or an open file, "
+                f"for example through /proc, /dev or a '..' outside the workspace: "
                 f"{printable_name(path)}",
             )
         below = links.below_root(leads) if leads is not None else None
@@ -213,11 +214,11 @@ def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks,
 
 
 def _require_read_only_assets(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:
-    """Raise :class:`CandidateFailedError` if a read-only asset was replaced."""
+    """Raise :class:`CandidateFailedError` if a read-only asset was changed or removed."""
     for path, digest in covers[1:]:
         try:
             same = asset_digest(workspace, path) == digest
         except TreeRefusedError:
             same = False
         if not same:
-            raise CandidateFailedError(FailureReason.TAMPERED, f"a read-only asset was replaced: {path}")
+            raise CandidateFailedError(FailureReason.TAMPERED, f"a read-only asset was changed or removed: {path}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MAX_FOLLOWED: Final = 40
-"""The number of links that Linux follows in one path."""
+"""The most links that Linux follows in one path."""
 _MAX_PATH: Final = 8192
 _MAX_STEPS: Final = 1_000_000
 """The most path components that are processed for all links of a workspace. This takes seconds. Honest
@@ -49,8 +49,8 @@ class WorkspaceLinks:
         """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` if it leads nowhere.
 
         Returns :data:`UNKNOWN` if the workspace does not determine this: for ``..`` after a name outside the workspace,
-        anything in ``/proc``, most of ``/dev``, and paths by which the image may give access to evaluation inputs.
-        Raises :class:`CandidateFailedError` if all calls together took too much work.
+        anything in ``/proc``, most of ``/dev``, very long paths, and paths by which the image may give access to
+        evaluation inputs. Raises :class:`CandidateFailedError` if all calls together took too much work.
         """
         done, followed = b"", 0
         left = path.split(b"/")[::-1]

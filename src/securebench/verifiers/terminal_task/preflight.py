@@ -120,7 +120,7 @@ class _Start:
             source = self._source(rest[0])
             if is_python and source is not None:
                 if not context.probe.compiles(context.driver, spec, source, python):
-                    raise _unusable("the checker's script cannot be compiled by the image's Python")
+                    raise _unusable("its script cannot be compiled by the image's Python")
                 own = {path.stem for path in self._inputs.rglob("*")}  # modules and packages of the task
                 first = first_needed_module(source, own)
                 modules = [first] if first else []
@@ -183,5 +183,5 @@ def _unusable(problem: str) -> MaterializationError:
     return MaterializationError(
         f"the task's checker cannot start: {problem}",
         code="checker-missing",
-        hint="list the checker's own files in eval.test_files, and use an image with the programs that it needs",
+        hint="list the checker's own files in 'eval.test_files', and use an image with its programs and modules",
     )

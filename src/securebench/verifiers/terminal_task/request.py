@@ -41,7 +41,10 @@ class CheckRequest:
 
 
 def read_request(view: VerifierView) -> CheckRequest:
-    """Return the request. Raises :class:`CandidateFailedError` if the task has no usable checker."""
+    """Return the request. Raises :class:`CandidateFailedError` if the task has no usable checker or expected state.
+
+    Raises :class:`MaterializationError` if the file with the expected state cannot be read.
+    """
     checker = _value(view, "checker")
     command = checker.get("command") if isinstance(checker, dict) else None
     if not isinstance(checker, dict) or not command:

@@ -64,7 +64,7 @@ def read_expected_file(root: AssetRoot, path: str) -> JsonValue:
         return decode_json(data.decode("utf-8"))[0]
     except (TreeRefusedError, UnfitJsonError, UnicodeDecodeError):
         raise MaterializationError(
-            "the file of expected_state cannot be read as JSON",
+            "the file of 'expected_state' cannot be read as JSON",
             code="asset-unsafe",
             hint=f"use a single JSON value in UTF-8, of at most {MAX_STATE_BYTES} bytes, without NaN or duplicate keys",
         ) from None

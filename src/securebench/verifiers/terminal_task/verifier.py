@@ -125,7 +125,7 @@ def _spec(
 def _require_success(result: CommandResult, request: CheckRequest) -> None:
     require_own_end(result, request.timeout_seconds, "the check")
     if result.exit_code != 0:
-        raise CandidateFailedError(FailureReason.CHECK_FAILED, f"the checker exited with {result.exit_code}")
+        raise CandidateFailedError(FailureReason.CHECK_FAILED, f"the checker ended with exit code {result.exit_code}")
 
 
 def _require_state(last_line: LastLine, request: CheckRequest) -> None:

@@ -41,12 +41,12 @@ MAX_LISTED_WORDS: Final = 3
 MAX_POLITE_CHARACTERS: Final = 200
 
 MAX_OPERATOR_CHARACTERS: Final = 40
-"""How far before a marked answer to look for an operator."""
+"""How many characters before a marked answer are searched for an operator."""
 
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )
-"""A cue at the start of a line. A line before the last line contains the final answer only after such a cue."""
+"""A cue at the start of a line. Before the last line, no other cue counts."""
 
 _OPENING_TAG: Final = r"(?:<(?:final_?)?answer>|\[(?:final_?)?answer\])"
 _TAGGED: Final = re.compile(
@@ -118,7 +118,10 @@ class AnswerReading:
     remark: str = ""
     lead: str = ""
     contradicted: bool = False
-    """Whether the text contradicts the answer (a different one with the same marker) or changes it (an operator)."""
+    """Whether the text contradicts the answer or changes it.
+
+    Another answer with the same marker, or too many rivals, contradict it. An operator beside it changes it.
+    """
     whole: bool = False
     """Whether the answer is a whole text of several lines, which must match exactly."""
     rivals: tuple[str, ...] = ()

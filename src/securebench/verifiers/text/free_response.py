@@ -52,7 +52,7 @@ _CAPITAL_I: Final = str.maketrans(dict.fromkeys("I\u0399\u0406\u04c0\u0196\u2c92
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A ``contains_any`` rubric: accepted phrases, rejected phrases, and the lowest token F1 that passes."""
+    """A ``contains_any`` rubric: accepted phrases, rejected phrases, and the lowest token F1 that passes, if any."""
 
     accepted: tuple[str, ...]
     rejected: tuple[str, ...] = ()
@@ -73,7 +73,10 @@ class FreeResponseVerifier(TextVerifier):
         return graded(values, candidate.text, _judge(context), {"verifier": self.family, "version": self.version})
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
-        """Check that a task can be judged. Raises :class:`ConfigError` (``judge-missing``) without a judge model."""
+        """Check that a task can be judged.
+
+        Raises :class:`ConfigError` (``judge-missing``) if the rubric needs a judge model and the run has none.
+        """
         if is_model_graded(view.evaluator.payload()):
             _judge(context)
         else:
@@ -87,9 +90,9 @@ class FreeResponseVerifier(TextVerifier):
 def _judge(context: VerifyContext) -> JudgeSession:
     if context.judge is None:
         raise ConfigError(
-            "the rubric model_graded needs a judge model, and this run has none",
+            "a 'model_graded' rubric needs a judge model, and this run has none",
             code="judge-missing",
-            hint="add the section judge to the tester YAML",
+            hint="add the section 'judge' to the tester YAML",
         )
     return context.judge
 

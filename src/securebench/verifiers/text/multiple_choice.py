@@ -50,7 +50,7 @@ _WIDE: Final = str.maketrans(
         "\u3001": ",",
     }
 )
-"""Full-width letters and East Asian brackets, which models writing Chinese or Japanese put around labels."""
+"""ASCII forms of full-width characters and East Asian brackets, which models use in Chinese and Japanese text."""
 
 _DASHES: Final = frozenset("-\u2013\u2014=:")
 _LOOSE_SPACE: Final = re.compile(r"(?<![^\W_]) | (?![^\W_])")
@@ -109,7 +109,7 @@ def judge_choice(
 
 
 def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice whose label concludes the last line. Empty if the text before it names another choice."""
+    """Return the choice whose label concludes a line. Empty if the text before it doubts or names another choice."""
     for reading in found:
         end = _CONCLUSION.search(reading.answer)
         if end is None or reading.whole or reading.is_first or is_denied(reading.lead):
@@ -202,7 +202,7 @@ def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]
 
 
 def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice that equals the result of an equation. Empty if the line names another choice before it."""
+    """Return the choice that equals the result of an equation. Empty if another choice is named before the result."""
     result = unwrapped(result_of(answer))
     if result == answer or strict_decimal(normalize_text(result)) is None or _labels_in(answer, choices):
         return frozenset()

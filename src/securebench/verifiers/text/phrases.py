@@ -65,7 +65,7 @@ _CHEMICAL_SYMBOL: Final = 2
 """The length of a symbol such as ``Hg``, which is not an answer in words."""
 
 _SHORTEST_ADJECTIVE: Final = 5
-"""How many letters an adjective must share with a name of the question: ``Japanese`` with ``Japan``."""
+"""The fewest letters in a word of the question from which an adjective may be derived: ``Japan`` for ``Japanese``."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 

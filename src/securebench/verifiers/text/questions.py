@@ -168,7 +168,7 @@ class Question:
         return any(unit_name(word) in asked for at in places for word in after[at:])
 
     def _is_another_rate(self, after: list[str]) -> bool:
-        """Return whether a rate has another period than the question's: ``18 a week`` if it asks for a daily rate."""
+        """Return whether ``after`` has a rate whose period is not in the question: ``18 a week`` for a daily rate."""
         times = ({unit_name(word) for word in self.words} & SCALES[0]) | self._periods
         return any(left in RATES and unit_name(right) in SCALES[0] - times for left, right in pairwise(after))
 

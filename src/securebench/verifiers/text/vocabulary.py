@@ -1,4 +1,4 @@
-"""Closed lists of English words that separate an answer from the words around it.
+"""Closed lists of English words by which verifiers distinguish an answer from the words around it.
 
 Other wordings and languages are not recognized: answers in them are compared as plain text.
 """
@@ -38,7 +38,7 @@ KINDS: Final = _words(
     phenomenon process principle law theory theorem method concept type kind form book novel play poem film song work
     year number letter"""
 )
-"""Common nouns before a name that mean the same thing: ``the city of Paris``."""
+"""Common nouns for a thing that may precede its name: ``the city of Paris``."""
 
 ROLES: Final = _words(
     """author writer novelist poet playwright painter artist sculptor composer musician singer actor actress director
@@ -119,7 +119,7 @@ NOT_UNITS: Final = (
 """Words after a number that change its value or make it something other than a number."""
 
 CURRENCIES: Final = "$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa\u20ab\u0e3f\u20b4\u20a6"
-"""Currency signs. Each is a name in :data:`UNIT_NAMES`."""
+"""Currency signs. Each is a key of :data:`UNIT_NAMES`."""
 
 APPROXIMATIONS: Final = _words("approximately approx")
 """Words before a rounded number. *About* and *roughly* are hedges."""

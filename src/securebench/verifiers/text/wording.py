@@ -239,7 +239,7 @@ def is_working(sentence: str) -> bool:
 
 
 def explains(sentence: str) -> bool:
-    """Return whether ``sentence`` gives a reason in more than one or two words."""
+    """Return whether ``sentence`` gives a reason of at least three words, not counting function words."""
     tokens = _normalized(sentence)
     return _begins_with_a_reason(tokens) and len(_content(tokens)) >= _FEW_WORDS
 

@@ -97,7 +97,10 @@ class Dialect(ABC):
     def route(self, method: str, target: str, headers: Collection[Header]) -> Route:
         """Return the route of a request. Raises :class:`RefusedError`."""
         if any(name == b"upgrade" for name, _ in headers):
-            raise RefusedError(RelayRefusal.UPGRADE, "protocol upgrades are not allowed: use plain HTTP")
+            raise RefusedError(
+                RelayRefusal.UPGRADE,
+                "protocol upgrades such as WebSocket are not allowed: send the request without an Upgrade header",
+            )
         if (found := self.find(target)) is None:
             path = shown(target.partition("?")[0])
             raise RefusedError(RelayRefusal.PATH, f"the URL path {path} or its query is not allowed")
@@ -166,7 +169,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def authorise(self, key: str) -> Header:
-        """Return the header that carries the key in the default way of the API."""
+        """Return the header that carries the key in the usual form of the API."""
 
     @abstractmethod
     def upstream_path(self, base: str, route: Route) -> str:
@@ -224,7 +227,7 @@ def trouble_of(status: int) -> Trouble:
 
 
 def error_kind(status: int, too_much: str, failed: str) -> str:
-    """Return the error type for the relay's own ``status``, given the provider's types for 429 and 502."""
+    """Return the error type for a response of the relay itself: ``too_much`` for 429, ``failed`` for 502."""
     return {429: too_much, 502: failed}.get(status, "invalid_request_error")
 
 
@@ -245,7 +248,10 @@ def within_budget(given: Object, name: str, plan: RelayPlan) -> None:
 
 
 def whole_number(given: Object, name: str) -> None:
-    """Raise :class:`RefusedError` if the limit ``name`` is not a number: providers may read other types differently."""
+    """Raise :class:`RefusedError` if the limit ``name`` is given and not a whole number.
+
+    Providers may interpret values of other types differently.
+    """
     if given.get(name) is not None and count(given[name]) is None:
         raise RefusedError(RelayRefusal.FIELD, f"{name} must be a whole number of tokens")
 
@@ -263,7 +269,7 @@ def objects(value: JsonValue, what: str) -> Iterator[Object]:
 
 
 def kind_of(value: Object, default: str) -> str:
-    """Return the ``type`` of an item, a tool or content, or ``default`` without one. Raises :class:`RefusedError`."""
+    """Return the ``type`` of an item, a tool or content; ``default`` if it has none. Raises :class:`RefusedError`."""
     kind = value.get("type", default)
     if kind is None:
         return default
@@ -287,7 +293,7 @@ def tool_refused(kind: str) -> RefusedError:
     return RefusedError(
         RelayRefusal.TOOL,
         f"the tool {shown(kind)} is unknown or run by the provider: turn it off in the agent's settings."
-        " To allow web search, web fetch and code execution, set provider_tools in the tester YAML",
+        " To allow web search, web fetch and code execution, set 'provider_tools: true' in the tester YAML",
     )
 
 

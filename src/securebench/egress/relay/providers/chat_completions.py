@@ -182,7 +182,7 @@ class ChatCompletions(OpenAIDialect):
 def _check_amounts(body: Object, plan: RelayPlan) -> None:
     """Refuse a request for several answers, or for an answer that may be longer than the task's budget."""
     if (n := body.get("n")) is not None and (n != 1 or not isinstance(n, int) or isinstance(n, bool)):
-        raise RefusedError(RelayRefusal.FIELD, "n must be 1: send a request for each answer")
+        raise RefusedError(RelayRefusal.FIELD, "'n' must be 1: send a separate request for each answer")
     for name in _LIMITS:
         within_budget(body, name, plan)
 
@@ -190,7 +190,7 @@ def _check_amounts(body: Object, plan: RelayPlan) -> None:
 def _check_stream(body: Object) -> None:
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
-        raise RefusedError(RelayRefusal.FIELD, "stream must be true or false")
+        raise RefusedError(RelayRefusal.FIELD, "'stream' must be true or false")
     options = body.get("stream_options")
     if options is None:
         return

@@ -279,9 +279,9 @@ def _check_generation(given: JsonValue, plan: RelayPlan) -> None:
     config = _fields(given, "generationConfig", _GENERATION)
     amount = config.get("candidateCount", 1)
     if amount != 1 or not isinstance(amount, int) or isinstance(amount, bool):
-        raise RefusedError(RelayRefusal.FIELD, "candidateCount must be 1: send a request for each answer")
+        raise RefusedError(RelayRefusal.FIELD, "'candidateCount' must be 1: send a separate request for each answer")
     if config.get("responseModalities") not in _TEXT_ONLY:
-        raise RefusedError(RelayRefusal.FIELD, "responseModalities must be TEXT")
+        raise RefusedError(RelayRefusal.FIELD, "'responseModalities' must be [\"TEXT\"]")
     within_budget(config, "maxOutputTokens", plan)
 
 

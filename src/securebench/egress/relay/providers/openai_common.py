@@ -59,7 +59,7 @@ def check_common(body: Object, plan: RelayPlan, *, may_omit_store: bool) -> None
     if body.get("model") != plan.model:
         raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
     if store is not False and not (may_omit_store and store is None):
-        raise RefusedError(RelayRefusal.FIELD, "store must be false: the provider must not store data")
+        raise RefusedError(RelayRefusal.FIELD, "'store' must be false: the provider must not store data")
     if body.get("service_tier") not in _SERVICE_TIERS:
         raise RefusedError(RelayRefusal.FIELD, "this service_tier is not allowed")
 

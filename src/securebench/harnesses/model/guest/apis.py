@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 
 class ToolCall(NamedTuple):
-    """A call of the shell tool. ``command`` is ``None`` if it is not a valid call."""
+    """A call of the shell tool. ``command`` is ``None`` if the call is not valid."""
 
     id: str
     command: str | None
@@ -106,7 +106,10 @@ class ChatCompletionsApi(ModelApi):
         self._limit = self._LIMITS[not setup["is_own"]]
 
     def adapt(self, error: bytes) -> bool:
-        """Change the name of the limit: some servers know only ``max_tokens``, some models only the newer name."""
+        """Use the other name of the token limit if ``error`` contains the current name, and return whether it did.
+
+        Some servers know only ``max_tokens``, some models only the newer name ``max_completion_tokens``.
+        """
         if self.setup.get("max_tokens") is None or self._limit.encode() not in error:
             return False
         self._limit = self._LIMITS[self._limit == self._LIMITS[0]]

@@ -53,7 +53,7 @@ class ModelClient:
         emit("prompt", text="\n\n".join(f"{role}: {text}" for role, text in [*messages, *self.api.transcript]))
 
     def ask(self, *, with_shell: bool = False) -> ModelReply:
-        """Return the model's next answer. Exits with status 1 if all tries fail."""
+        """Return the model's next answer. Exits with status 1 if the provider gives none, even after retries."""
         self.turns += 1
         for pause in (*PAUSES, None):
             status, headers, data = self._post(self.api.body(with_shell=with_shell))
@@ -76,7 +76,7 @@ class ModelClient:
         return reply
 
     def _post(self, body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of the answer; the status is 0 if there is no answer.
+        """Return status, headers and body of the answer. If there is no answer, the status is 0 and the body says why.
 
         The relay limits the time. With HTTP/1.0, the end of the connection ends the answer. Python's HTTP library is
         not used, because loading it would take longer than loading the rest of the program.

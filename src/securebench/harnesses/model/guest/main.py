@@ -21,12 +21,14 @@ SETUP: Final = "SECUREBENCH_MODEL_SETUP_"
 """The prefix of numbered variables. Joined in the order of the numbers, their values are the setup as JSON."""
 
 _INVALID_CALL: Final = "The call is not valid: call the tool `shell` with one argument, `command`."
-_UNFINISHED: Final = "Your reply has neither text nor a tool call. Call the tool, or say that the work is finished."
+_UNFINISHED: Final = (
+    "Your reply has no tool call, and is empty or incomplete. Call the tool, or say that the work is finished."
+)
 _THOUGHTS_END: Final = "</think>"
 
 
 def main() -> None:
-    """Run the task. The last event says how it ended."""
+    """Run the task, and report how it ended in the last event. Exits without that event if the provider fails."""
     names = sorted((name for name in os.environ if name.startswith(SETUP)), key=lambda name: int(name[len(SETUP) :]))
     setup = json.loads("".join(os.environ.pop(name) for name in names))
     task = json.loads(Path(os.environ["SECUREBENCH_TASK_FILE"]).read_text(encoding="utf-8"))
@@ -36,7 +38,10 @@ def main() -> None:
 
 
 def _answer(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, Any]) -> str:
-    """Write the model's answer to its file, and return how the task ended. Ask again if a reply has the wrong form."""
+    """Write the model's answer to its file, unless it is empty or a refusal, and return how the task ended.
+
+    If a reply has the wrong form, the model is asked again, up to ``retries`` times.
+    """
     family = setup["family"]
     for example in setup["examples"]:
         client.api.say("user", question(family, example["input"]))
@@ -59,7 +64,7 @@ def _answer(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, An
 
 
 def _work(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, Any]) -> str:
-    """Run the model's commands until it makes no more calls, and return how the task ended."""
+    """Run the model's commands until it makes no more calls or has no more turns. Return how the task ended."""
     seconds, faults = setup["command_timeout_seconds"], 0
     client.api.say("user", assignment(setup["instruction"], task, seconds))
     client.show()

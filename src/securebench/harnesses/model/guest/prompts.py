@@ -15,14 +15,17 @@ _QUESTIONS: Final = {
     "multiple_choice": "Answer the multiple-choice question. "
     + _CUE.format("X", "X is the label of the one right choice"),
     "short_answer": "Answer the question. "
-    + _CUE.format("X", "X is the answer alone, in the form that is asked for, without an explanation"),
-    "code_completion": "Write the Python module that is asked for: the starter code completed, if there is some, with "
-    "its imports and signatures. Reply with the whole module in one Markdown code block, and no other code block.",
+    + _CUE.format("X", "X is only the answer, in the format that is asked for, without an explanation"),
+    "code_completion": "Write the Python module that is asked for. If there is starter code, complete it, and keep its "
+    "imports and signatures. Reply with the whole module in one Markdown code block. Write no other code block.",
 }
-"""How to answer, by family. For the other families, the model gets only the prompt."""
+"""How to answer, by family. For the other families that are answered in one turn, the model gets only the task."""
 
 _NO_ANSWER: Final = "Your reply does not end with a line of the form 'Answer: X'. Reply again, and end with that line."
-_NO_CODE: Final = "Your reply is not one module. Reply with the whole module in one Markdown code block, and no other."
+_NO_CODE: Final = (
+    "Your reply does not contain exactly one Markdown code block. Reply with the whole module in one Markdown code "
+    "block, and write no other code block."
+)
 _EMPTY: Final = "Your reply is empty. Reply again."
 
 _ANSWER: Final = re.compile(r"(?i)\banswer\b|\\boxed|####")
@@ -30,7 +33,7 @@ _LAST_LINES: Final = 3
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 _WORK: Final = (
-    "You work in a sandbox without a user: nobody answers questions, so decide for yourself. Run commands with the "
+    "You are alone in a sandbox: nobody answers questions, so decide for yourself. Run commands with the "
     "tool `shell`. Each command runs in a new shell that starts in the current directory, has no standard input, and "
     "is killed after {seconds:g} seconds; long output is shortened in the middle. When the work is finished, reply "
     "without a tool call."
@@ -51,12 +54,15 @@ def question(family: str, task: Mapping[str, Any]) -> str:
 
 
 def assignment(instruction: str, task: Mapping[str, Any], seconds: float) -> str:
-    """Return the message for a task that the model works on with a shell. ``instruction`` is that of its family."""
+    """Return the message for a task that the model works on with a shell.
+
+    ``instruction`` says how to answer a task of this family. ``seconds`` is the time limit of each command.
+    """
     return "\n\n".join((_WORK.format(seconds=seconds), instruction, *_texts(task)))
 
 
 def fault_of(family: str, text: str) -> str:
-    """Return what to tell the model about an answer without the required form, or an empty string."""
+    """Return what to tell the model if its answer does not have the required form, else an empty string."""
     if not text:
         return _EMPTY
     lines = text.splitlines()
@@ -77,7 +83,7 @@ def _is_python(text: str) -> bool:
 
 
 def _texts(task: Mapping[str, Any]) -> list[str]:
-    """Return the prompt of a task, then its other fields, each after its name."""
+    """Return the prompts of a task, then its other texts, such as ``context``, each after its name."""
     first = [task[name] for name in _PROMPTS if isinstance(task.get(name), str)]
     rest = {
         name: value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

@@ -48,9 +48,10 @@ class _Output:
 
 
 def run_command(command: str, seconds: float, environment: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the output of a command, and its exit code or, if it was killed after ``seconds``, ``None``.
+    """Return the output of a command and its exit code, which is ``None`` if the command ran longer than ``seconds``.
 
-    If it is killed, so are its background processes. If it exits in time, they keep running.
+    Such a command is killed, together with its background processes. If a command exits in time, its background
+    processes keep running. If it cannot be started, the output says why and the exit code is 1.
     """
     program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
     try:

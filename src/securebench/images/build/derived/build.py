@@ -53,7 +53,7 @@ _ENVIRONMENT = {
     "PIP_ROOT_USER_ACTION": "ignore",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
-"""Environment variables of the steps, in addition to the image's."""
+"""Environment variables of the steps, in addition to those of the image."""
 
 RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[StepsResult | None]]"
 """Runs a script in a sandbox and passes its output to the function.

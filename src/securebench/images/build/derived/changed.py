@@ -48,8 +48,9 @@ def is_excluded(path: bytes) -> bool:
 def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes]:
     """Yield the layer in an overlay's upper directory. ``descriptor`` is -1 if there were no changes.
 
-    ``opaque`` is the extended attribute that marks directories whose content replaces the image's. ``shift`` was added
-    to each owner. Raises :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
+    ``opaque`` is the extended attribute that marks directories that replace a directory of the image. ``shift`` was
+    added to each user and group id; with 0, root owns all files of the layer. Raises :class:`ImageError`
+    (``image-build-failed``, ``image-too-large``) and ``OSError``.
     """
     if descriptor >= 0:
         for entry in walk(descriptor, is_excluded, layer=opaque):
@@ -79,10 +80,10 @@ def _from_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
 
 
 def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterator[bytes]:
-    """Yield the layer with the differences between the image unpacked at ``tree`` and an archive of the changed root.
+    """Yield the layer with the differences between the image unpacked at ``tree`` and the changed root.
 
-    ``shift`` was added to each owner in ``tree``. Raises the errors of :func:`layer_of_overlay`, and
-    :class:`ImageError` (``image-malformed``).
+    ``pieces`` are an archive of the changed root. ``shift`` was added to each owner in ``tree``. Raises the errors of
+    :func:`layer_of_overlay`, and :class:`ImageError` (``image-malformed``).
     """
     found: dict[bytes, MemberKind] = {}
     reader = TarReader(pieces, "the result of the steps", ArchiveLimits().header)

@@ -26,9 +26,7 @@ def walk(
     try:
         yield from walk_descriptor(top, UNPACKED, replace(STATUS, content=content, skipped=skipped, layer=layer))
     except TreeRefusedError as refused:
-        raise ImageError(
-            f"a directory has too many files or is too deep for an image: {refused}", code="image-too-large"
-        ) from None
+        raise ImageError(f"a directory exceeds the limits of images: {refused}", code="image-too-large") from None
 
 
 def content(entry: TreeEntry) -> Iterator[bytes]:

@@ -48,8 +48,9 @@ _SECONDS: Final = 600.0
 def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]:
     """Return the files in a release's source archive, without its top directory, and the archive's sha256.
 
-    ``index`` is the address of a simple index, by default pip's. Raises :class:`ImageError` (``source-unavailable``,
-    ``source-unusable``, ``image-blob-mismatch``, and ``image-malformed`` for a damaged archive).
+    ``index`` is the address of a simple index, by default the one that pip is configured for. Raises
+    :class:`ImageError` (``source-unavailable``, ``source-unusable``, ``image-blob-mismatch``, and ``image-malformed``
+    for a damaged archive).
     """
     http = HttpClient(Deadline(Timeouts(total=_SECONDS)))
     page = _address(f"{(index or _index()).rstrip('/')}/{normalised(source.name)}/")
@@ -69,7 +70,7 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
             raise ImageError(
                 f"the source archive of {source.name} {source.version} has the sha256 {sha256}, not {wanted}",
                 code="image-blob-mismatch",
-                hint="compare the recipe's sha256 with the index; if it is right, check any proxy, and retry",
+                hint="if the recipe has a 'sha256', compare it with the index; otherwise check any proxy, and retry",
             )
     return unpacked(data, f"the source archive of {source.name} {source.version}"), sha256
 
@@ -106,9 +107,9 @@ def unpacked(data: bytes, what: str) -> SourceTree:
             mode = EXECUTABLE if member.mode & 0o100 else FILE
             files[path] = SourceFile(mode, b"".join(reader.content()))
     if len(tops) != 1 or not files:
-        raise unusable(what, "it does not consist of one directory")
+        raise unusable(what, "it does not consist of one directory with files")
     if clash := next((path for path in files if any(above in files for above in _above(path))), None):
-        raise unusable(what, f"a file and a directory have the same name: {clash!r}")
+        raise unusable(what, f"a file and a directory on the way to {clash!r} have the same name")
     return SourceTree(files)
 
 

@@ -86,7 +86,7 @@ def _unavailable(url: str, why: str) -> ImageError:
     return ImageError(
         f"cannot fetch the commit from {url}: {why}",
         code="source-unavailable",
-        hint="check the address and the commit, or clone it yourself and use 'path' instead of 'url'",
+        hint="check the address and the commit, or clone the repository yourself and use 'path' instead of 'url'",
     )
 
 

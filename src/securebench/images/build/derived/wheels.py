@@ -62,7 +62,7 @@ def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> t
         raise ImageError(
             f"pip could not download the wheels:\n{_CREDENTIALS.sub('', tail)}",
             code="image-build-failed",
-            hint="check the network, and that each requirement has a wheel for this Python and machine",
+            hint=f"check the network, and that each requirement has a wheel for Python {python} and this machine",
         )
     return tuple(f"{path.name} sha256:{file_digest(path)}" for path in sorted(directory.glob("*.whl")))
 

@@ -39,7 +39,7 @@ def with_bases(text: str, bases: Mapping[str, str], arguments: Mapping[str, str]
     """Replace the images that ``FROM`` and ``COPY --from`` name in the Dockerfile ``text``.
 
     ``bases`` maps image names, in any spelling, to replacements; ``arguments`` are build arguments. The
-    ``--platform`` of a replaced image is dropped: the replacement has this machine's. Raises :class:`ConfigError`
+    ``--platform`` of a replaced image is dropped: the replacement is for this machine. Raises :class:`ConfigError`
     (``dockerfile-invalid``).
     """
     others = {_canonical(name): replacement for name, replacement in bases.items()}
@@ -130,7 +130,7 @@ class DockerfileBuild:
         return image
 
     def _rewritten(self) -> Rewritten:
-        """Return the Dockerfile with its bases replaced by ids in the engine, which are unambiguous."""
+        """Return the Dockerfile with the recipe's ``base_images`` replaced by their ids, which are unambiguous."""
         text = read_text(self.recipe.dockerfile, "Dockerfile", _MAX_DOCKERFILE)[0]
         ids = {
             name: resolve(self.engine, other, self.report, self.store).id
@@ -152,4 +152,4 @@ class DockerfileBuild:
             return f"see {self.recipe.dockerfile}"
         first = rewritten.images[0]
         bases = ", ".join(rewritten.images)
-        return f"the Dockerfile's bases are {bases}; without a registry, pass '--base-image {first}=IMAGE'"
+        return f"the Dockerfile needs the images {bases}; without a registry, pass '--base-image {first}=IMAGE'"

@@ -67,7 +67,10 @@ class _Ignored:
         return ignored
 
     def entirely(self, path: bytes) -> bool:
-        """Return whether this directory is excluded with all of its content, so that it need not be read."""
+        """Return whether this directory is excluded with all of its content, so that it need not be read.
+
+        Always returns ``False`` if a pattern makes an exception (``!``).
+        """
         return bool(self._patterns) and not self._excepts and path not in _ADDED and self(path)
 
 

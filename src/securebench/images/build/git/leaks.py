@@ -1,7 +1,7 @@
 """Find history that a task's repository must not contain. Reads plain files and never runs git.
 
 In a task's image, only the history of the commit that the task starts from is allowed (F01 and C22 in the catalogue of
-attacks). In an image from a Dockerfile, findings are only warnings, because a task may be about its history. In a
+attacks). In an image from a Dockerfile, findings are only warnings, because a task may be about this history. In a
 derived image, they are errors.
 """
 
@@ -118,7 +118,7 @@ class _Repository:
             if any(path.startswith(f"{kind}/") for path in self._paths):
                 yield kind, "it contains other repositories"
         if "shallow" in self._paths:
-            yield "shallow", "the clone is shallow, and this file lists the commits where it ends"
+            yield "shallow", "the clone is shallow, and this file lists the commits where its history ends"
 
     def _refs(self) -> Iterator[tuple[str, str]]:
         head = self.head()

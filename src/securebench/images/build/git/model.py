@@ -25,7 +25,7 @@ MAX_DEPTH: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file, or a symbolic link with its target as data. ``mode`` is one of git's: FILE, EXECUTABLE or LINK."""
+    """A file, or a symbolic link with its target as data. ``mode`` is FILE, EXECUTABLE or LINK, as in git."""
 
     mode: int
     data: bytes
@@ -40,7 +40,10 @@ class SourceTree:
 
 
 def check_path(path: bytes, what: str) -> None:
-    """Raise :class:`ImageError` (``source-unusable``) for a path outside the tree or inside a ``.git`` directory."""
+    """Raise :class:`ImageError` (``source-unusable``) for an unsafe path.
+
+    Unsafe paths lead out of the tree or into a ``.git`` directory, have empty parts, or are too deep.
+    """
     parts = path.split(b"/")
     # A nested repository would bring history that nothing checks.
     bad = any(part in {b"", b".", b".."} or part.lower() == b".git" for part in parts)

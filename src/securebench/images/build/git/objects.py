@@ -223,7 +223,7 @@ class _Pack:
             found += engine.decompress(piece, size - len(found) + 1)
             at += len(piece) - len(engine.unconsumed_tail)
         if len(found) != size:
-            raise ValueError("its size differs from its header")
+            raise ValueError("its size differs from the size in its header")
         return found
 
     def _offset(self, number: int) -> int:
@@ -263,7 +263,7 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
         if len(found) > size:
             break
     if len(found) != size:
-        raise ValueError("the result of a delta differs in size from its header")
+        raise ValueError("the size of a delta's result differs from the size in the delta's header")
     return bytes(found)
 
 

@@ -32,7 +32,7 @@ class WheelError(Exception):
 
 
 def main(directory: str) -> int:
-    """Install each wheel, and return the exit code."""
+    """Install each wheel, and return 0. Exit with a message if a wheel cannot be installed."""
     places = {kind: Path(path) for kind, path in sysconfig.get_paths().items()}
     for wheel in sorted(Path(directory).glob("*.whl")):
         print(f"installing {wheel.name}")  # noqa: T201 - this is the log of a build
@@ -49,8 +49,8 @@ def main(directory: str) -> int:
 def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) -> "list[Path]":
     """Write the files of a wheel, at most ``room`` bytes, to ``places``. Return their paths.
 
-    ``places`` maps the kinds of ``sysconfig.get_paths()`` to directories. Raises :class:`WheelError`. Wheels for agents
-    are installed on the host in this way, so no file of a wheel is written outside ``places``, and no file is run.
+    ``places`` maps the kinds of ``sysconfig.get_paths()`` to directories. Raises :class:`WheelError`. SecureBench also
+    calls this on the host, for agents. So no file of a wheel is written outside ``places``, and no file is run.
     """
     try:
         with zipfile.ZipFile(str(path)) as archive:
@@ -62,11 +62,11 @@ def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) 
 
 
 class Wheel:
-    """One wheel, the target directories of its files by kind, and the most bytes that they may have."""
+    """One wheel, the target directories of its files by kind, and the most bytes that its files may have together."""
 
     def __init__(self, archive: zipfile.ZipFile, places: "dict[str, Path]", room: int) -> None:
         if sum(member.file_size for member in archive.infolist()) > room:
-            raise WheelError(f"its files are larger than {room} bytes")
+            raise WheelError(f"its files have more than {room} bytes in total")
         tops = {name.split("/")[0] for name in archive.namelist()}
         found = [top for top in tops if top.endswith(".dist-info")]
         if len(found) != 1:

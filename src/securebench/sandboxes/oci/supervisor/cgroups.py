@@ -1,8 +1,9 @@
 """Cgroups: the hierarchies that this user can use, and the group of each sandbox in them.
 
 Version 1 has a hierarchy for each controller, version 2 a single one. A hybrid setup is used as version 1. Users other
-than root need a delegated group. This is the topmost ancestor of their own group that they can write to and whose
-controllers they can enable for its children. Without one, cgroups enforce no limits, and the supervisor reports that.
+than root need a delegated group. This is their own group or one of its ancestors: the topmost group that they can write
+to and whose controllers they can enable for its children. Without one, cgroups enforce no limits, and the supervisor
+reports that.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def find_hierarchies(
 
     ``mounts`` and ``own`` are the texts of its ``mountinfo`` and ``cgroup`` files in ``/proc``, which are read by
     default. With ``other_controllers``, include hierarchies of controllers that SecureBench does not use, for runtimes
-    that use all.
+    that use all controllers.
     """
     mounts = _read("/proc/self/mountinfo") if mounts is None else mounts
     own = _read("/proc/self/cgroup") if own is None else own

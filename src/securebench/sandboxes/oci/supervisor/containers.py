@@ -113,7 +113,7 @@ class SupervisedContainer:
     def launch(self, process: RuntimeProcess, argv: list[str], processes: int | None) -> None:
         """Start the runtime of ``process`` in the container's groups. Raises ``OSError``.
 
-        ``processes`` is the process limit, if neither a group nor the runtime limits processes.
+        ``processes`` is the process limit, if neither a group nor the runtime limits processes, else ``None``.
         """
         reached(FaultPoint.RUNTIME_START, "exec" if self.main else "run")
         process.oom_before = self.oom_kills()

@@ -1,8 +1,8 @@
 """A user namespace around a runtime, so that the processes of its sandbox are counted separately from all others.
 
-Without cgroups, the only process limit is the user's (``RLIMIT_NPROC``). The kernel counts processes for each user
-namespace, and also enforces the limit that the creator of a namespace had. If a runtime applied the sandbox's limit to
-itself before creating the namespace, the processes of all sandboxes together would count towards that limit.
+Without cgroups, the only process limit is that of the user (``RLIMIT_NPROC``). The kernel counts processes for each
+user namespace, and also enforces the limit that the creator of a namespace had. If a runtime applied the sandbox's
+limit to itself before creating the namespace, the processes of all sandboxes together would count towards that limit.
 """
 
 from __future__ import annotations

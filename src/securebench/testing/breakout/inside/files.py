@@ -180,7 +180,11 @@ def _make_device(kind: int, major: int, minor: int, _host: Host) -> None:
 
 
 for _name, (_kind, _major, _minor, _means) in _MADE.items():
-    add(BreakoutAttempt(f"make {_name}", _means, "H05", functools.partial(_make_device, _kind, _major, _minor)))
+    add(
+        BreakoutAttempt(
+            f"make the device node of {_name}", _means, "H05", functools.partial(_make_device, _kind, _major, _minor)
+        )
+    )
 
 
 @attempt("open any disk", "the host's disk read and written", "I19")

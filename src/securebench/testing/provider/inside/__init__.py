@@ -1,1 +1,1 @@
-"""Attacks that the scripted model runs in the agent's sandbox. Python 3.8, standard library only."""
+"""Attacks that the scripted model runs in the agent's sandbox. Python 3.9 or later, standard library only."""

@@ -37,7 +37,10 @@ class Targets(NamedTuple):
 
 
 class EgressAttempt(NamedTuple):
-    """One attempt. Its function returns what it reached, or raises :class:`Denied` or ``OSError``."""
+    """One attempt. Its function returns what it reached, or raises :class:`Denied` or ``OSError``.
+
+    With ``is_judged_outside``, only a check outside the sandbox shows whether it succeeded.
+    """
 
     name: str
     function: Callable[[], str]

@@ -175,7 +175,10 @@ def _tunnelled(targets: Targets) -> socket.socket:
 
 
 def _front(targets: Targets, name: str | None) -> str:
-    """Do a TLS handshake with a different name from the one in the CONNECT request. Any certificate is accepted."""
+    """Do a TLS handshake for ``name`` in a tunnel to the allowed host. ``None`` means without a server name.
+
+    Any certificate is accepted.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with _tunnelled(targets) as connection, context.wrap_socket(connection, server_hostname=name) as opened:

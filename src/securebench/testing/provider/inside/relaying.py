@@ -240,7 +240,7 @@ def _send(targets: Targets, message: bytes) -> str:
 
 
 def spend(targets: Targets, most: int) -> str:
-    """Request answers until the relay's budget is exhausted. Raises :class:`Denied` with the number of answers."""
+    """Request ``most`` answers. Raises :class:`Denied` with the number of answers at the first refusal."""
     message = _request("POST", answers_path(targets), json.dumps(request_of(targets)).encode())
     for number in range(most):
         try:

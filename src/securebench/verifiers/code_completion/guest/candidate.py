@@ -27,7 +27,7 @@ _ITEMS_SECONDS = 0.01
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
-    """Print the traceback of ``error``, report why this side cannot continue, and exit."""
+    """Print the traceback of ``error`` if there is one, report why this side cannot continue, and exit."""
     if error is not None:
         sys.__excepthook__(type(error), error, error.__traceback__)
     end_output()

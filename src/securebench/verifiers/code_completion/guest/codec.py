@@ -255,7 +255,7 @@ class Exchange:
         return [self.read(part) for part in contents]
 
     def read_description(self, contents: list[Any]) -> list[Any]:
-        """Decode each part of a description. Unlike :meth:`read`, do not replace builtin classes."""
+        """Decode each part of a description. Unlike :meth:`read`, this does not replace builtin classes."""
         return [
             read_class(*part[1:]) if type(part) is list and part[0] == "type" else self.read(part) for part in contents
         ]

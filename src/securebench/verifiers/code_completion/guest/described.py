@@ -89,7 +89,8 @@ def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
 def lend(peer: JudgingPeer, value: Any, exchange: Exchange) -> list[Any]:
     """Return the tag of an iterator or object that stays on the tests' side. Raises :class:`UncrossableError`.
 
-    The first items of an iterator are sent with it. Further items are sent on request, because it may be endless.
+    The first items of an iterator are sent with its tag. Further items are sent on request, because the iterator may be
+    endless. The lines of a file are sent only on request.
     """
     kind = type(value)
     trait = "iterator" if hasattr(kind, "__next__") else "object"

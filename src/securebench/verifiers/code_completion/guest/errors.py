@@ -28,7 +28,10 @@ def parts_of_error(error: Exception, kind: type) -> list[Any]:
 
 
 def make_error(parts: list[Any]) -> Exception:
-    """Return an exception with these parts, except the attributes. Raises :class:`MalformedError`."""
+    """Return an exception with these parts, except the attributes. Raises :class:`MalformedError`.
+
+    If the class cannot be used with these arguments, the exception is a ``RuntimeError``.
+    """
     kind, arguments, _, cause, suppressed = parts
     known = isinstance(kind, type) and issubclass(kind, Exception)
     if not known or type(arguments) is not tuple or not (cause is None or isinstance(cause, Exception)):
@@ -60,8 +63,8 @@ def is_attribute(name: Any) -> bool:
 def to_raise(error: Exception) -> Exception:
     """Return what to raise for an error of the other side.
 
-    A ``StopIteration`` becomes a ``RuntimeError``. A ``StopIteration`` would end a test's ``for ... in map(f, cases)``,
-    and the remaining cases would seem to have been checked.
+    ``StopIteration`` and ``StopAsyncIteration`` become ``RuntimeError``. A ``StopIteration`` would end a test's
+    ``for ... in map(f, cases)``, and the remaining cases would seem to have been checked.
     """
     if isinstance(error, (StopIteration, StopAsyncIteration)):
         return RuntimeError(*error.args)

@@ -86,7 +86,10 @@ def subject_state(subject: Any) -> dict[str, Any]:
 
 
 def fields_equal(self: Any, other: Any) -> Any:
-    """Return whether two objects of one dataclass have equal fields. Raises :class:`UnsupportedError`."""
+    """Return whether two objects of one dataclass have equal fields. Raises :class:`UnsupportedError`.
+
+    Returns ``NotImplemented`` if the objects have different classes.
+    """
     if self is other and "_securebench_is_reused" not in subject_state(self):
         return True
     if type(self) is not type(other):

@@ -35,7 +35,10 @@ class Names(dict):  # type: ignore[type-arg]  # dict[...] cannot be a base class
 
 
 def undefined_names(source: str) -> frozenset[str]:
-    """Return the names that the tests use as globals and do not define, builtins included."""
+    """Return the names that the tests use as globals and do not define, including builtins.
+
+    Names that begin with two underscores are left out.
+    """
     used: set[str] = set()
     defined: set[str] = set()
     tables = [symtable.symtable(source, FILE, "exec")]
@@ -55,7 +58,7 @@ def undefined_names(source: str) -> frozenset[str]:
 class Ownership:
     """Decides which of the names that the tests use but do not define refer to the candidate. These are ``free``.
 
-    The name of a builtin refers to the candidate if the pack's own starter code defines it, or if it is the only name
+    The name of a builtin refers to the candidate if the row's starter code defines it, or if it is the only name
     of the candidate that the tests use. Otherwise it refers to the builtin: a candidate that defines ``sorted`` could
     decide what its own result is compared with.
     """

@@ -99,7 +99,8 @@ class Remote:
 def get_attribute(subject: Any, name: str) -> Any:
     """Return an attribute of an object or a class of the candidate, as the candidate's side returns it.
 
-    If it is an exception class that would catch failed asserts, notes a rejection and raises ``TypeError``.
+    If the attribute has a capitalized name and is an exception class that would catch failed asserts, this notes a
+    rejection and raises ``TypeError``.
     """
     if name.startswith("_securebench") or (name.startswith("__") and name not in READABLE_DUNDERS):
         raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")

@@ -49,7 +49,7 @@ class Run:
         try:
             code = compile(self._source, FILE, "exec", dont_inherit=True)
             names = Ownership(self._source, self._starter, self._defined)
-        except Exception as error:  # noqa: BLE001 - however they fail to compile
+        except Exception as error:  # noqa: BLE001 - however the tests fail to compile
             return {"outcome": "invalid", "error": _public_name(error), "line": getattr(error, "lineno", None)}
         results: Callable[[], bool] | None = None
         if "unittest" in self._source or "doctest" in self._source:
@@ -86,7 +86,7 @@ class Run:
         sys.modules["__main__"] = module
         vars(module)["__builtins__"] = names
         try:
-            exec(code, vars(module))  # noqa: S102 - this is the sandbox that they are meant to run in
+            exec(code, vars(module))  # noqa: S102 - this is the sandbox that the tests are meant to run in
         except SystemExit as leaving:
             if leaving.code not in (None, 0, False) or not _is_own_exit(leaving):
                 return {"outcome": "failed", "error": "SystemExit", "line": _line(leaving)}

@@ -126,7 +126,10 @@ def _own_names(kind: type) -> list[str]:
 
 
 def _operators_of(kind: type, flags: list[str]) -> list[str]:
-    """Return the operators that candidate code defines for a class, without those that ``@dataclass`` generates."""
+    """Return the operators that candidate code defines for a class.
+
+    ``__str__``, ``__repr__`` and the comparisons that ``@dataclass`` generates are left out.
+    """
     found: set[str] = set()
     for each in kind.__mro__:
         if each is object or class_tag(each):

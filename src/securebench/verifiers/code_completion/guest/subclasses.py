@@ -25,7 +25,8 @@ _CHANGES = frozenset({"__setitem__", "__delitem__", *(name for name in OPERATORS
 def plain_methods(base: str, namespace: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """Return the namespace of the stand-in for a subclass of the plain type ``base``.
 
-    The stand-in compares its data on this side. It requests methods and attributes that the candidate defines.
+    The stand-in compares its data on this side. It requests methods and attributes that the candidate defines. For a
+    container, it also requests all methods that are not operators, and the operators that change the container.
     """
     plain: Any = KNOWN_TYPES[base]
     own = dict(namespace)

@@ -117,7 +117,9 @@ class JudgingPeer(Peer):
     # Answers that could mislead the tests.
 
     def before_changes(self) -> Callable[[], None] | None:
-        """Compute the expected value of the current comparison. Return a function that checks if it has changed.
+        """Compute the expected value of the current comparison. Return a function that rejects a changed value.
+
+        The function computes the value again, and notes a rejection if it differs.
 
         Returns ``None`` if no expected value can be found for the call that the tests are waiting for.
         """
@@ -214,7 +216,7 @@ class JudgingPeer(Peer):
     # Values that are received from the candidate.
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the stand-in for an object of which the candidate sent only a reference."""
+        """Return the stand-in for a reference to an object of the candidate, or the object of this side."""
         if tag[0] != "mine":
             return super().adopt(tag)
         _, number, trait = tag

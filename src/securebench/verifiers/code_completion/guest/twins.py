@@ -164,7 +164,10 @@ def _forwarded(name: str) -> Any:
 
 
 def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
-    """End a ``with`` block. Return whether the candidate suppresses the error; a failed assert is never suppressed."""
+    """End a ``with`` block. Return whether the candidate suppresses the error.
+
+    A failed assert and a ``NameError`` are never suppressed.
+    """
     note_possible_change(self)
     peer, number = self._securebench_peer, self._securebench_number
     ordinary = isinstance(error, Exception)

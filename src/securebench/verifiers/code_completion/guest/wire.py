@@ -1,4 +1,7 @@
-"""Frames: a type byte, the length of the payload in four bytes (big-endian), and the payload, a JSON object."""
+"""Frames: a type byte, the length of the payload in four bytes (big-endian), and the payload.
+
+The payload is a JSON object, except in START, in END, and in the HELLO of the tests' side.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ SOURCE = b"S"
 READY = b"R"
 """Candidate's side to host: the candidate is loaded."""
 FAILED = b"F"
-"""Candidate's side to host: why it cannot continue. The candidate then fails."""
+"""Candidate's side to host: why the candidate's side cannot continue. The candidate then fails."""
 REQUEST = b"Q"
 """Either side to the other: do something and reply."""
 REPLY = b"A"

@@ -41,7 +41,7 @@ class Adapter(ABC):
     """Whether methods of classes without a base class can be tests."""
 
     protected: ClassVar[tuple[str, ...]] = ()
-    """Modules of the runner that honest code never changes. ``NAME.*`` means all loaded modules of a package."""
+    """Modules of the runner that honest code never changes. ``NAME.*`` means all loaded submodules of a package."""
 
     @property
     @abstractmethod
@@ -75,7 +75,8 @@ class Adapter(ABC):
     def owns(self, _path: str) -> bool:
         """Return whether ``path``, relative to the working directory, is a runner file that determines outcomes.
 
-        A candidate may not change such a file unless the task allows it by name. It is restored before the tests run.
+        A candidate may change such a file only if the task's ``allow_sensitive_paths`` match it. Unless they contain
+        exactly this path, the file is restored before the tests run.
         """
         return False
 

@@ -133,7 +133,10 @@ class UnittestAdapter(LauncherAdapter):
         return tuple(path for label in labels for path in self._paths(label)) or (self._top or ".",)
 
     def file(self, test: str) -> str | None:
-        """Return the file of an id in unittest's format. Names that begin with a capital letter count as classes."""
+        """Return the file of an id in unittest's format, or ``None`` for any other id.
+
+        Names that begin with a capital letter count as classes.
+        """
         printed = _PRINTED.fullmatch(test)
         return self._paths(printed[2])[0] if printed else None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, CommandResult, Sandbox
 
 MAX_CHANNEL_BYTES: Final = 48 * 1024 * 1024
-"""How many bytes of the channel are read: enough for several hundred thousand tests."""
+"""The most bytes that a reporter may write: enough for several hundred thousand tests."""
 
 WORST_FIRST: Final = ("contradicted", "error", "failed", "skipped", "xfailed", "xpassed", "passed")
 _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
@@ -33,7 +33,8 @@ _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
 class ReportedTests:
     """The reported results. ``outcomes`` has outcomes by test id. ``exit`` is ``None`` if no end was reported.
 
-    ``descriptions`` are names that a log may show instead of the test's id.
+    ``unloaded`` are the ids of files that could not be loaded. ``descriptions`` has, by test id, the name that a log
+    may show instead of the id.
 
     ``before`` and ``after`` are fingerprints: digests by the name of a function or class. ``changed`` are names whose
     digest differed before some test, even if it was restored by the end. ``collected`` are the ids of all tests, if the

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 
 OTHER_NAMES: Final = re.compile(rb"python_(?:functions|classes)")
-"""Settings in a configuration file that change how tests are named."""
+"""Settings in a configuration file that change which names count as tests."""
 
 
 _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
@@ -34,7 +34,8 @@ _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 class Required:
     """Where the tests that must pass are defined. ``state`` says how they were found: see ``records.md``.
 
-    Tests at ``may_skip`` must run, but may be skipped: they are known only from their source, which mentions skipping.
+    Tests at ``may_skip`` must be reported, but may be skipped: they are known only from their source, which mentions
+    skipping.
     """
 
     places: frozenset[CasePlace]
@@ -49,10 +50,10 @@ class Required:
 def required(
     reported: ReportedTests | None, files: Mapping[str, bytes], adapter: Adapter, *, usual_names: bool
 ) -> Required:
-    """Return the tests that must run, from those ``reported`` without the change, or else from ``files``.
+    """Return the tests that must run: those ``reported`` without the change, and those in files that were not loaded.
 
-    ``files`` are the sources of the task's test files by path. ``usual_names`` is true if the tests in them have the
-    runner's usual names.
+    If the tests could not be collected, ``reported`` is ``None``, and all files are read. ``files`` are the sources of
+    the task's test files by path. ``usual_names`` is true if the tests in them have the runner's usual names.
     """
     known = {place for test in (reported.collected if reported else ()) if (place := adapter.place(test)) is not None}
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]
@@ -71,7 +72,8 @@ def required(
 def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePlace, bool]]:
     """Yield the undecorated test functions and methods that every run of the file executes.
 
-    Each is yielded with a flag, which is true if its source or the module's marks mention skipping.
+    Each is yielded with a flag, which is true if its source, or that of its class, mentions skipping, or if the module
+    uses ``pytestmark``.
     """
     try:
         body = parse_python(content).body
@@ -91,7 +93,10 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePla
 
 
 def _bound_again(body: list[ast.stmt]) -> set[str]:
-    """Return the names that a module deletes, reassigns or redefines, so that their first definition may not run."""
+    """Return the names that a module deletes, reassigns or redefines, so that their first definition may not run.
+
+    If the module defines ``load_tests`` or ``disabled``, any definition may not run: all names are returned.
+    """
     stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     special = {"load_tests", "disabled"} & {*stored, *defined}

@@ -7,8 +7,8 @@ passes makes controls pass, too. A control counts only if its test passed: the c
 did not run prove nothing.
 
 Some expected ids do not show where their test is defined: they are the first line of a docstring, or a function's name.
-Code under test can remove the task's test and add another test with the same name. So if the task's own files define a
-test with this name, a test in one of those places must have passed.
+Code under test can remove the task's test and add another test with the same name. So if the task's own files define
+tests with this name, one of those tests must have passed.
 """
 
 from __future__ import annotations
@@ -115,9 +115,10 @@ class Controls:
         return [style for group in self.groups for style in group.controls.values()]
 
     def digests(self, adapter: Adapter) -> list[str]:
-        """Return digests of the new names if the reporter must select them because the command names other tests.
+        """Return digests of the new functions' names if the command selects single tests.
 
-        Otherwise return an empty list, so that code in the tests' process does not learn which functions are new.
+        The reporter then has to select the new functions, too. Otherwise return an empty list, so that code in the
+        tests' process does not learn which functions are new.
         """
         return [digest(function) for group in self.groups for function in group.new] if adapter.narrows else []
 
@@ -128,7 +129,7 @@ def digest(function: str) -> str:
 
 
 def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter: Adapter) -> Controls:
-    """Return controls in the files ``tests`` of ``tree``, in the order of the files.
+    """Return controls in the first ``MAX_FILES`` of the files ``tests`` of ``tree``.
 
     ``wanted`` are ids of tests to copy first. A file that cannot be edited gets no controls.
     """
@@ -170,7 +171,7 @@ def _bases(content: bytes) -> set[str]:
 
 
 class _Choice:
-    """Chooses how many variants each test gets: as few as possible in total, and at most ``MAX_COPIES``."""
+    """Chooses how many variants each test gets: as few as possible, with at most ``MAX_COPIES`` copies."""
 
     def __init__(self, tests: list[TaskTest], wanted: set[CasePlace]) -> None:
         self._tests = [test for test in tests if test.ways]
@@ -180,8 +181,8 @@ class _Choice:
     def all(self) -> list[Variants]:
         """Return variants that cover each style, each file and each class, as far as ``MAX_COPIES`` allows.
 
-        Cover each style of the wanted tests first, because other tests need not pass. Add copies only after that,
-        because copies use up ``MAX_COPIES``.
+        The styles of the wanted tests are covered first, because other tests need not pass. After that, variants are
+        added that make the wanted tests harder to guess. Part of ``MAX_COPIES`` is kept for the other tests.
         """
         self._cover(lambda _test, way: way.style, self._wanted)
         self._harden(self._wanted, MAX_COPIES * 2 // 3)
@@ -210,7 +211,7 @@ class _Choice:
                     yield larger
 
     def _cover(self, kind: Callable[[TaskTest, AssertionWay], object], tests: list[TaskTest]) -> None:
-        """Add a control for each value of ``kind`` in ``tests``, rare values first, preferably from wanted tests."""
+        """Add a control for each value of ``kind`` in ``tests``: rare values first, with as few copies as possible."""
         found: dict[object, list[tuple[TaskTest, AssertionWay]]] = {}
         for test in tests:
             for way in test.ways:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""How many groups of tests in a file (its functions, or one of its classes) get a test that always fails.
+"""The most groups of tests in a file (its functions, or one of its classes) that get a test that always fails.
 
-If no test can be copied, each of these groups may get this many such tests.
+If no test of the file is copied, each of these groups gets this many such tests.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -257,7 +257,7 @@ class EditedFile:
                         yield AssertionWay(weak, helper, (call.func,))
 
     def _homes(self, classes: tuple[ast.ClassDef, ...], test: Function) -> frozenset[CasePlace]:
-        """Return where a test runs: in its class, and in subclasses of that class in the same file."""
+        """Return where a test runs: in its class, and in subclasses in the same file that do not override it."""
         homes = {CasePlace(self._stem, tuple(node.name for node in classes), "")}
         if len(classes) == 1:
             heirs = (node for node in self._heirs(classes[0]) if not _has(node, test))
@@ -314,7 +314,7 @@ class EditedFile:
         return [_renaming(self._source, call, name) for call in way.calls]
 
     def _put(self, block: tuple[int, int], piece: bytes, *, in_class: bool, replaces: bool = False) -> None:
-        """Insert ``piece`` before or after ``block``, or replace ``block``."""
+        """Insert ``piece`` before or after ``block`` or at the end of the file, or replace ``block``."""
         start, end = block
         gap = self._source.newline.encode() * (1 if in_class else 2)
         if replaces:
@@ -328,7 +328,10 @@ class EditedFile:
             self._edits.append((end, False, _RANDOM.random(), end, gap + piece))
 
     def _beside(self, wanted: set[CasePlace]) -> list[TaskTest]:
-        """Return one test of each of ``MAX_PLAIN`` groups (the module's functions, or a class), wanted groups first."""
+        """Return one test of each group (the module's functions, or a class). Wanted groups come first.
+
+        At most ``MAX_PLAIN`` groups are used.
+        """
         groups: dict[tuple[str, ...], list[TaskTest]] = {}
         for test in self.tests:
             if not _has_parameters(self._source.module) and not any(_has_parameters(node) for node in test.classes):
@@ -389,7 +392,10 @@ def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
 
 
 def _is_test(test: ast.stmt, classes: tuple[ast.ClassDef, ...]) -> TypeGuard[Function]:
-    """Return whether a copy of ``test`` would run like the original. An ``async`` test needs a class that awaits it."""
+    """Return whether a copy of ``test`` would run like the original.
+
+    An ``async`` test in a unittest case needs a case that awaits it.
+    """
     if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) or not _TEST.match(test.name):
         return False
     decorators = {called_name(node) for node in test.decorator_list}

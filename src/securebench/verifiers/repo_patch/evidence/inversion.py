@@ -2,8 +2,8 @@
 
 There are two rules. An inversion is *certain*: if the assertion holds, its inversion fails for all values. If the
 source does not prove this, there is no inversion. It is also *similar*: an ``assert ==`` or ``assertEqual`` keeps its
-form, and an expected value in the source is replaced by another value of the same type. A test that must fail then
-passes if the candidate's objects claim to equal everything, or if the candidate replaces an assertion method.
+form, and an expected value in the source is replaced by another value of the same type. So if the candidate's objects
+claim to equal everything, or if the candidate replaces an assertion method, a test that must fail passes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ _FORMS: Final = {
     "assertRegexpMatches": ("({0}, {w})[1], ({1}, {v})[1]",),
     "assertNotRegex": ("({0}, {w})[1], ({1}, {w})[1]",),
 }
-"""Replacements for the first two arguments of an assertion. Both are still evaluated, and the assertion must fail.
+"""Replacements for the first one or two arguments of an assertion: with them, the assertion must fail.
+
+The original arguments are still evaluated.
 
 ``n`` is a number above 2; ``w`` and ``v`` are words that do not contain each other.
 """
@@ -179,8 +181,8 @@ class _Inverter:
     def _is_hidden(self, found: tuple[tuple[Edit, ...], ...], left: ast.expr, right: ast.expr) -> bool:
         """Return whether the expected value appears only in one place.
 
-        It must not be in the rest of the comparison, and the comparison must not occur twice in the file. Of a table of
-        parameters, return whether no cell is a string.
+        It must not be in the rest of the comparison, and the comparison must not occur twice in the file. For a table
+        of parameters, return whether no cell is a string.
         """
         start, end = self._source.span(left)[0], self._source.span(right)[1]
         first = found[0][0]

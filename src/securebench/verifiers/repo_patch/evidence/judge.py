@@ -37,7 +37,8 @@ FAILING: Final = frozenset({"failed", "error"})
 def changes(before: Mapping[str, str] | None, after: Mapping[str, str] | None, nonce: str) -> list[str]:
     """Return the names that changed or disappeared. The second fingerprint is signed with ``nonce``.
 
-    New names do not count as changes because packages add functions and classes while they run.
+    Returns ``["fingerprint"]`` if the reporter did not send both. New names do not count as changes because packages
+    add functions and classes while they run.
     """
     if before is None or after is None:
         return ["fingerprint"]
@@ -149,22 +150,24 @@ class Judge:
             raise CandidateFailedError(FailureReason.NO_VERDICT, "no test ran")
         failed = reported.unloaded or not FAILING.isdisjoint(reported.outcomes.values())
         if reported.exit == 0 and failed:
-            raise CandidateFailedError(FailureReason.TAMPERED, "the test run ended with success, but some tests failed")
+            message = "the test run ended with success, but some tests failed or could not be loaded"
+            raise CandidateFailedError(FailureReason.TAMPERED, message)
         if reported.exit not in (0, TESTS_FAILED_EXIT):
             raise CandidateFailedError(
-                FailureReason.NO_VERDICT, f"the tests could not be run: exit code {reported.exit}"
+                FailureReason.NO_VERDICT, f"the test runner reported an error: exit code {reported.exit}"
             )
 
     def _require_fingerprint(
         self, reported: ReportedTests, conversation: ReportedRun, evidence: dict[str, Any]
     ) -> None:
-        """Reject a run that changed code which the tests depend on."""
+        """Reject a run that changed code on which the tests depend, or that did not report its fingerprints."""
         at_end = changes(reported.before, reported.after, conversation.nonce)
         changed = sorted({*at_end, *reported.changed})
         evidence["fingerprint"] = len(reported.before or ())
         if changed:
             evidence["changed"] = changed[:20]
-            message = f"code that the tests depend on was changed while they ran: {', '.join(changed[:3])}"
+            names = ", ".join(changed[:3])
+            message = f"code that the tests depend on was changed while they ran, or could not be compared: {names}"
             raise CandidateFailedError(FailureReason.TAMPERED, message)
 
 
@@ -334,11 +337,11 @@ def _require_real(
     elif any(outcome in FAILING for outcome in real.values()) or reported.unloaded:
         raise CandidateFailedError(FailureReason.TESTS_FAILED, _summary(counts, reported))
     if not any(outcome in PASSING for outcome in real.values()):
-        raise CandidateFailedError(FailureReason.NO_VERDICT, "no test passed: each was skipped or failed as expected")
+        raise CandidateFailedError(FailureReason.NO_VERDICT, "no test passed: each was skipped or failed")
 
 
 def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, Any]) -> None:
-    """Require that each expected test passed, or that a ``pass_to_pass`` test failed as expected."""
+    """Require that each expected test passed. A ``pass_to_pass`` test may also have failed as expected."""
     missed = [
         *ids.missed(request.fail_to_pass, PASSING, "fail_to_pass"),
         *ids.missed(request.pass_to_pass, PASSING | {"xfailed"}, "pass_to_pass"),

@@ -56,7 +56,7 @@ class ModuleSource:
 
     @cached_property
     def words(self) -> list[str]:
-        """The lower-case words in the module's names, strings and comments, except those with a special meaning."""
+        """The words in the module's names, strings and comments, in lower case, except those with a special meaning."""
         return [word for word in dict.fromkeys(map(str.lower, _WORD.findall(self.text))) if word not in _MEANINGFUL]
 
     @cached_property
@@ -65,7 +65,10 @@ class ModuleSource:
         return [int(number) for number in _NUMBER.findall(self.text)]
 
     def line(self, number: int) -> int:
-        """Return the offset of the line ``number``, counted from 1, or the end of the text after the last line."""
+        """Return the byte offset at which line ``number`` begins, counted from 1.
+
+        For a number beyond the last line, return the offset of the end of the content.
+        """
         return min(self._starts[min(number, len(self._starts)) - 1], len(self.content))
 
     def span(self, node: ast.expr) -> tuple[int, int]:

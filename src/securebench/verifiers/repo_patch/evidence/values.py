@@ -21,7 +21,7 @@ MOST: Final = 16
 
 _RANDOM = secrets.SystemRandom()
 _SPAN: Final = math.log(40)
-"""The natural logarithm of the range of the numbers for one place: the largest is about 40 times the smallest."""
+"""The natural logarithm of the range of the numbers for one place: the largest is up to about 40 times the smallest."""
 
 _LARGEST: Final = 10**12
 _WORD = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{3,}")
@@ -36,9 +36,9 @@ class Values:
         self._numbers = source.numbers
 
     def others(self, value: object, text: str, *, apart: bool = False) -> list[str]:
-        """Return other constants of the type of ``value``, whose source is ``text``. The list may be empty.
+        """Return other constants of the type of ``value``, or ``True`` for ``None``. The list may be empty.
 
-        If ``apart``, numbers differ by more than approximate assertions allow.
+        ``text`` is the source of ``value``. If ``apart``, numbers differ by more than approximate assertions allow.
         """
         if value is None or isinstance(value, bool):
             return [str(not value)]
@@ -96,7 +96,7 @@ class Values:
         return found
 
     def _texts(self, text: str) -> list[str]:
-        """Return variants of ``text`` with one word replaced, or else with one letter or digit replaced."""
+        """Return variants of ``text`` with one word replaced, or else one letter or digit, or else a word added."""
         if words := list(_WORD.finditer(text)):
             old = _RANDOM.choice(words)
             pool = {*self.words, *_RANDOM.sample(WORDS, MOST)} - {old[0].lower()}
@@ -115,7 +115,7 @@ def _are_apart(one: int, other: int) -> bool:
 
 
 def _other_digits(digits: str) -> list[str]:
-    """Return a very large number with one digit changed, except the first and last."""
+    """Return variants of a very large number. They differ in one digit, which is neither its first nor its last."""
     place = 1 + secrets.randbelow(len(digits) - 2)
     return [digits[:place] + digit + digits[place + 1 :] for digit in "0123456789" if digit != digits[place]]
 

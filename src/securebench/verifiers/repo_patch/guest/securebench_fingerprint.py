@@ -65,8 +65,8 @@ _DEFINED = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, c
 def fingerprinter(modules: Any, libraries: Any, repository: Any, unloaded: Any = None) -> Any:
     """Return a function that fingerprints ``modules``, and the assertions of ``libraries``.
 
-    ``NAME.*`` means all loaded modules of a package. Libraries are imported, except those below ``repository``, which
-    would be the candidate's code. ``unloaded`` are modules that are not loaded now; see ``unload_package``. The
+    ``NAME.*`` means all loaded submodules of a package. Libraries are imported, except those below ``repository``,
+    which would be the candidate's code. ``unloaded`` are modules that are not loaded now; see ``unload_package``. The
     returned function has an attribute ``quick_check``: a function that takes at most a millisecond, and whose result
     changes if a function or class is replaced.
     """
@@ -121,7 +121,7 @@ def _quick_check(modules: Any) -> Any:
 
 
 def _scopes(modules: Any) -> Any:
-    """Return the attributes of ``modules`` and of the classes that they define. Do not load lazy objects."""
+    """Return the attributes of ``modules`` and of the classes that they define. Lazy objects are not loaded."""
     found = []  # type: Any
     for module in modules:
         if module is not None:
@@ -200,7 +200,7 @@ def load(modules: Any) -> None:
 
 
 def _whole(modules: Any) -> Any:
-    """Expand each ``NAME.*`` of ``modules`` to the loaded modules of that package."""
+    """Expand each ``NAME.*`` of ``modules`` to the loaded submodules of that package."""
     found = []  # type: Any
     for name in modules:
         prefix = name[:-1]
@@ -225,7 +225,7 @@ def _of_system(before: Any, found: Any) -> None:
     found["sys:setprofile"] = _digest("off" if sys.getprofile() is None else "on")
     monitoring = getattr(
         sys, "monitoring", None
-    )  # since Python 3.12; tools such as debuggers and profilers have six numbers
+    )  # since Python 3.12; tools such as debuggers and profilers have numbers 0 to 5
     tools = [None] if monitoring is None else [monitoring.get_tool(number) for number in range(6)]
     found["sys:monitoring"] = _digest("off" if tools == [None] * len(tools) else "on")
     hooks = [getattr(threading, "_trace_hook", None), getattr(threading, "_profile_hook", None)]

@@ -167,7 +167,7 @@ def _error(item: Any, excinfo: Any) -> str:
 def _outcome(report: Any, error: Any, may_fail: bool) -> str:
     """Return a report's outcome, or an empty string if the outcome is not sent to the host.
 
-    ``error`` is the result of ``_error``, or ``None`` if the test was not called.
+    ``error`` is the result of ``_error``, ``_RUNNING``, or ``None`` if the test was not called.
     """
     if report.when != "call":
         if report.passed:
@@ -185,7 +185,7 @@ def _outcome(report: Any, error: Any, may_fail: bool) -> str:
 
 
 def _open() -> Any:
-    """Return the reporter, or ``None`` in a worker of pytest-xdist, whose stdin belongs to pytest-xdist."""
+    """Return the reporter. Return ``None`` without an order, or in a worker of pytest-xdist, which uses stdin."""
     os.environ.pop("PYTHONPATH", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         return None

@@ -45,7 +45,7 @@ def _load(path: str) -> Any:
 
 
 def _collector(slow: bool) -> Any:
-    """Return a function that finds tests in an executed module's names."""
+    """Return a function that finds tests (if ``slow``, only slow ones) in an executed module's names."""
     unwrap, is_function, is_method = inspect.unwrap, inspect.isfunction, inspect.ismethod
     is_generator = inspect.isgeneratorfunction
 
@@ -107,7 +107,7 @@ def _runner(slow: bool) -> Any:
 
 
 def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool, watch: Any) -> bool:
-    """Run, or only collect, the tests of compiled files. Returns whether no file or test failed."""
+    """Run, or only collect, the tests of compiled files. Return whether all files loaded and no test failed."""
     choose, look = watch
     collect, run, execute, relative, show = _collector(slow), _runner(slow), exec, os.path.relpath, traceback.print_exc
     good = True
