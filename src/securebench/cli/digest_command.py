@@ -44,8 +44,8 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
 
     PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML.
 
-    A public digest covers only what agents may see, so it can be published: it says nothing about answers or tests. Do
-    not publish a plain digest of the whole pack, such as the SHA-256 of tasks.jsonl: readers could use it to test
+    A public digest covers what agents may see, and 'metadata', which must not contain answers. So it can be published.
+    Do not publish a plain digest of the whole pack, such as the SHA-256 of tasks.jsonl: readers could use it to test
     guesses of the answers. To compare hidden content, the command needs the run's commitment key. Give that key only to
     people who have the pack.
 
