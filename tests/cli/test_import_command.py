@@ -82,7 +82,7 @@ def test_row_numbers_that_are_none_are_wrong_usage(source: Path, tmp_path: Path,
     """What is no number or range is refused before anything is read."""
     result = _run("humaneval", source, "--output", tmp_path / "pack", "--rows", rows)
     assert result.exit_code == 2
-    assert "write them as 0-9,12" in result.output
+    assert "write rows as 0-9,12" in result.output
 
 
 def test_a_lock_is_written_and_then_held_to(source: Path, tmp_path: Path) -> None:

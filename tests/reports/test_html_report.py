@@ -326,7 +326,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra, the error says how to get it."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(ConfigError, match="'securebench report' needs vl_convert") as caught:
+    with pytest.raises(ConfigError, match="this command needs vl_convert") as caught:
         require("report")
     assert caught.value.code == "extra-missing"
     assert "pip install 'securebench[report]'" in caught.value.hint

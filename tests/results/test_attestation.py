@@ -235,13 +235,13 @@ def test_only_its_signer_may_resume_a_signed_run(signed: Path) -> None:
     """With the same key, and if the signature is valid."""
     run = attestation(signed)
     run.require_signer(SIGNER)
-    with pytest.raises(ConfigError, match="would remove its signature") as lost:
+    with pytest.raises(ConfigError, match="would remove the signature") as lost:
         run.require_signer(None)
     assert lost.value.code == "resume-signed"
     with pytest.raises(ConfigError, match="not signed with this key"):
         run.require_signer(KeySigner(PrivateKey.new()))
     (signed / ENVELOPE_FILE).rename(signed / BUNDLE_FILE)
-    with pytest.raises(ConfigError, match="would remove its signature"):
+    with pytest.raises(ConfigError, match="would remove the signature"):
         run.require_signer(SIGNER)
     run.remove_signatures()
     run.require_signer(None)

@@ -118,7 +118,7 @@ def test_runs_without_a_common_task_are_refused(tmp_path: Path) -> None:
     """Nothing can be said about runs of disjoint tasks."""
     a = _run(tmp_path / "a", ["1"])
     write_run(tmp_path / "b", [record(3)], header(1))
-    with pytest.raises(ConfigError, match="no task with a verdict in both"):
+    with pytest.raises(ConfigError, match="no task has a verdict in both"):
         compare(a, tally(read_run(tmp_path / "b")))
 
 

@@ -450,7 +450,7 @@ def test_verdicts_are_recomputed_without_the_judge(finished: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "problem"),
-    [({"votes": 5}, "number of votes"), ({"template": "{{task}}{{criteria}}{{candidate}}"}, "a different template")],
+    [({"votes": 5}, "number of votes"), ({"template": "{{task}}{{criteria}}{{candidate}}"}, "a template other than")],
 )
 def test_verify_run_compares_the_rubric_of_the_pack(finished: Path, changed: dict[str, Any], problem: str) -> None:
     """With a pack: the number of votes and the template are the pack's."""
@@ -478,7 +478,7 @@ def test_verify_run_finds_a_pass_without_the_judge(finished: Path) -> None:
         ('"votes": [true, false, true]', '"votes": [true, true, true]', "votes"),
         ("", "", ""),
         ('"planned_votes": 3', '"planned_votes": 1', "more replies"),
-        ('"model": "judge-model", "config"', '"model": "better", "config"', "different judge model"),
+        ('"model": "judge-model", "config"', '"model": "better", "config"', "a judge model other than"),
         ('"replies": [{', '"replies": [{"trouble": "declined"}, {', "replies"),
     ],
 )

@@ -177,5 +177,5 @@ def test_a_trial_beyond_the_plan_is_refused(root: Path) -> None:
     journal = root / "results" / "candidates.jsonl"
     lines = journal.read_text().splitlines()
     journal.write_text("\n".join([*lines[:3], json.dumps({**json.loads(lines[3]), "trial": 3})]) + "\n")
-    with pytest.raises(ConfigError, match="its trial is 3, but the run has 2 of each task"):
+    with pytest.raises(ConfigError, match="its trial is 3, but the number of trials of each task is 2"):
         run(root, trials=2, resume=True)
