@@ -182,9 +182,7 @@ def json_list(data: bytes, where: str) -> list[Any]:
     found = _decoded(data, where)
     if not isinstance(found, list):
         raise malformed(where, "it is not a list")
-    if len(found) > MAX_LAYERS:
-        raise malformed(where, f"it has {len(found)} entries, more than {MAX_LAYERS}")
-    return found
+    return _limited(found, "it", where, MAX_LAYERS)
 
 
 def text(value: Any, key: str, where: str, *, optional: bool = False) -> str:
@@ -202,8 +200,12 @@ def items(value: Mapping[str, Any], key: str, where: str, *, limit: int = MAX_LA
     found = value.get(key)
     if not isinstance(found, list):
         raise malformed(where, f"it has no list {key!r}")
+    return _limited(found, f"its list {key!r}", where, limit)
+
+
+def _limited(found: list[Any], what: str, where: str, limit: int) -> list[Any]:
     if len(found) > limit:
-        raise malformed(where, f"its list {key!r} has {len(found)} entries, more than {limit}")
+        raise malformed(where, f"{what} has {len(found)} entries, more than {limit}")
     return found
 
 

@@ -102,14 +102,14 @@ def _unpack(archive: TarReader, root: Path) -> set[str]:
 def _parts(member: Member) -> list[str]:
     """Return the parts of a member's path. Raises :class:`ImageError` if bundles may not contain it."""
     parts = member.path.removesuffix(b"/").decode("utf-8", "backslashreplace").split("/")
-    is_plain = len(parts) <= _MAX_PARTS and all(map(_PART.fullmatch, parts))
+    problem = ""
     if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY}:
         problem = "is not a regular file or directory"
-    elif not is_plain:
+    elif len(parts) > _MAX_PARTS or not all(map(_PART.fullmatch, parts)):
         problem = "is not a path that is allowed in a bundle"
-    else:
-        return parts
-    raise ImageError(f"{printable_name(member.path)} {problem}", code="image-malformed")
+    if problem:
+        raise ImageError(f"{printable_name(member.path)} {problem}", code="image-malformed")
+    return parts
 
 
 def _in_bundle(error: ConfigError, root: Path, path: Path) -> ConfigError:

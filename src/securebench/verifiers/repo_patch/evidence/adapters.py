@@ -85,7 +85,7 @@ class LauncherAdapter(Adapter):
 
     @property
     def narrows(self) -> bool:
-        """Always false: commands with options that select single tests are not recognized."""
+        """Always false: commands with arguments that select single tests are not recognized."""
         return False
 
     @property
