@@ -47,7 +47,7 @@ class RepoPatchVerifier(Verifier):
     """
 
     family = "repo_patch"
-    version = "1"
+    version = "2"
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
         """Raise :class:`MaterializationError` for a commit, patch or command that does not fit the image."""
