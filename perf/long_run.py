@@ -49,7 +49,7 @@ RESULTS: Final = ROOT / ".cache" / "long-run"
 PAGE: Final = ROOT / "docs" / "explanation" / "long-runs.md"
 PLOT: Final = PAGE.with_name("long-runs.svg")
 SHARES: Final = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""The shares of a run after which it is copied. The copies are read and resumed after its end."""
+"""The shares of a run that are compared. It is copied after each share but the last, which is the finished run."""
 COMMANDS: Final = ("status", "show", "resume")
 """What reads a run. Each has a field of this name in :class:`Checkpoint`."""
 ROUNDS: Final = 3
@@ -87,7 +87,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Processor seconds of whole processes that read a run of ``records`` records."""
+    """Processor seconds of processes that read a run of ``records`` records. ``resume_wall`` is elapsed seconds."""
 
     records: int
     status: float
@@ -267,7 +267,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--text", type=int, default=10_000, help="text tasks (default: %(default)s)")
     parser.add_argument("--code", type=int, default=2_000, help="code tasks (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="default: %(default)s")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="tasks at once (default: %(default)s)")
     parser.add_argument(
         "--directory", type=Path, help="where to keep the runs while they are measured (default: $TMPDIR)"
     )

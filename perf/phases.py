@@ -1,7 +1,7 @@
 """Measure how long each phase of a task takes, by family and driver: ``make profile``.
 
-Tasks run one at a time, and each event of a run ends a phase. The agents only write a known answer, so the agent's
-phase is the cost of running a command. The phase ``judge`` includes the tests or the checker.
+Tasks run one at a time. The events of a run show when a phase begins and ends. The agents only write a known answer, so
+the agent's phase is the cost of running a command. The phase ``judge`` includes the tests or the checker.
 
     make profile                                     all families on crun and Docker, two minutes
     make profile ARGS="--drivers crun --tasks 5"     a quick look
@@ -72,7 +72,7 @@ FAMILIES: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
         ("/bin/sh", "-c", "printf abc > out"),
     ),
 }
-"""A task of each family except ``repo_patch``, and an agent that solves it."""
+"""A task of each family that has a verifier, except ``repo_patch``, and an agent that solves it."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _USED: Final = slice(11, 15)
 """Fields of ``/proc/PID/stat`` after the name: user and kernel time of the process and of children it waited for."""
@@ -124,7 +124,7 @@ class Phases:
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure the phases, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", type=int, default=40, help="tasks of each family; Docker runs a quarter of them")
     parser.add_argument(

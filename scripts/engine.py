@@ -1,6 +1,6 @@
 """Start a Docker Engine for the demo and the tests, and stop it again.
 
-    python scripts/engine.py up      use a running engine, or install docker.io and start one
+    python scripts/engine.py up      use a running engine, or start one (after installing docker.io, if necessary)
     python scripts/engine.py down    stop what ``up`` started, if anything
 
 Installing requires Debian or Ubuntu, and root or sudo; otherwise the error says what to do. What was started is

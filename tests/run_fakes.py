@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.candidates.artifact import CandidateArtifact
+    from securebench.errors import Problem
     from securebench.resources import JsonValue
     from securebench.tester_config import PriceTable
 
@@ -63,7 +64,7 @@ class FakeProducer(HarnessProducer):
     has_egress: bool = False
     keys: tuple[str, ...] = ()
     trajectory: str = ""
-    cost_fault: str = ""
+    cost_fault: Problem | None = None
     tables: list[PriceTable | None] = field(default_factory=list)
     prepared: list[RunContext] = field(default_factory=list)
 
@@ -81,7 +82,7 @@ class FakeProducer(HarnessProducer):
         """As told."""
         return self.keys
 
-    def use_prices(self, table: PriceTable | None) -> str:
+    def use_prices(self, table: PriceTable | None) -> Problem | None:
         """Say what it is told to."""
         self.tables.append(table)
         return self.cost_fault

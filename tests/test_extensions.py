@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -225,6 +225,22 @@ def site(root: Path, monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
     monkeypatch.setattr(plugins, "_entry_points", plugins._entry_points.__wrapped__)
 
 
+def test_a_name_of_securebench_is_found_without_searching_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes time at each start, so it is left out for built-in extensions and SecureBench's own agents."""
+
+    def search(kind: ExtensionKind) -> NoReturn:
+        raise AssertionError(f"packages were searched for {kind}")
+
+    monkeypatch.setattr(plugins, "_entry_points", search)
+    for name in ("command", "codex"):
+        assert plugins.is_known(ExtensionKind.HARNESS, name)
+        plugins.load(ExtensionKind.HARNESS, name)
+    assert plugins.agent_file("codex").name == "codex.yaml"
+    assert plugins.is_known(ExtensionKind.VERIFIER, "short_answer")
+    with pytest.raises(AssertionError, match=r"for (?:harnesses|agents)"):
+        plugins.is_known(ExtensionKind.HARNESS, "odd")
+
+
 def test_two_packages_cannot_offer_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which one is meant would depend on the order of installation: neither is used."""
     site(tmp_path, monkeypatch, first_odd="class Odd: pass", second_odd="class Odd: pass")
@@ -251,3 +267,17 @@ def test_code_without_a_file_has_no_identity() -> None:
     code = "class Odd: pass\nfrom securebench import plugins\nplugins.identity_of(Odd)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "plugin-no-source" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["node", "python"])
+def test_a_package_cannot_give_a_reserved_name_to_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The name of a language runtime is refused with the name of the package, as an agent and as a harness."""
+    site(tmp_path, monkeypatch, greedy="")
+    points = tmp_path / "greedy-1.0.dist-info" / "entry_points.txt"
+    points.write_text(f"[securebench.agents]\n{name} = greedy:path\n")
+    for kind in (ExtensionKind.AGENT, ExtensionKind.HARNESS):
+        with pytest.raises(ConfigError, match=rf"'{name}' is reserved, but greedy 1\.0 declares") as refused:
+            plugins.load(kind, name)
+        assert refused.value.code == "plugin-conflict"

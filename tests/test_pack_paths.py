@@ -120,6 +120,21 @@ def test_k16_other_working_directories_are_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("//app", "contains an empty name"),
+        ("//", "contains an empty name"),
+        ("/~/x", "has a first name that begins with '~'"),
+        ("/C:/x", "has a first name that begins with '~' or a drive letter"),
+        ("app", "is not an absolute path"),
+    ],
+)
+def test_a_fault_of_a_working_directory_does_not_ask_for_a_relative_path(path: str, fault: str) -> None:
+    """A working directory is absolute, so the message says what else is wrong with it."""
+    assert container_directory_fault(path).startswith(fault)
+
+
+@pytest.mark.parametrize(
     "mount",
     [
         "task.json",

@@ -11,6 +11,9 @@ ARE = {
     "py.test": RunnerCommand("pytest", "py.test", (), interpreter=False),
     ("pytest", "a;b"): RunnerCommand("pytest", "pytest", ("a;b",), interpreter=False),
     "/opt/env/bin/python -m pytest x": RunnerCommand("pytest", "/opt/env/bin/python", ("x",)),
+    "python -B -Werror -u -W ignore::x -m pytest -W error": RunnerCommand(
+        "pytest", "python", ("-W", "error"), flags=("-B", "-Werror", "-u", "-W", "ignore::x")
+    ),
     "python -m unittest": RunnerCommand("unittest", "python", ()),
     "python -m unittest tests.test_a.Case Tests.test_b tests/Test.py": RunnerCommand(
         "unittest", "python", ("tests.test_a.Case", "Tests.test_b", "tests/Test.py")
@@ -21,6 +24,13 @@ ARE = {
     "./tests/runtests.py --verbosity 2 --settings=test_sqlite app.tests": RunnerCommand(
         "django", "python3", ("--verbosity", "2", "--settings=test_sqlite", "app.tests"), script="tests/runtests.py"
     ),
+    "python manage.py test --settings project.settings.Base.testing app.tests.case.test_x": RunnerCommand(
+        "django",
+        "python",
+        ("test", "--settings", "project.settings.Base.testing", "app.tests.case.test_x"),
+        script="manage.py",
+    ),
+    "python -m unittest discover Tests.Unit.fast": RunnerCommand("unittest", "python", ("discover", "Tests.Unit.fast")),
     "python manage.py test app": RunnerCommand("django", "python", ("test", "app"), script="manage.py"),
     ("python", "-Wignore", "bin/test", "-C", "--verbose", "sympy/x.py"): RunnerCommand(
         "sympy", "python", ("-C", "--verbose", "sympy/x.py"), flags=("-Wignore",), script="bin/test"
@@ -48,6 +58,11 @@ ARE_NOT = [
     "python -m unittest tests.test_a.Case tests.test_b.Case.test_x",
     "python -c unittest",
     "python -O -m unittest",
+    "python -O -m pytest",
+    "python -E -m pytest",
+    "python -X dev -m pytest",
+    "python -B -c pytest",
+    "python -W -m pytest",
     "python2 -m unittest",
     ".venv/bin/python -m unittest",
     "bin/pytest",
@@ -56,6 +71,7 @@ ARE_NOT = [
     "python ../tests/runtests.py",
     "python tests/runtests.py -k name",
     "python tests/runtests.py app.tests.Case.test_x",
+    "python tests/runtests.py --settings test_sqlite app.tests.Case.test_x",
     "python tests/runtests.py --help",
     "bin/test --split 1/2",
     "bin/test -k name",
@@ -99,6 +115,18 @@ def test_a_runner_owns_what_decides_outcomes(command: str, path: str) -> None:
     assert runner.owns(path)
     assert not runner.owns("django/db/models/query.py")
     assert not runner.owns("sympy/core/add.py")
+
+
+def test_labels_are_neither_options_nor_their_values() -> None:
+    """The name of Django's command, and the directory in which unittest searches, are no labels either."""
+    for command, labels in (
+        ("manage.py test -v --settings a.B.c --verbosity 2 app.tests", ("app.tests",)),
+        ("python -m unittest -v tests.test_a tests/test_b.py", ("tests.test_a", "tests/test_b.py")),
+        ("python -m unittest discover tests", ()),
+    ):
+        runner = read_command(command)
+        assert runner is not None
+        assert runner.labels == labels
 
 
 def test_pytest_and_unittest_are_not_the_repositorys() -> None:

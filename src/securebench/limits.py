@@ -19,7 +19,10 @@ class Limits:
     open_files: int = 1024
     file_size: int = 1024 * MIB
     workspace: int = 1024 * MIB
-    """Maximum bytes of all files in a workspace. It also limits their number: one for every 4 KiB, at least 1,024."""
+    """Maximum bytes of all files in a workspace.
+
+    The number of files is limited, too: to one per 4 KiB of this size, or to 1,024 if that is more.
+    """
     output: int = 64 * MIB
     """Bytes that one command may write to stdout and stderr together before its sandbox is stopped."""
 

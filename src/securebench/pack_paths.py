@@ -61,16 +61,7 @@ def relative_path_fault(path: str) -> str:
     """Return why ``path`` is not a plain relative POSIX path, or an empty string."""
     if not path:
         return "is empty"
-    if fault := _character_fault(path):
-        return fault
-    if path.startswith(("/", "~")) or _DRIVE.match(path):
-        return "is not relative"
-    if len(path.encode("utf-8")) > MAX_PATH_LENGTH:
-        return f"is longer than {MAX_PATH_LENGTH} bytes"
-    names = path.split("/")
-    if len(names) > MAX_PATH_DEPTH:
-        return f"has more than {MAX_PATH_DEPTH} names"
-    return next(filter(None, map(_name_fault, names)), "")
+    return "begins with '/'" if path.startswith("/") else _names_fault(path)
 
 
 def container_directory_fault(path: str) -> str:
@@ -79,7 +70,7 @@ def container_directory_fault(path: str) -> str:
         return "is not an absolute path"
     if path == "/":
         return "is the root of the container"
-    if fault := relative_path_fault(path[1:]):
+    if fault := _names_fault(path[1:]):
         return fault
     if path in _SYSTEM_DIRECTORIES or any(is_at_or_below(path, tree) for tree in _SYSTEM_TREES):
         return "is a directory of the container's system"
@@ -129,6 +120,20 @@ def is_at_or_below(path: str, root: str) -> bool:
 def is_below(path: str, root: str) -> bool:
     """Return whether ``path`` is below ``root`` and not ``root`` itself."""
     return path != root and is_at_or_below(path, root)
+
+
+def _names_fault(path: str) -> str:
+    """Return what is wrong with ``path``, which is relative, or the part of an absolute path after its first slash."""
+    if fault := _character_fault(path):
+        return fault
+    if path.startswith("~") or _DRIVE.match(path):
+        return "has a first name that begins with '~' or a drive letter such as 'C:'"
+    if len(path.encode("utf-8")) > MAX_PATH_LENGTH:
+        return f"is longer than {MAX_PATH_LENGTH} bytes"
+    names = path.split("/")
+    if len(names) > MAX_PATH_DEPTH:
+        return f"has more than {MAX_PATH_DEPTH} names"
+    return next(filter(None, map(_name_fault, names)), "")
 
 
 def _character_fault(path: str) -> str:

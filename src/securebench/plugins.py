@@ -102,7 +102,8 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
 _OWN_AGENTS: Final = Path(__file__).parent / "agents/programs"
 _AGENT_HARNESS: Final = "securebench.harnesses.provider.harness"
 _RESERVED: Final = ("command", "model", "node", "python")
-"""Names that no declared agent can have: those of other harnesses and of language runtimes."""
+"""Names that users cannot give to their agents: those of other harnesses and of language runtimes."""
+_AGENT_KINDS: Final = (ExtensionKind.AGENT, ExtensionKind.HARNESS)
 _AGENT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 AGENTS_VARIABLE: Final = "SECUREBENCH_AGENTS"
 """The environment variable that names the directory with the user's declarations of agents."""
@@ -148,7 +149,7 @@ def register(kind: ExtensionKind | str, name: str, extension: Any) -> None:
     kind = ExtensionKind(kind)
     is_used = (
         name in _BUILT_IN[kind]
-        or (kind is ExtensionKind.HARNESS and name in agent_names())
+        or (kind is ExtensionKind.HARNESS and _is_agent(name))
         or name in _entry_points(kind)
         or _registered.get((kind, name), extension) is not extension
     )
@@ -172,12 +173,13 @@ def names(kind: ExtensionKind) -> tuple[str, ...]:
 
 
 def is_known(kind: ExtensionKind, name: str) -> bool:
-    """Whether an extension has this name.
-
-    A built-in name is found without searching installed packages, except for harnesses.
-    """
-    is_agent = kind is ExtensionKind.HARNESS and name in agent_names()
-    return name in _BUILT_IN[kind] or is_agent or (kind, name) in _registered or name in _entry_points(kind)
+    """Whether an extension has this name. Installed packages are searched last, because that takes time."""
+    return (
+        name in _BUILT_IN[kind]
+        or (kind, name) in _registered
+        or (kind is ExtensionKind.HARNESS and _is_agent(name))
+        or name in _entry_points(kind)
+    )
 
 
 def agents_directory() -> Path:
@@ -194,6 +196,12 @@ def agent_names() -> tuple[str, ...]:
     return (*own, *sorted(others - set(own)))
 
 
+def _is_agent(name: str) -> bool:
+    """Whether ``name`` is one of :func:`agent_names`. Installed packages are searched last."""
+    is_file = name in _declarations(_OWN_AGENTS) or name in _user_declarations()
+    return is_file or name in _entry_points(ExtensionKind.AGENT)
+
+
 def agent_file(name: str) -> Path:
     """Return the path of an agent's declaration.
 
@@ -201,8 +209,7 @@ def agent_file(name: str) -> Path:
     agent or harness.
     """
     own, given = _declarations(_OWN_AGENTS).get(name), _user_declarations().get(name)
-    is_packaged = any(name in _entry_points(kind) for kind in (ExtensionKind.AGENT, ExtensionKind.HARNESS))
-    if given is not None and (own is not None or is_packaged):
+    if given is not None and (own is not None or any(name in _entry_points(kind) for kind in _AGENT_KINDS)):
         raise ConfigError(
             f"the name of the agent in {given} is already used", code="plugin-conflict", hint="rename the file"
         )
@@ -255,13 +262,16 @@ def is_choice(kind: ExtensionKind, name: str) -> bool:
 def load(kind: ExtensionKind, name: str) -> Any:
     """Return the extension of this name.
 
-    Raises :class:`ConfigError`: ``plugin-unknown``; ``plugin-conflict`` if two packages provide the name;
-    ``plugin-broken`` if it cannot be imported. A package cannot replace a built-in extension.
+    Raises :class:`ConfigError`: ``plugin-unknown``; ``plugin-conflict`` if two packages provide the name, or if a
+    package gives a reserved name to an agent; ``plugin-broken`` if it cannot be imported. A package cannot replace a
+    built-in extension.
     """
     if name in _BUILT_IN[kind]:
         module, _, attribute = _BUILT_IN[kind][name].partition(":")
         return getattr(importlib.import_module(module), attribute)
-    if kind is ExtensionKind.HARNESS and name in agent_names():
+    if kind in _AGENT_KINDS:
+        _require_not_reserved(name)
+    if kind is ExtensionKind.HARNESS and _is_agent(name):
         return importlib.import_module(_AGENT_HARNESS).AgentType(name)
     if (kind, name) in _registered:
         return _registered[kind, name]
@@ -288,10 +298,21 @@ def load(kind: ExtensionKind, name: str) -> Any:
         ) from error
 
 
+def _require_not_reserved(name: str) -> None:
+    """Raise :class:`ConfigError` (``plugin-conflict``) if a package declares an agent with this reserved name."""
+    found = _entry_points(ExtensionKind.AGENT).get(name, ()) if name in _RESERVED else ()
+    if found:
+        raise ConfigError(
+            f"the name {name!r} is reserved, but {', '.join(map(_owner, found))} declares an agent with it",
+            code="plugin-conflict",
+            hint="remove the package, or rename the agent in it",
+        )
+
+
 def identity_of(owner: type) -> Identity | None:
     """Return the identity of a class's code, or ``None`` if the class is part of SecureBench.
 
-    The digest is over all files of the top-level package or module that defines it.
+    The digest covers all files of the top-level package or module that defines the class, except bytecode.
 
     Raises :class:`ConfigError` (``plugin-no-source``) if the source files are missing or cannot be read.
     """

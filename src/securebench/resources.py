@@ -102,7 +102,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class ResourceBundle:
-    """All resources of a task, by unique name, in the order of the row.
+    """The resources of a task, or those that one component may see, by unique name and in the order of the row.
 
     Raises :class:`ConfigError` (``resource-duplicate``) for a duplicate name, even in different lanes.
     """

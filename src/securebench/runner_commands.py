@@ -21,15 +21,23 @@ _PYTEST_SCRIPTS: Final = ("pytest", "py.test")
 _DEFAULT_PYTHON: Final = "python3"
 
 _SYMPY_OPTIONS: Final = frozenset(("-C", "--no-cache", "-v", "--verbose", "--no-colors", "--slow", "--no-subprocess"))
-_NARROWING = re.compile(
-    r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*"
-    r"|\w+\.(?:\w+\.)*[A-Z]\w*\.\w+"
-)
-"""Arguments with which a run does not include all tests of the named files, or runs no tests at all.
+_NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*")
+"""Options with which a run does not include all tests of the named files, or runs no tests at all."""
 
-The last pattern is the label of a test method, such as ``tests.test_a.Case.test_x``. Controls have other names, so such
-a command would run none of them, or a control in place of the test.
+_METHOD = re.compile(r"\w+\.(?:\w+\.)*[A-Z]\w*\.\w+")
+"""The label of a test method, such as ``tests.test_a.Case.test_x``. Names are given at random to a test and its
+controls, so a command with such a label would run only one of them: the test or a control.
+
+Only the repository's files show whether ``tests.test_a.case.test_x`` is a method or a module.
 """
+
+_OPTIONS: Final = """
+-s --start-directory -p --pattern -t --top-level-directory --settings --parallel --verbosity --testrunner --durations
+--using --start-at --start-after --pythonpath
+"""
+
+_WITH_VALUE: Final = frozenset(_OPTIONS.split())
+"""Options of unittest and Django with a value in the next argument, which is not the label of a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,23 @@ class RunnerCommand:
     interpreter: bool = True
     flags: tuple[str, ...] = ()
     script: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments of a command of unittest or Django that are neither options nor their values."""
+        own = self.arguments[1:] if PurePosixPath(self.script).name == "manage.py" else self.arguments
+        pairs = zip(("", *own), own, strict=False)
+        return tuple(word for before, word in pairs if not word.startswith("-") and before not in _WITH_VALUE)
+
+    @property
+    def discovers(self) -> bool:
+        """Whether unittest searches a directory for tests."""
+        return self.runner == "unittest" and self.names[:1] == ("discover",)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The modules, classes, methods or paths that a command of unittest or Django names."""
+        return () if self.discovers else self.names
 
     def owns(self, path: str) -> bool:
         """Return whether ``path``, relative to the working directory, belongs to the runner and affects outcomes."""
@@ -70,9 +95,9 @@ instead of them."""
 
 
 def read_command(command: str | tuple[str, ...] | list[str]) -> RunnerCommand | None:
-    """Return the runner that ``command`` starts, or ``None`` if it is unknown or the command does more."""
+    """Return the runner that ``command`` starts, or ``None`` if only the exit code of ``command`` can be judged."""
     program, *rest = words(command) or [""]
-    flags = _interpreter_flags(rest)
+    flags = interpreter_flags(rest)
     name = PurePosixPath(program).name
     if _PYTHON.fullmatch(name) and _is_installed(program):
         rest = rest[len(flags) :]
@@ -102,7 +127,7 @@ def _is_installed(program: str) -> bool:
     return "/" not in program or program.startswith("/")
 
 
-def _interpreter_flags(arguments: list[str]) -> tuple[str, ...]:
+def interpreter_flags(arguments: list[str]) -> tuple[str, ...]:
     """Return the leading options of Python that change only warnings, bytecode files and buffering."""
     flags: list[str] = []
     rest = list(arguments)
@@ -117,11 +142,9 @@ def _interpreter_flags(arguments: list[str]) -> tuple[str, ...]:
 
 
 def _module(program: str, flags: tuple[str, ...], name: str, arguments: tuple[str, ...]) -> RunnerCommand | None:
-    if name == "pytest" and not flags:
-        return RunnerCommand("pytest", program, arguments)
-    if name == "unittest" and not any(_NARROWING.fullmatch(word) for word in arguments):
-        return RunnerCommand("unittest", program, arguments, flags=flags)
-    return None
+    if name == "pytest":
+        return RunnerCommand("pytest", program, arguments, flags=flags)
+    return _unless_narrow(RunnerCommand("unittest", program, arguments, flags=flags)) if name == "unittest" else None
 
 
 def _script(program: str, flags: tuple[str, ...], script: str, arguments: tuple[str, ...]) -> RunnerCommand | None:
@@ -132,6 +155,10 @@ def _script(program: str, flags: tuple[str, ...], script: str, arguments: tuple[
     if known == "bin/test" and all(word in _SYMPY_OPTIONS for word in arguments if word.startswith("-")):
         return RunnerCommand("sympy", program, arguments, flags=flags, script=known)
     django = path.name == "runtests.py" or (path.name == "manage.py" and arguments[:1] == ("test",))
-    if django and not any(_NARROWING.fullmatch(word) for word in arguments):
-        return RunnerCommand("django", program, arguments, flags=flags, script=known)
-    return None
+    return _unless_narrow(RunnerCommand("django", program, arguments, flags=flags, script=known)) if django else None
+
+
+def _unless_narrow(command: RunnerCommand) -> RunnerCommand | None:
+    """Return ``command``, or ``None`` if an option or a label selects single tests."""
+    narrow = any(_NARROWING.fullmatch(word) for word in command.arguments)
+    return None if narrow or any(_METHOD.fullmatch(label) for label in command.labels) else command

@@ -62,7 +62,10 @@ _ENVIRONMENT: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A row's environment, merged with the manifest's defaults. ``timeout_seconds`` is the task's time limit."""
+    """A row's environment, merged with the manifest's defaults.
+
+    ``timeout_seconds`` limits the agent and, in some families, the judgement, too.
+    """
 
     image: str | None = None
     workdir: str | None = None

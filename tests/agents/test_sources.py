@@ -126,7 +126,7 @@ def test_a_program_without_a_declaration_is_removed(is_invalid: bool, agents: Pa
     else:
         (agents / "mine.yaml").unlink()
     assert [(found.program.name, found.pinned) for found in cache.installed()] == [("mine", False)]
-    assert [key.name for key in cache.remove("mine")] == ["mine"]
+    assert [key.name for key in cache.remove("mine").removed] == ["mine"]
     assert cache.installed() == ()
     with pytest.raises(ConfigError) as caught:
         cache.remove("nobody")

@@ -85,7 +85,7 @@ def test_a_recipe_holds_a_lock_and_no_data(pack: str, benchmark: str) -> None:
     assert (directory / ".gitignore").read_text() == "/tasks.jsonl\n"
     readme = (directory / "README.md").read_text()
     assert "| Source |" in readme
-    assert "| Licence of the data | MIT |" in readme
+    assert "| License of the data | MIT |" in readme
     assert f"securebench import {benchmark}" in readme
 
 
@@ -100,7 +100,7 @@ def test_a_recipe_with_images_holds_a_lock_and_no_data(pack: str, held: tuple[st
     assert (directory / ".gitignore").read_text() == kept_out
     readme = (directory / "README.md").read_text()
     assert "| Source |" in readme
-    assert f"| Licence of the data | {licence} |" in readme
+    assert f"| License of the data | {licence} |" in readme
     assert f"securebench import {benchmark}" in readme
 
 

@@ -124,6 +124,22 @@ def test_what_a_run_uses_is_not_removed(npm: FakeNpm) -> None:
     assert caught.value.code == "agent-in-use"
 
 
+def test_versions_that_no_run_uses_are_removed_although_others_are_in_use(npm: FakeNpm) -> None:
+    """The removed versions are listed, and the error names all versions in use."""
+    for version in ("9.8.6", "9.8.8"):
+        npm.publish(MUSL, version, package(MUSL, version, "claude"))
+        invoke("install", "claude_code", "--version", version, *PLATFORM)
+    with AgentStore() as store:
+        for version in ("9.8.6", "9.8.7"):
+            store.install("claude_code", version, "linux-x64-musl")
+        done = CliRunner().invoke(command, ["remove", "claude_code"])
+    assert done.exit_code == 1
+    assert done.stdout == "claude_code 9.8.8 linux-x64-musl: removed\n"
+    in_use = [f"claude_code {version} linux-x64-musl" for version in ("9.8.6", "9.8.7")]
+    assert f"a run uses {', '.join(in_use)}" in str(done.exception)
+    assert [line.split("\t")[1] for line in invoke("list").stdout.splitlines()] == ["9.8.6", "9.8.7"]
+
+
 def test_a_terminal_shows_a_bar_and_a_table(npm: FakeNpm) -> None:
     """And the same facts."""
     arguments = ["install", "claude_code", "--version", "9.8.7", *PLATFORM]

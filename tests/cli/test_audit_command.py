@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from securebench.audit.installation.model import (
     AuditReport,
     EntryResult,
     ProbeResult,
+    judge_entry,
 )
 from securebench.audit.installation.render import rows_of
 from securebench.cli import cli
@@ -98,6 +100,21 @@ def test_a_program_gets_json(outcome: list[AuditOutcome], tmp_path: Path) -> Non
         {"name": "breakout/`acct`", "place": "crun", "outcome": "contained", "how": HOSTILE}
     ]
     assert report["drivers"][1]["missing"] == "no engine"
+
+
+def test_a_page_says_that_no_probe_of_an_entry_ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only an entry that is not checked here is called "shown by tests"."""
+
+    def without_results(request: AuditRequest) -> AuditReport:
+        report = made(request, AuditOutcome.NOT_CONTAINED)
+        return replace(report, entries={entry: judge_entry(one.entry, ()) for entry, one in report.entries.items()})
+
+    monkeypatch.setattr("securebench.audit.installation.run.audit_installation", without_results)
+    path = tmp_path / "report.html"
+    assert audit("--html", str(path), "--entry", "A01").exit_code == 1
+    page = path.read_text()
+    assert "no result: none of its probes ran" in page
+    assert "shown by tests" not in page
 
 
 def test_a_page_is_self_contained_and_escapes(outcome: list[AuditOutcome], tmp_path: Path) -> None:

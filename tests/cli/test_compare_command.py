@@ -74,8 +74,9 @@ def test_a_terminal_shows_every_value_whole(runs: list[Path], width: int, is_tab
     assert ("─" in text) is is_table
 
 
-def test_json_has_every_task(runs: list[Path]) -> None:
-    """Programs get the ids of all tasks that only one agent solved."""
+def test_json_has_every_task_that_differs(runs: list[Path]) -> None:
+    """Programs get the ids of all tasks that only one agent solved, and the help says so."""
+    assert "the ids of all tasks whose pass rates differ" in " ".join(_compare("--help").output.split())
     (found,) = json.loads(_compare(*runs, "--json").output)
     assert found["only_b"] == [f"made-up/task-{number:05}" for number in range(3, 8)]
     assert found["p_value"] == pytest.approx(0.0625)

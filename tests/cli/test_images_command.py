@@ -275,6 +275,23 @@ def test_images_are_imported_listed_and_removed(own_store: ImageStore, saved: Pa
     assert images("list").stdout.endswith("not built: securebench images build python-3.11\n")
 
 
+def test_images_that_can_be_removed_are_removed_and_the_others_named(
+    own_store: ImageStore, saved: Path, tmp_path: Path
+) -> None:
+    """An image in use, or one that does not exist, does not stop the command, and the exit code is 1."""
+    (tmp_path / "root.tar").write_bytes(layer(file("other")))
+    images("import", saved)
+    images("import", tmp_path / "root.tar", "--name", "root:1")
+    used = own_store.find("root:1")
+    assert used is not None
+    with own_store.lease(used.id):
+        done = images("remove", "root:1", "never:1", "tool:1")
+    assert (done.exit_code, done.stdout) == (1, "tool:1: removed\n")
+    assert "error: the image root:1 is in use" in done.stderr
+    assert "error: the store has no image never:1" in done.stderr
+    assert {entry.reference for entry in own_store.entries()} == {BASE, "root:1"}
+
+
 def test_an_image_can_be_given_a_name(own_store: ImageStore, saved: Path, tmp_path: Path) -> None:
     """With --name a root file system becomes an image, and an archive's own names do not count."""
     (tmp_path / "root.tar").write_bytes(ROOT)

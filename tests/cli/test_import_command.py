@@ -257,6 +257,34 @@ def test_all_subjects_come_from_a_directory_or_an_archive(tmp_path: Path) -> Non
         _run("mmlu", archive, "--subject", "all", "--split", "dev", "--output", tmp_path / "pack")
 
 
+def test_a_file_without_a_subject_in_its_name_is_refused(tmp_path: Path) -> None:
+    """Its rows would have ids without a subject; the error names the file, in a directory and in an archive."""
+    named = tmp_path / "_test.csv"
+    for file in (named, tmp_path / "law_test.csv"):
+        file.write_text(CSV)
+    archive = tmp_path / "data.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(named, "data/_test.csv")
+    for source, place in ((tmp_path, str(named)), (archive, f"{archive}!data/_test.csv")):
+        with pytest.raises(ConfigError, match="contains no subject") as caught:
+            _run("mmlu", source, "--subject", "all", "--output", tmp_path / "pack")
+        assert caught.value.code == "import-row-invalid"
+        assert str(caught.value.problems[0].location) == place
+    assert "add --subject NAME" in _run("mmlu", named, "--output", tmp_path / "pack").output
+
+
+def test_a_split_of_another_name_has_subjects_too(tmp_path: Path) -> None:
+    """Data sets in MMLU's format may have other splits, whose files are found in a directory and in an archive."""
+    (tmp_path / "law_train.csv").write_text(CSV)
+    archive = tmp_path / "data.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(tmp_path / "law_train.csv", "law_train.csv")
+    for source in (tmp_path, archive):
+        pack = tmp_path / f"pack-of-{source.name}"
+        _run("mmlu", source, "--subject", "all", "--split", "train", "--output", pack)
+        assert _ids(pack) == ["mmlu/law/train/0", "mmlu/law/train/1"]
+
+
 @pytest.mark.parametrize("name", ["humaneval", "mmlu"])
 def test_help_says_what_a_source_is(name: str) -> None:
     """Each importer's help names its source and its options."""

@@ -14,6 +14,7 @@ from importers.terminal_tasks import HARBOR, TERMINAL_BENCH, lay_out
 from importers.wheels import installed_wheels, wheel
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
+from securebench.cli.images_command import command as images
 from securebench.cli.import_command import command
 from securebench.errors import ConfigError
 from securebench.resources import Component
@@ -178,6 +179,16 @@ def test_recipes_are_written_with_their_stand_ins(tasks: Path, wheels: Path, tmp
 def test_options_that_say_nothing_are_wrong_usage(tasks: Path, tmp_path: Path, option: tuple[str, str]) -> None:
     """A stand-in without both sides, or no version, is refused before anything is read."""
     assert _run("harbor", tasks, "--output", tmp_path / "pack", *option).exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["nothing", "=x", "x="])
+def test_a_wrong_base_image_has_the_same_error_in_every_command(tasks: Path, tmp_path: Path, text: str) -> None:
+    """It looks like the error of any other option with a wrong value."""
+    option = ("--base-image", text)
+    imported = _run("harbor", tasks, "--output", tmp_path / "pack", *option).stderr.splitlines()[-1]
+    built = CliRunner().invoke(images, ["build", *option]).stderr.splitlines()[-1]
+    assert imported == built
+    assert imported.startswith("Error: Invalid value for '--base-image': ")
 
 
 def test_a_directory_without_tasks_is_an_error(tmp_path: Path) -> None:

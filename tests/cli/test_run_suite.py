@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from pack_files import row, write_pack
 from securebench.cli import cli
 from securebench.cli.run_command import EXIT_BELOW, gate
 from securebench.errors import ConfigError
@@ -97,6 +98,26 @@ def test_a_dry_run_names_the_driver_of_the_command_line(tmp_path: Path) -> None:
     arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--driver", "oci"]
     result = CliRunner().invoke(cli, [*arguments, "--output-dir", str(tmp_path / "out")])
     assert "driver oci, images" in result.output
+
+
+def test_a_dry_run_does_not_check_images_driver_and_provider(tmp_path: Path) -> None:
+    """An image that does not exist and a provider that cannot be reached are no errors, and the help says so."""
+    text = " ".join(CliRunner().invoke(cli, ["run", "--help"]).output.split())
+    assert "Images, driver, agent programs and providers are not checked." in text
+    (tmp_path / "pack").mkdir()
+    manifest, tasks = write_pack(tmp_path / "pack", row(environment={"image": "none.invalid/none:1"}))
+    provider = {"dialect": "chat_completions", "model": "m", "base_url": "https://none.invalid/v1"}
+    config = {
+        "schema_version": "0.2",
+        "run": {"id": "r", "output_dir": "out"},
+        "benchmark": {"manifest": str(manifest), "tasks": str(tasks)},
+        "harness": {"type": "model", "config": provider},
+    }
+    (tmp_path / "tester.yaml").write_text(json.dumps(config))
+    arguments = ["run", str(tmp_path / "tester.yaml"), "--dry-run", "--driver", "docker"]
+    result = CliRunner().invoke(cli, arguments, env={"OPENAI_API_KEY": "k", "DOCKER_HOST": "tcp://none.invalid:1"})
+    assert result.exit_code == 0, result.exception
+    assert "driver docker, images none.invalid/none:1" in result.output
 
 
 @pytest.mark.parametrize("harness", ["model", "command", "codex"])

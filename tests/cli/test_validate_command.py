@@ -55,6 +55,17 @@ def test_a_pack_is_named_in_three_ways(tmp_path: Path) -> None:
     assert validate(directory, "--tasks", elsewhere).stdout in outputs
 
 
+def test_a_tester_yaml_is_not_combined_with_tasks(tmp_path: Path) -> None:
+    """It names its own tasks file, so ``--tasks`` with it is wrong usage, and the message says so."""
+    _, tasks = write_pack(tmp_path, row())
+    tester = tmp_path / "tester.yaml"
+    tester.write_text('schema_version: "0.2"\nbenchmark: {manifest: manifest.yaml, tasks: tasks.jsonl}\n')
+    done = validate(tester, "--tasks", tasks)
+    assert done.exit_code == 2
+    assert f"{tester} is a tester YAML" in done.stderr
+    assert "leave out --tasks" in done.stderr
+
+
 def test_the_settings_of_an_agent_with_a_provider_are_checked(tmp_path: Path) -> None:
     """A tester YAML whose endpoint or budget cannot be is told of before a run, with their places."""
     directory = tmp_path / "pack"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import tarfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ from click.testing import CliRunner
 
 from audit.run.made_runs import copy_of, edit_lines, make_run
 from securebench.cli import cli
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, StorageError
 from securebench.fs.zstd import zstd
 from securebench.results.attestation import RunAttestation
 from securebench.results.bundle import write_bundle
@@ -24,7 +26,6 @@ from securebench.signing.signers import KeySigner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from click.testing import Result
 
@@ -61,7 +62,7 @@ def test_each_check_has_a_line_and_an_unsigned_run_is_called_one(run: Path) -> N
         **dict.fromkeys(("pack", "signature"), "not checked"),
         **dict.fromkeys(("closed", "format"), "ok"),
     }
-    assert "chain\t7 records, each with the hash of the one before it; none is missing" in done.stdout
+    assert "chain\t7 records, each with the hash of the one before it; none is missing in between" in done.stdout
     assert "this does not show who made the run" in done.stdout.splitlines()[-1]
 
 
@@ -84,7 +85,7 @@ def test_everything_that_is_given_is_checked(run: Path, original: Path, tmp_path
     (run / KEY_FILE).rename(tmp_path / "commitment")
     done = verify_run(run, "--pack", original.parent / "pack", "--key", tmp_path / "key.pub")
     assert done.exit_code == 0, done.output
-    assert "public content; hidden content needs the run's commitment key" in done.stdout
+    assert "public content of pack; comparing hidden content needs the run's commitment key" in done.stdout
     last_line = done.stdout.splitlines()[-1]
     assert last_line == f"The run is complete and unchanged, and signed by key {key.public.fingerprint}."
     options = ("--pack", original.parent / "pack", "--commitment-key", tmp_path / "commitment")
@@ -129,6 +130,17 @@ def test_a_suite_is_checked_run_by_run(run: Path, original: Path, tmp_path: Path
     manifest = copy_of(original.parent / "pack", tmp_path / "other") / "manifest.yaml"
     manifest.write_text("id: other\nversion: 1\n")
     assert verify_run(suite, "--pack", tmp_path / "other").exit_code == 0
+
+
+def test_a_run_and_a_suite_in_an_older_format_have_the_same_conclusion(tmp_path: Path) -> None:
+    """They are not called wrong: they cannot be verified."""
+    old = Path(__file__).parents[1] / "results" / "version_3_run"
+    copy_of(old, tmp_path / "pack" / "one")
+    write_suite(tmp_path, RecordedSuite("all", {"pack/one": {}}))
+    for directory, what in ((old, "run"), (tmp_path, "suite")):
+        done = verify_run(directory)
+        assert done.exit_code == 18
+        assert done.stdout.splitlines()[-1] == f"The {what} cannot be verified: it has files in an older format."
 
 
 @pytest.mark.parametrize("runs", [{}, {"pack/one": {}}])
@@ -263,3 +275,19 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     done = verify_run(tmp_path / "bundle.tar.zst")
     assert isinstance(done.exception, ConfigError)
     assert done.exception.code == "bundle-damaged"
+
+
+def test_a_full_disk_is_not_a_damaged_bundle(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the code and the hint of a full disk."""
+    from securebench.audit.run import bundle_file
+
+    def full(*_: object) -> set[str]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(bundle_file, "_unpack", full)
+    with (tmp_path / "bundle.tar").open("wb") as output:
+        write_bundle(run, output)
+    done = verify_run(tmp_path / "bundle.tar")
+    assert isinstance(done.exception, StorageError)
+    assert done.exception.code == "storage-failed"
+    assert done.exception.hint.startswith("free some space, or set TMPDIR")

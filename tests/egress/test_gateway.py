@@ -382,6 +382,16 @@ def test_a_process_that_hangs_is_killed(outside: EgressWorld, monkeypatch: pytes
     await_end(process)
 
 
+def test_a_gateway_that_fails_says_so(outside: EgressWorld) -> None:
+    """An error of the gateway when it closes a session is reported as such, and not as an invalid report."""
+    session = outside.gateway.open(TrialId("task"), PLAN)
+    connection, number = session._connection, session._number
+    connection._ask(connection._sessions[number], {"do": "close", "session": number}, SECONDS)
+    with pytest.raises(EgressError, match="failed to close the session of this task: KeyError"):
+        session.close()
+    outside.gateway.open(TrialId("other"), PLAN).close()
+
+
 def test_a_closed_gateway_serves_nobody(outside: EgressWorld) -> None:
     """Closing ends the process, also of sessions that are open, and can be repeated."""
     session = outside.gateway.open(TrialId("task"), PLAN)

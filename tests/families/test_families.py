@@ -204,6 +204,26 @@ def test_a_rubric_that_one_word_meets_is_warned_of(tmp_path: Path) -> None:
     assert [fault.code for fault in warnings] == ["rubric-weak"]
 
 
+@pytest.mark.parametrize(
+    ("command", "expect", "codes"),
+    [
+        ("make test", {"fail_to_pass": ["a"]}, ["expect-ignored"]),
+        (["python", "-m", "unittest", "-k", "x"], {"pass_to_pass": ["a"]}, ["expect-ignored"]),
+        ("make test", {"fail_to_pass": []}, []),
+        ("make test", {}, []),
+        ("pytest -k x", {"fail_to_pass": ["a"]}, []),
+    ],
+)
+def test_expected_tests_that_are_ignored_are_warned_of(
+    tmp_path: Path, command: Any, expect: dict[str, Any], codes: list[str]
+) -> None:
+    """Expected tests with a command that only its exit code can judge leave a row valid, but warn about the field."""
+    given = changed("repo_patch", "eval", tests={"source": "command", "command": command, "expect": expect})
+    assert found(tmp_path, given) == []
+    warnings = FAMILIES["repo_patch"].warnings(given["input"], given["eval"], Environment())
+    assert [(fault.code, fault.path) for fault in warnings] == [(code, ("eval", "tests", "expect")) for code in codes]
+
+
 EMPTY_PATCH = {"source": "inline", "patch": ""}
 
 

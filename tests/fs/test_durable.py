@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in str(caught.value)
     assert "--resume" in str(caught.value)
     assert caught.value.code == "storage-failed"
+
+
+def test_a_read_error_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
+    """The message covers both operations, and so does the hint."""
+    path = tmp_path / "file"
+    with pytest.raises(StorageError, match=f"cannot read or write {path}: Perm") as caught, storage_errors(path):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    assert caught.value.hint.startswith("give this user read and write permission")
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])

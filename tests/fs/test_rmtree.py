@@ -210,7 +210,7 @@ def test_a_fresh_directory_holds_nothing_of_before(workspace: Path) -> None:
 def test_a_disk_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     """L07: what the operating system refuses is an infrastructure error that says where."""
     (tmp_path / "file").write_text("content")
-    with pytest.raises(StorageError, match=r"cannot write .*/file/workspaces"):
+    with pytest.raises(StorageError, match=r"cannot read or write .*/file/workspaces"):
         make_private_directory(tmp_path / "file/workspaces")
 
 

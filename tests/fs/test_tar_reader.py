@@ -64,9 +64,9 @@ def test_content_that_nobody_wants_is_passed_over() -> None:
 
 FAULTY: Mapping[str, tuple[bytes, str]] = {
     "a checksum that is wrong": (b"x" + layer(file("aa"))[1:], "checksum"),
-    "a type that nobody knows": (layer(special("a", b"Z")), "type"),
-    "a sparse file": (layer(with_pax(file("a"), {"GNU.sparse.major": "1"})), "sparse"),
-    "an old sparse file": (layer(special("a", b"S")), "sparse"),
+    "a type that nobody knows": (layer(special("a", b"Z")), "its type 'Z' is not supported"),
+    "a sparse file": (layer(with_pax(file("a"), {"GNU.sparse.major": "1"})), "it is in a sparse format"),
+    "an old sparse file": (layer(special("a", b"S")), "it is in a sparse format"),
     "a size that is no number": (patched(layer(file("a")), 124, b"12345678x\0"), "size"),
     "a size with a gap": (patched(layer(file("a")), 124, b"1 1\0"), "size"),
     "a negative size": (patched(layer(file("a")), 124, b"\xff" * 12), "negative"),

@@ -66,9 +66,10 @@ def test_rows_are_chosen_by_position_and_number(
 
 
 def test_a_row_beyond_the_last_is_refused() -> None:
-    """A position that no row has is an error that says how many there are."""
-    with pytest.raises(ConfigError, match="row 5 does not exist: the source has 5 rows"):
+    """The error says how many rows there are, and that these are the lock file's rows if there is one."""
+    with pytest.raises(ConfigError, match="row 5 does not exist: found 5 rows, numbered from 0") as refused:
         selected(ROWS, [0, 5], None)
+    assert "in the lock file or, without one, in the source" in str(refused.value)
 
 
 def test_problems_of_all_records_are_told_at_once() -> None:

@@ -216,6 +216,14 @@ def test_what_does_not_fit_exactly_does_not_apply(patch: str, tmp_path: Path) ->
     assert git_apply(tmp_path, BASE.files, patch.encode()) is None
 
 
+def test_hunks_out_of_order_have_their_own_message() -> None:
+    """A hunk that matches only before an earlier one is not reported as one that matches nowhere."""
+    later, earlier = "@@ -20,3 +20,3 @@\n 20\n-21\n+x\n 22\n", "@@ -4,3 +4,3 @@\n 4\n-5\n+y\n 6\n"
+    with pytest.raises(PatchDoesNotApplyError, match=r"hunk for line 4 matches before .* out of order"):
+        apply_patch(f"--- a/n\n+++ b/n\n{later}{earlier}".encode(), BASE)
+    assert apply_patch(f"--- a/n\n+++ b/n\n{earlier}{later}".encode(), BASE)
+
+
 @pytest.mark.parametrize(
     ("is_link", "mode", "message"),
     [(False, "120000", "f is a file, but the patch expects a link"), (True, "100644", "f is a link, but the patch")],

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
 
 import pytest
 
 from real_agents.test_declared_agent import declare
 from securebench import plugins
 from securebench.testing.agent_check import TASKS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.oci, pytest.mark.usefixtures("_with_ports", "base_image", "oci_driver")]
 
@@ -41,7 +41,7 @@ def test_an_agent_solves_each_family(name: str) -> None:
 
 @pytest.mark.long
 def test_an_agent_that_uses_another_model_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code says so, and each result says why."""
+    """The exit code says so, each result says why, and the run directory is kept for whoever wants to see more."""
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path))
     declare(tmp_path)
     text = (tmp_path / "tiny.yaml").read_text()
@@ -49,3 +49,6 @@ def test_an_agent_that_uses_another_model_fails(tmp_path: Path, monkeypatch: pyt
     code, (result,) = checked("tiny", "--family", "short_answer")
     assert (code, result["passed"]) == (1, False)
     assert result["message"]
+    run = Path(shlex.split(result["details"])[2])
+    assert (run / "run.json").is_file()
+    rmtree(run.parent)

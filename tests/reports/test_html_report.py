@@ -283,6 +283,18 @@ def test_a_page_lists_failed_tasks_before_others_when_there_are_too_many(tmp_pat
     assert rows.left_out == 3
 
 
+def test_a_row_that_is_not_listed_is_not_counted_as_one_without_detail(tmp_path: Path) -> None:
+    """A passed task whose detail did not fit, and which a failed task then replaced, is counted once."""
+    from securebench.report.task_rows import TaskRows
+
+    given = [synthetic_run.record(n, status) for n, status in enumerate([STATUS.PASSED] * 2 + [STATUS.FAILED])]
+    run = read_run(synthetic_run.write_run(tmp_path / "run", given))
+    rows = TaskRows(run, with_detail=True, max_rows=2, max_detail=0)
+    for record in run.records():
+        rows.add(record)
+    assert (rows.left_out, rows.without_detail) == (1, 2)
+
+
 def test_a_page_of_a_task_shows_much_more_but_not_everything(tmp_path: Path) -> None:
     """Its limits are higher, and still limits."""
     steps = synthetic_run.trajectory(tmp_path / "run", "made-up/task-00000", *range(3_000))

@@ -97,9 +97,18 @@ def test_fields_are_redacted_whatever_they_hold(field: str) -> None:
         assert redactor.value({"phase": "verify", field: value}) == {"phase": "verify", field: REDACTED}
 
 
+def test_listed_choices_do_not_show_which_one_is_right() -> None:
+    """Only the right one of several strings would be missing, in an agent's list or in a list of public choices."""
+    choices: JsonValue = ["Paris", "Rome", "Oslo"]
+    redactor = Redactor.for_task(task(public={"choices": choices}, inputs={}, hidden={"answer": "Paris", "label": "B"}))
+    listed: JsonValue = {"choices": choices, "labels": ["A", "B", "C"]}
+    assert redactor.value(listed) == listed
+    assert redactor.value({"choices": ["Paris", "Rome"]}, lines=True) == {"choices": ["Paris", "Rome"]}
+
+
 def test_equal_strings_are_redacted_in_metadata() -> None:
-    """A metadata value that equals a secret goes, however short; a text that contains it stays readable."""
-    assert Redactor(["A"]).value({"matched": "A", "note": "A good try", "n": [1, "A"]}) == {
+    """A verifier's value that equals a secret is removed, however short; a text that contains it stays readable."""
+    assert Redactor(["A"]).value({"matched": "A", "note": "A good try", "n": [1, "A"]}, lines=True) == {
         "matched": REDACTED,
         "note": "A good try",
         "n": [1, REDACTED],
@@ -362,4 +371,5 @@ def test_nothing_to_hide_changes_nothing() -> None:
 def test_the_name_of_a_harness_is_ours() -> None:
     """A harness is named in its record, also where a task's tests hold the same word."""
     redactor = Redactor(["command"], fields=["tests"])
-    assert redactor.mapping({"harness": "command", "said": "command"}) == {"harness": "command", "said": REDACTED}
+    redacted = redactor.mapping({"harness": "command", "said": "command"}, lines=True)
+    assert redacted == {"harness": "command", "said": REDACTED}

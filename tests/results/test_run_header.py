@@ -139,7 +139,7 @@ def test_a_change_is_refused_by_name(change: dict[str, Any], named: str) -> None
 def test_a_header_without_settings_names_the_configuration() -> None:
     """As one of an earlier release, which had only its digest."""
     digests = [{"type": "command", "digest": digit * 64} for digit in "ab"]
-    with pytest.raises(ConfigError, match="the configuration of the harness has changed since the run began"):
+    with pytest.raises(ConfigError, match="the configuration of the harness is not the same as when the run began"):
         header(harness=digests[0]).resumed_by(header(harness=digests[1]))
 
 
@@ -156,9 +156,9 @@ def test_every_change_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         header().resumed_by(header({"base": "sha256:2"}, run_id="x", limits={"memory": 1}))
     assert [str(p).split(" was ")[0] for p in caught.value.problems] == [
-        "cannot resume: limits.memory",
-        "cannot resume: run_id",
-        "cannot resume: images.base",
+        "cannot continue the run: limits.memory",
+        "cannot continue the run: run_id",
+        "cannot continue the run: images.base",
     ]
 
 

@@ -161,11 +161,63 @@ def test_no_answer_is_never_contained(name: str) -> None:
     assert judged(answering(["another", "contained", ""]), name).outcome is AttemptOutcome.UNKNOWN
 
 
+def limited(*names: str) -> ScriptedDriver:
+    """Return a driver whose probe begins these attempts if they are requested, and then exceeds the memory limit."""
+    driver = ScriptedDriver()
+
+    @driver.program("python3")
+    def probe(context: ProgramContext) -> None:
+        for name in json.loads(context.argv[-1])["names"]:
+            if name in names:
+                context.stdout.write(json.dumps([name]) + "\n")
+        context.run_out_of_memory()
+
+    return driver
+
+
 def test_a_probe_that_a_limit_ends_is_contained() -> None:
     """A sandbox that is ended for what it uses contained the attempt, and the finding names the limit (I09, I12)."""
+    found = judged(limited("use up memory"), "use up memory")
+    assert found == AttemptResult("use up memory", AttemptOutcome.CONTAINED, "memory limit")
+
+
+@pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory", "overwrite the runtime as it enters"])
+def test_a_limit_before_an_attempt_is_never_contained(name: str) -> None:
+    """An attempt that was not begun when a limit ended its program is unknown."""
+    assert judged(limited(), name) == AttemptResult(name, AttemptOutcome.UNKNOWN, "not made: memory limit")
+
+
+@pytest.mark.parametrize("name", ["`bpf`: load a program", "overwrite the runtime as it enters"])
+def test_a_limit_during_an_attempt_that_needs_none_is_never_contained(name: str) -> None:
+    """A limit says nothing about an attempt that is not meant to exhaust anything."""
+    assert judged(limited(name), name) == AttemptResult(name, AttemptOutcome.UNKNOWN, "memory limit")
+
+
+def test_a_program_that_fails_in_a_leaked_directory_is_never_contained() -> None:
+    """A program that starts in a directory of the runtime, and ends before the attempt, leaves it unknown."""
+    name = "start in a directory that the runtime left open"
+    assert judged(answering(), name).outcome is AttemptOutcome.UNKNOWN
+    assert judged(limited(name), name).outcome is AttemptOutcome.UNKNOWN
+
+
+def test_the_attempts_after_an_early_end_are_made_in_another_sandbox() -> None:
+    """Only the attempt during which a shared program ended is unknown."""
     driver = ScriptedDriver()
-    driver.program("python3")(lambda context: context.run_out_of_memory())
-    assert judged(driver, "use up memory") == AttemptResult("use up memory", AttemptOutcome.CONTAINED, "memory limit")
+    names = [attempt.name for attempt in ATTEMPTS.values() if attempt.staging == "together"][:4]
+
+    @driver.program("python3")
+    def probe(context: ProgramContext) -> None:
+        for name in json.loads(context.argv[-1])["names"]:
+            context.stdout.write(json.dumps([name]) + "\n")
+            if name == names[1]:
+                context.run_out_of_memory()
+            context.stdout.write(json.dumps([name, "contained", "EPERM"]) + "\n")
+
+    found = break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=names)[:4]
+    assert [(one.name, one.how) for one in found] == list(
+        zip(names, ["EPERM", "memory limit", "EPERM", "EPERM"], strict=True)
+    )
+    assert found[1].outcome is AttemptOutcome.UNKNOWN
 
 
 def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:

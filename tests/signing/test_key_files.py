@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, StorageError
 from securebench.signing import key_files
 from securebench.signing.key_files import create_key, default_key_file, load_public, load_signer, public_file
 from securebench.signing.keys import PrivateKey
@@ -80,13 +80,22 @@ def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(key_files, "write_all", fail)
-    assert refused(lambda: create_key(tmp_path / "key.pem")) == "key-unusable"
+    with pytest.raises(StorageError, match=r"cannot write .*: No space left on device") as error:
+        create_key(tmp_path / "key.pem")
+    assert "free some space" in error.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_key_needs_a_directory(tmp_path: Path) -> None:
     """Only that of the default key is made."""
-    assert refused(lambda: create_key(tmp_path / "none" / "key.pem")) == "key-unusable"
+    with pytest.raises(StorageError, match=r"cannot write .*: No such file or directory"):
+        create_key(tmp_path / "none" / "key.pem")
+
+
+def test_a_passphrase_that_is_too_long_is_named_as_the_cause(tmp_path: Path) -> None:
+    """The file is not at fault, and is not written."""
+    assert refused(lambda: create_key(tmp_path / "key.pem", b"x" * 2000)) == "key-passphrase"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

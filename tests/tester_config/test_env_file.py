@@ -57,31 +57,22 @@ def test_variables_keep_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "hint"),
     [
-        "A",
-        "=1",
-        "1A=1",
-        "A-B=1",
-        "A =1",
-        "export",
-        "export A",
-        "A='x",
-        'A="x',
-        "A='x'y",
-        'A="x" y',
-        r'A="\q"',
-        'A="x\\"',
-        "set A=1",
-        "\u0410=1",
+        *((line, "write KEY=VALUE") for line in ("A", "=1", "1A=1", "A-B=1", "A =1", "export", "export A", "set A=1")),
+        ("\u0410=1", "write KEY=VALUE"),
+        *((line, "close the quote") for line in ("A='x", 'A="x', "A='x'y", 'A="x" y', 'A="x\\"')),
+        (r'A="\q"', r"use only \n"),
+        ("OK=2", "remove one"),
     ],
 )
-def test_k22_a_bad_line_is_an_error_with_its_number(tmp_path: Path, line: str) -> None:
-    """K22: what is no assignment is refused by its line, without showing what it holds."""
+def test_k22_a_bad_line_is_an_error_with_its_number(tmp_path: Path, line: str, hint: str) -> None:
+    """K22: what is no assignment is refused by its line, with what helps, without showing what it holds."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"OK=1\n{line}\n")
     (problem,) = caught.value.problems
     assert problem.code == "env-line"
+    assert problem.hint.startswith(hint)
     assert problem.location is not None
     assert problem.location.line == 2
 

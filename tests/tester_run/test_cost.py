@@ -10,7 +10,7 @@ import pytest
 from run_fakes import FakeProducer, Sink, seal
 from securebench.cli.run_command import EXIT_BUDGET, exit_code
 from securebench.egress.gateway import Gateway
-from securebench.errors import ConfigError, ProviderError
+from securebench.errors import ConfigError, Problem, ProviderError
 from securebench.execution import retry
 from securebench.harnesses.base import AgentResult
 from securebench.progress import RunStart, TaskDone
@@ -154,11 +154,11 @@ def test_the_budget_may_be_in_the_tester_yaml(root: Path) -> None:
 
 
 def test_a_budget_needs_a_price(root: Path) -> None:
-    """Otherwise nothing runs."""
-    producer = FakeProducer(cost_fault="the price is unknown")
+    """Otherwise nothing runs, and the error has the hint that fits the cause."""
+    producer = FakeProducer(cost_fault=Problem("price-missing", "the price is unknown", hint="find it"))
     with pytest.raises(ConfigError, match="the price is unknown") as raised:
         run(root, parts=make_parts(producer), budget_usd=1)
-    assert (raised.value.code, producer.views) == ("price-missing", [])
+    assert (raised.value.code, raised.value.hint, producer.views) == ("price-missing", "find it", [])
     assert not (root / "results").exists()
 
 

@@ -472,7 +472,7 @@ def test_it_resumes_only_for_the_same_run(root: Path) -> None:
     run(root, limit=2)
     again(root)
     run(root, resume=True, limit=3)
-    with pytest.raises(ConfigError, match="the run whose candidates are judged again has changed"):
+    with pytest.raises(ConfigError, match="the run whose candidates are judged again is not the same"):
         again(root, resume=True)
 
 

@@ -27,7 +27,7 @@ from securebench.faults import FaultPoint
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory
 from securebench.harnesses.base import AgentResult
 from securebench.harnesses.pipeline import plan_workspace
-from securebench.progress import AgentOutput, RunDone
+from securebench.progress import AgentOutput, EventKind, RunDone
 from securebench.resources import Component
 from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.lock import RunLock
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from securebench.harnesses.base import ProduceContext
     from securebench.images.model import ResolvedImage
+    from securebench.progress import Event
     from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import AgentView
     from securebench.tester_config import HarnessConfig
@@ -174,8 +175,13 @@ def test_a_directory_of_something_else_is_refused(root: Path, name: str, resume:
 
 
 def test_resuming_nothing_begins(root: Path) -> None:
-    """``--resume`` where nothing is yet is an ordinary run."""
-    assert run(root, resume=True).passed == 6
+    """``--resume`` where nothing is yet is an ordinary run, without an event about a resumed one."""
+    events: list[Event] = []
+    assert run(root, resume=True, sinks=[events.append]).passed == 6
+    assert EventKind.RUN_START in {event.kind for event in events}
+    assert EventKind.RESUME not in {event.kind for event in events}
+    run(root, resume=True, sinks=[events.append])
+    assert EventKind.RESUME in {event.kind for event in events}
 
 
 @pytest.mark.parametrize("place", ["pack", "pack/inside", "/"])
@@ -331,10 +337,10 @@ def _touch(path: str, text: str) -> Callable[[Path], object]:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a row": (add_row, "the pack has changed"),
+    "a row": (add_row, "the pack is not the same"),
     "manifest": (_touch("pack/manifest.yaml", "id: pack\nversion: 2\n"), "benchmark.version"),
-    "agent": (_touch("agent/agent.py", "print('other')\n"), "harness.config.agent_dir has changed"),
-    "a file of the agent": (_touch("agent/more.py", ""), "harness.config.agent_dir has changed"),
+    "agent": (_touch("agent/agent.py", "print('other')\n"), "harness.config.agent_dir is not the same"),
+    "a file of the agent": (_touch("agent/more.py", ""), "harness.config.agent_dir is not the same"),
 }
 
 
@@ -347,8 +353,8 @@ def test_changed_settings_are_refused_by_name(root: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         run(root, resume=True)
     path, timeout = sorted(problem.message for problem in caught.value.problems)
-    assert path == "cannot resume: harness.config.artifact_path has changed since the run began"
-    assert timeout.startswith("cannot resume: harness.config.timeout_seconds was ")
+    assert path == "cannot continue the run: harness.config.artifact_path is not the same as when the run began"
+    assert timeout.startswith("cannot continue the run: harness.config.timeout_seconds was ")
     assert timeout.endswith(" when the run began, and is 77.0 now")
     assert "a-secret" not in (root / "results" / "run.json").read_text()
 
@@ -396,7 +402,7 @@ def test_a_run_is_not_resumed_without_its_key(root: Path) -> None:
     ("old", "new", "named"),
     [
         ("id: run", "id: other", "run_id"),
-        ("command: [agent]", "command: [other]", "harness.config.command has changed"),
+        ("command: [agent]", "command: [other]", "harness.config.command is not the same"),
         ("harness:", "sandbox: {limits: {pids: 99}}\nharness:", "limits.pids"),
         ("harness:", "verification: {disallow_dangerous_commands: false}\nharness:", "verification"),
     ],

@@ -190,7 +190,7 @@ def test_a_resumed_run_has_the_same_selection(root: Path) -> None:
         {"task": ("*-[0-4]",), "shuffle": 3, "limit": 2, "family": ("short_answer",)},
         {},
     ):
-        with pytest.raises(ConfigError, match=r"cannot resume: selection\.") as caught:
+        with pytest.raises(ConfigError, match=r"cannot continue the run: selection\.") as caught:
             run(root, resume=True, **changed)  # type: ignore[arg-type]
         assert caught.value.code == "resume-mismatch"
     for limit, tasks in ((4, 4), (None, 5)):

@@ -228,7 +228,7 @@ def test_the_metadata_names_verifier_version_phase_and_reason_and_no_answer() ->
     )
     assert result.metadata == {
         "verifier": "multiple_choice",
-        "version": "3",
+        "version": "4",
         "phase": "comparison",
         "reason": "wrong_answer",
         "rule": "choice",

@@ -68,6 +68,114 @@ def test_an_accepted_answer_passes_alone_or_among_words_that_say_nothing(
     assert _reason(text, accepted, question) is None
 
 
+@pytest.mark.parametrize("form", ["{}", "Answer: {}", "The answer is {}.", "**{}**", "\\boxed{{{}}}", "Hm.\n{}"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "3; 5",
+        "3, 5",
+        "3 and 5",
+        "3: 5",
+        "3. 5",
+        "3 (5)",
+        "3 \u2014 5",
+        "3; 5; 7",
+        "(3; 5)",
+        "x = 3; y = 5",
+        "$3; $5",
+        "42 (7 x 6)",
+        "2 + 3 = 5; 5 + 1 = 6",
+    ],
+)
+def test_an_accepted_answer_passes_with_any_separator(answer: str, form: str) -> None:
+    """An answer that equals an accepted one passes, even if a part of it could be read as a number alone."""
+    assert _reason(form.format(answer), [answer]) is None
+
+
+@pytest.mark.parametrize("answer", ["Yahoo!", "$x$", "# x", "The answer is 42", "#### 5", "3\n5"])
+def test_a_text_that_equals_an_accepted_answer_passes(answer: str) -> None:
+    """Marks and cues inside an accepted answer do not count as marks and cues of the text."""
+    assert _reason(answer, [answer]) is None
+    assert _reason(answer, ["5", answer]) is None
+
+
+@pytest.mark.parametrize("separator", [", ", "; ", ": "])
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("{} because they are the roots of the polynomial", None),
+        ("{} (roots of it)", AMBIGUOUS),
+        ("{}, 7", AMBIGUOUS),
+        ("{}; 7", AMBIGUOUS),
+        ("{}. 7", AMBIGUOUS),
+        ("{} or 7", AMBIGUOUS),
+        ("{} (7)", AMBIGUOUS),
+        ("Answer: {}\n7", AMBIGUOUS),
+        ("not {}", AMBIGUOUS),
+        ("3; 7\n{}", None),
+        ("{}\n3; 7", WRONG),
+        ("Answer: {}\nAnswer: 3; 7", WRONG),
+    ],
+)
+def test_another_number_beside_a_list_of_numbers_is_another_answer(
+    form: str, reason: FailureReason | None, separator: str
+) -> None:
+    """What follows a list of numbers may explain it, but may not add a number to it."""
+    assert _reason(form.format(f"3{separator}5"), ["3, 5", "3; 5", "3: 5"]) is reason
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "passes"),
+    [
+        ("Apollo 11 and Apollo 12 (1969)", "Apollo 11 and Apollo 12", True),
+        ("8 000 000 000 (2022)", "8 000 000 000", True),
+        ("5 m 3 cm (5.03)", "5 m 3 cm", True),
+        ("3/4 (0.75)", "3/4", True),
+        ("3, 5 (!)", "3, 5", True),
+        ("x = 3, y = 5 (6)", "x = 3, y = 5", False),
+        ("x = 3; y = 5 (6)", "x = 3; y = 5", False),
+        ("3 and 5 (6)", "3 and 5", False),
+        ("3, 5, 7. 9", "3, 5, 7", False),
+    ],
+)
+def test_a_note_in_figures_may_follow_words_but_not_a_list_of_numbers(text: str, accepted: str, passes: bool) -> None:
+    """Years or a value may follow a name, a measurement or one number, but could belong to a list."""
+    assert (_reason(text, [accepted]) is None) is passes
+
+
+TRAYS = "A bakery fills 7 trays with 6 rolls each, after 40 rolls were sold in 8 hours. How many rolls are there?"
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("42 (7 trays x 6 rolls)", True),
+        ("42 (7 x 6)", True),
+        ("42 (7 trays X 6 rolls each)", True),
+        ("42. 7 x 6", True),
+        ("Answer: 42\n7 trays x 6 rolls", True),
+        ("42 (7 x 5)", False),
+        ("42 x 6", False),
+        ("6 x 7", False),
+        ("42 (x 6)", False),
+        ("42 x", False),
+        ("4x6 or 42", False),
+        ("42 or 4x6", False),
+        ("42 (40 x)", False),
+        ("42 (40, 7 x 6)", False),
+        ("42 (40 trays 7 x 6)", False),
+        ("42 (or 40 x 8 rolls)", False),
+        ("42 (40 or x 8)", False),
+        ("42 (40 not x 8)", False),
+        ("Answer: 42\n8 x 6 = 40", False),
+        ("x = 43, 6 x 7 = 42", False),
+    ],
+)
+def test_a_product_of_numbers_of_the_question_may_follow_an_answer(text: str, passes: bool) -> None:
+    """An ``x`` multiplies two numbers with their units. Anywhere else, a number beside it could be another answer."""
+    assert (_reason(text, [42], TRAYS) is None) is passes
+
+
 @pytest.mark.parametrize(
     ("text", "accepted", "question", "reason"),
     [
@@ -222,6 +330,23 @@ def test_json_numbers_are_compared_as_numbers(text: str, reason: FailureReason |
     """E02: `42` and `42.0` are one number where the pack gives a number, and two texts where it gives a text."""
     assert _reason(text, [42], MASS) is reason
     assert _reason(text, ["42", 7], MASS) is (None if text == "42" else WRONG)
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ('{"answer": true}', True),
+        ('{"answer": "true"}', True),
+        ('{"answer": "true", "explanation": "7 is odd"}', True),
+        ('{"answer": true, "correct": true}', True),
+        ('{"answer": "true", "correct": "false"}', False),
+        ('{"answer": true, "final_answer": "false"}', False),
+        ('{"answer": "false"}', False),
+    ],
+)
+def test_an_answer_in_json_can_be_the_word_true(text: str, passes: bool) -> None:
+    """The value ``true`` is a flag only beside another answer."""
+    assert (_reason(text, ["true"], "Is 7 odd? Answer true or false.") is None) is passes
 
 
 def test_text_beside_a_tolerance_is_still_compared_as_text() -> None:

@@ -77,6 +77,10 @@ JOINS += (
     "\nSolution: ",
     " (i.e. ",
     " \u2705\n",
+    " x ",
+    " (x ",
+    " (5 x 5) ",
+    ". 12 x ",
     ":\nAnswer: ",
 )
 RIVALS = "Of the 12 birds, 11 are not red. How many more than 13 are there in 12 days, to the nearest whole number?"

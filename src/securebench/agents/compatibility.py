@@ -130,7 +130,7 @@ def _trouble(interpreter: str, root: Path, machine: str | None) -> str:
         return ""
     library = "glibc" if _GLIBC in interpreter else "musl"
     if found is None:
-        return f"the image has no {library} ({interpreter} is missing)"
+        return f"the image has no {library} ({interpreter} is missing or not an ELF file)"
     if library == "glibc" and not is_glibc:
         return f"{interpreter} in the image is not glibc's loader"
     return ""

@@ -1,4 +1,4 @@
-"""Data about agent programs: their keys, their labels in the image store, and installed programs."""
+"""Data about agent programs: what identifies them, their labels in the image store, and installed programs."""
 
 from __future__ import annotations
 
@@ -85,6 +85,13 @@ class AgentProgram:
     integrity: str
     directory: Path
     executable: str
+
+
+class Removal(NamedTuple):
+    """Which programs were removed, and which were kept because runs use them."""
+
+    removed: tuple[ProgramKey, ...]
+    in_use: tuple[ProgramKey, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

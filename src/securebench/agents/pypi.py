@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.agents.declaration import ProgramSource
 
 PYTHON: Final = "3.11"
-"""The Python version on which agents from PyPI run: that of the default image."""
+"""The Python version on which agents from PyPI run: that of the base image."""
 
 _MAIN: Final = """\
 import runpy

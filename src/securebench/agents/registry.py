@@ -93,7 +93,7 @@ class NpmRegistry:
             raise InfrastructureError(
                 f"{self} has no sha512 hash of {what}, so the archive cannot be checked",
                 code="agent-integrity",
-                hint=_HINT,
+                hint=f"name a registry that has this hash in {REGISTRY_VARIABLES[0]}; {_OFFLINE}",
             )
         return PackageRelease(found, integrity)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from securebench.agents.catalogue import LATEST, PROGRAMS, check_version, find, machine_platform
 from securebench.agents.incoming import add_program, receive, require_integrity
-from securebench.agents.model import AgentProgram, Installed, ProgramKey, StoredProgram
+from securebench.agents.model import AgentProgram, Installed, ProgramKey, Removal, StoredProgram
 from securebench.agents.progress import InstallStage, Progress
 from securebench.agents.pypi import write_archive
 from securebench.agents.registry import NpmRegistry, PackageRelease
@@ -24,7 +24,7 @@ from securebench.images.store.index import ImageSource, Origin
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from securebench.agents.progress import OnProgress
     from securebench.images.store.image_store import TreeLease
     from securebench.images.store.incoming import Incoming
+
+_IN_USE: Final = "image-in-use"
 
 
 class _Held(NamedTuple):
@@ -161,12 +163,11 @@ class AgentStore:
                 found.append((stored.key, installed))
         return tuple(installed for _, installed in sorted(found, key=lambda pair: pair[0]))
 
-    def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[ProgramKey, ...]:
-        """Remove a program and return the keys of what was removed. ``None`` means all versions or platforms.
+    def remove(self, name: str, version: str | None = None, platform: str | None = None) -> Removal:
+        """Remove a program, except the versions that runs use. ``None`` means all versions or platforms.
 
         A program whose declaration was deleted can be removed, too. Raises :class:`ConfigError`
-        (``agent-unknown``; ``agent-unknown-version`` if nothing matches) and :class:`InfrastructureError`
-        (``agent-in-use``).
+        (``agent-unknown``; ``agent-unknown-version`` if nothing matches).
         """
         programs = (entry.program for entry in self.installed())
         keys = [ProgramKey(program.name, program.version, program.platform) for program in programs]
@@ -183,10 +184,18 @@ class AgentStore:
                 code="agent-unknown-version",
                 hint="'securebench agents list' lists the installed programs",
             )
+        removed: list[ProgramKey] = []
+        in_use: list[ProgramKey] = []
         for key in selected:
-            with _explaining_use(key):
+            try:
                 self.images.remove(key.reference)
-        return selected
+            except ImageError as error:
+                if error.code != _IN_USE:
+                    raise
+                in_use.append(key)
+            else:
+                removed.append(key)
+        return Removal(tuple(removed), tuple(in_use))
 
     @property
     def _npm(self) -> NpmRegistry:
@@ -292,6 +301,13 @@ class AgentStore:
             yield
 
 
+def in_use_error(keys: Iterable[ProgramKey]) -> InfrastructureError:
+    """Return the error for programs that were neither removed nor replaced, because runs use them."""
+    return InfrastructureError(
+        f"a run uses {', '.join(map(str, keys))}", code="agent-in-use", hint="wait for the run to end, or stop it"
+    )
+
+
 def _program(stored: StoredProgram, tree: Path) -> AgentProgram:
     return AgentProgram(
         **stored.key._asdict(),
@@ -321,11 +337,9 @@ def _explaining_use(key: ProgramKey) -> Iterator[None]:
     try:
         yield
     except ImageError as error:
-        if error.code != "image-in-use":
+        if error.code != _IN_USE:
             raise
-        raise InfrastructureError(
-            f"{key} is in use by a run", code="agent-in-use", hint="wait for the run to end, or stop it"
-        ) from None
+        raise in_use_error([key]) from None
 
 
 def _quiet(_progress: Progress) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def _root(path: str) -> str:
     if fault := relative_path_fault(path.removesuffix("/")):
-        raise refusal("path-unsafe", fault, "use a path below the manifest's directory, such as 'assets/'")
+        raise refusal("path-unsafe", fault, "use a plain relative path, such as 'assets/' or 'calibration.jsonl'")
     return path
 
 

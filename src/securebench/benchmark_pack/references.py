@@ -29,7 +29,7 @@ class Referenced:
 
     @property
     def mount(self) -> str:
-        """The path at which the file is mounted: in the workspace, or below the directory of its lane."""
+        """The relative path at which the file is mounted. For an eval field, it is below the directory of the lane."""
         return self.file.mount or self.file.path
 
 

@@ -42,7 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 EXIT_INTERRUPTED: Final = 130
 EXIT_OUTPUT: Final = 74
-"""Exit code (``EX_IOERR``): the command succeeded, but its output could not be written."""
+"""Exit code (``EX_IOERR``): the output could not be written. The command itself may have succeeded."""
 EXIT_DEFECT: Final = 70
 
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})

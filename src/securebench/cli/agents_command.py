@@ -170,13 +170,16 @@ def _explain(result: FamilyCheck) -> None:
 def remove(name: str, *, version: str | None, platform: str | None) -> None:
     """Remove the program NAME.
 
-    Without options, all its versions for all platforms are removed. A version that a run uses is never removed: the
-    command ends with an error.
+    Without options, all its versions for all platforms are removed. A version that a run uses is kept: the command
+    removes the others, names the versions in use, and exits with code 1.
     """
-    from securebench.agents.store import AgentStore
+    from securebench.agents.store import AgentStore, in_use_error
 
-    for key in AgentStore().remove(name, version, platform):
+    done = AgentStore().remove(name, version, platform)
+    for key in done.removed:
         click.echo(f"{key}: removed")
+    if done.in_use:
+        raise in_use_error(done.in_use)
 
 
 def _as_dict(program: AgentProgram) -> dict[str, str]:

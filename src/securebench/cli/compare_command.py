@@ -23,7 +23,9 @@ Examples:
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each comparison.")
-@click.option("--json", "form", flag_value="json", help="Print JSON, with all task ids.")
+@click.option(
+    "--json", "form", flag_value="json", help="Print JSON, with the ids of all tasks whose pass rates differ."
+)
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -30,7 +30,7 @@ _HEADINGS: Final = ("agent", "pass rate %", "difference", "p", "won:lost", "time
 
 
 def tables(console: Console, groups: Mapping[str, Sequence[Comparison]]) -> RenderableType:
-    """Return a table for each benchmark, and below it the tasks that only one agent solved, and notes.
+    """Return a table for each benchmark, and below it the details of each comparison (see :func:`_details`).
 
     If a table does not fit the terminal, each run is shown on a line instead.
     """
@@ -131,7 +131,10 @@ def _row_lines(pairs: Sequence[Comparison]) -> Iterator[str]:
 
 
 def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
-    """Yield the tasks that only one of two agents solved, how often the agents agree, and notes about the runs."""
+    """Yield the tasks that only one of two agents passed, how often the agents agree, and notes about the runs.
+
+    With several trials, yield the tasks that one of the agents passed more often.
+    """
     names = names_of(pairs)
     for pair in pairs:
         often, than = ("only", ", not") if pair.method == "mcnemar" else ("more often", " than")

@@ -77,20 +77,34 @@ class NotBuilt:
         return f"{self.recipe.name}: NOT built: {self.error.message.splitlines()[0]} [{self.error.code}]"
 
 
-def parse_base_image(text: str) -> tuple[str, str]:
-    """Return FROM and TO of ``FROM=TO``. Raises ``click.BadParameter``."""
+def _base_images(_ctx: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return TO by FROM for each ``FROM=TO``. Raises ``click.BadParameter``."""
+    return dict(map(_base_image, texts))
+
+
+def _base_image(text: str) -> tuple[str, str]:
     from securebench.errors import ConfigError
     from securebench.images.reference import check_reference
 
     old, equals, new = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--base-image")
+        raise click.BadParameter(f"{text!r} is not FROM=TO")
     try:
         check_reference(old)
         check_reference(new)
     except ConfigError as error:
-        raise click.BadParameter(error.message, param_hint="--base-image") from None
+        raise click.BadParameter(error.message) from None
     return old, new
+
+
+base_image_option = click.option(
+    "--base-image",
+    "base_images",
+    multiple=True,
+    callback=_base_images,
+    metavar="FROM=TO",
+    help="In Dockerfiles, use base image TO instead of FROM. May be repeated.",
+)
 
 
 def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securebench.cli import complain
+from securebench.cli.images_build import base_image_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,13 +37,7 @@ def command() -> None:
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
 @click.option("--rebuild", "--force", "rebuild", is_flag=True, help="Also build images that already exist.")
 @click.option("--install-tools", is_flag=True, help="Install 'mmdebstrap' if it is needed and missing.")
-@click.option(
-    "--base-image",
-    "base_images",
-    multiple=True,
-    metavar="FROM=TO",
-    help="In Dockerfiles, use base image TO instead of FROM. May be repeated.",
-)
+@base_image_option
 @_JSON
 @click.pass_context
 def build(
@@ -51,7 +46,7 @@ def build(
     *,
     rebuild: bool,
     install_tools: bool,
-    base_images: tuple[str, ...],
+    base_images: dict[str, str],
     as_json: bool,
 ) -> None:
     """Build images from the recipes NAME or PATH, or from all recipes of SecureBench.
@@ -60,13 +55,12 @@ def build(
     recipe or its base has changed. An image gets its name only after it was checked. If a build fails, only the
     recipes based on its image are skipped, and the exit code is 1.
     """
-    from securebench.cli.images_build import NotBuilt, build_all, parse_base_image, summary_line, with_bases
+    from securebench.cli.images_build import NotBuilt, build_all, summary_line, with_bases
     from securebench.images.build.recipes import all_recipes, find_recipes, in_building_order
 
-    bases = dict(map(parse_base_image, base_images))
     found = [recipe for name in names for recipe in find_recipes(name)] if names else all_recipes()
     with _engine() as engine:
-        recipes = in_building_order(with_bases(recipe, bases) for recipe in found)
+        recipes = in_building_order(with_bases(recipe, base_images) for recipe in found)
         done = []
         for image in build_all(engine, recipes, _stages, rebuild=rebuild, install_tools=install_tools):
             done.append(image)
@@ -131,14 +125,30 @@ def import_(path: Path, name: str) -> None:
 
 @command.command(short_help="Remove images.")
 @click.argument("references", nargs=-1, required=True, metavar="REFERENCE...")
-def remove(references: tuple[str, ...]) -> None:
-    """Remove images from the store, by reference or id. An image is deleted when its last name is removed."""
+@click.pass_context
+def remove(ctx: click.Context, references: tuple[str, ...]) -> None:
+    """Remove images from the store, by reference or id. An image is deleted when its last name is removed.
+
+    If some cannot be removed, for example because a run uses them, the command removes the others, names these, and
+    exits with code 1.
+    """
+    from securebench.errors import ImageError
     from securebench.images.store.image_store import ImageStore
 
     store = ImageStore()
+    kept: list[ImageError] = []
     for reference in references:
-        for entry in store.remove(reference):
-            click.echo(f"{entry.reference or entry.id}: removed")
+        try:
+            removed = store.remove(reference)
+        except ImageError as error:
+            kept.append(error)
+        else:
+            for entry in removed:
+                click.echo(f"{entry.reference or entry.id}: removed")
+    for problem in kept:
+        complain(str(problem))
+    if kept:
+        ctx.exit(1)
 
 
 @command.command(short_help="Remove unused data.")

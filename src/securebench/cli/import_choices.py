@@ -49,7 +49,7 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
             "--lock",
             "lock_path",
             type=click.Path(path_type=Path),
-            help="Import the rows of this lock file and refuse other data; with --write-lock, write this file. "
+            help="Import and check the rows in this lock file; with --write-lock, write this file. "
             f"Default: DIR/{LOCK_NAME}, if it exists.",
         ),
         click.option(
@@ -95,7 +95,9 @@ def finish(
     complete: bool = True,
     skipped: LeftOut | None = None,
 ) -> WrittenPack:
-    """Select ``rows``, check them against the lock file, and write the pack, unless ``--skip-unusable`` leaves no row.
+    """Check ``rows`` against the lock file, and write those that ``--rows`` and ``--limit`` select to the pack.
+
+    If ``--skip-unusable`` leaves no row, no tasks file is written.
 
     If ``complete`` is false, the user has selected ``rows`` from a larger set, so the lock file may list more.
     ``skipped`` are the records that could not become rows; the lock file may list them, too. All rows that are left out

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from securebench.cli.images_build import base_image_option
 from securebench.cli.import_choices import choosing_rows, finish, lock_path, require_some, tell_next
 from securebench.cli.import_swe_bench import print_reports
 
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from securebench.importers.terminal.task import TerminalTask
 
 _PYTHON = re.compile(r"3\.[0-9]{1,2}")
-
-
-def _stand_ins(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    from securebench.cli.images_build import parse_base_image
-
-    return dict(map(parse_base_image, value))
 
 
 def _python_version(_context: click.Context, _option: click.Parameter, value: str) -> str:
@@ -56,14 +51,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--workdir", default="", metavar="PATH", help="The working directory if a Dockerfile has no WORKDIR."
         ),
-        click.option(
-            "--base-image",
-            "base_images",
-            multiple=True,
-            callback=_stand_ins,
-            metavar="FROM=TO",
-            help="In Dockerfiles, use base image TO instead of FROM. May be repeated.",
-        ),
+        base_image_option,
         choosing_rows,
         click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path)),
     ):
@@ -172,7 +160,7 @@ def _made(
         try:
             one = imported(read(place), choices)
             if one.row.id in made:
-                raise refusal(place, f"there is another task {one.row.id}")
+                raise refusal(place, f"another task has the id {one.row.id!r}")
             made[one.row.id] = one
         except ConfigError as error:
             refusals.add(place.name, error.problems)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from securebench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,10 +20,7 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
     """Load the pack at ``pack``. ``tasks``: the tasks file, if it is not ``tasks.jsonl`` next to the manifest.
 
-    If ``tasks`` is given, ``pack`` cannot be a tester YAML.
-
-    Raises :class:`ConfigError` (``pack-missing``) and the errors of
-    :func:`~securebench.benchmark_pack.load_benchmark_pack`.
+    Raises the errors of :func:`pack_files` and :func:`~securebench.benchmark_pack.load_benchmark_pack`.
     """
     from securebench.benchmark_pack import load_benchmark_pack
 
@@ -30,11 +29,17 @@ def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
 
 
 def pack_files(pack: Path, tasks: Path | None = None) -> BenchmarkPaths:
-    """Return the paths of the manifest and the tasks file of ``pack``. Raises :class:`ConfigError`."""
+    """Return the paths of the manifest and the tasks file of ``pack``.
+
+    Raises :class:`ConfigError` (``pack-missing``, and the errors of the tester YAML), and ``click.UsageError`` if
+    ``tasks`` is given although ``pack`` is a tester YAML.
+    """
     from securebench.tester_config import BenchmarkPaths, load_tester_config
 
     manifest = pack / "manifest.yaml" if pack.is_dir() else pack
-    if not pack.is_dir() and tasks is None and _is_tester_yaml(pack):
+    if not pack.is_dir() and _is_tester_yaml(pack):
+        if tasks is not None:
+            raise click.UsageError(f"{pack} is a tester YAML, which names its own tasks file: leave out --tasks")
         return load_tester_config(pack).benchmark
     return BenchmarkPaths(manifest, tasks or manifest.parent / "tasks.jsonl")
 

@@ -42,7 +42,9 @@ Examples:
 @click.option("--task", multiple=True, metavar="GLOB", help="Judge only tasks whose id matches; may be repeated.")
 @click.option("--driver", metavar="NAME", callback=known_extension, help="Use this driver instead of the run's.")
 @click.option(
-    "--pack", type=click.Path(path_type=Path), help="The pack of the run.  [default: its path during the run]"
+    "--pack",
+    type=click.Path(path_type=Path),
+    help="The pack of the run.  [default: that of --config, else its path during the run]",
 )
 @click.option("--config", type=click.Path(path_type=Path), help="A tester YAML with the settings of extensions.")
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Write here.  [default: DIR.reverified]")
@@ -64,7 +66,7 @@ def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     Differences in driver, image or versions are reported.
 
     Exit codes: 0 all verdicts are the same, 1 an error before any candidate was judged, 2 wrong usage, 3
-    some trials have no verdict to compare or the new run has another problem, 4 some verdicts differ, 130 interrupted.
+    some trials were not judged again or the new run has another problem, 4 some verdicts differ, 130 interrupted.
     """
     with signals_interrupt():
         result = _reverify(directory, flags)

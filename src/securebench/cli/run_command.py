@@ -139,7 +139,12 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option("--fail-under", type=NumberRange(0, 1), metavar="RATE", help="Exit with code 4 below this pass rate.")
 @click.option("--lower-bound", is_flag=True, help="Use the lower end of the 95 % interval for --fail-under.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML for a CI system.")
-@click.option("--dry-run", is_flag=True, help="Check everything and print what would run.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Check configuration, pack, keys and output directory, and print what would run. Images, driver, agent "
+    "programs and providers are not checked.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
@@ -261,7 +266,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
 
 
 def _dry_run(config: TesterConfig, options: RunOptions, *, as_json: bool) -> int:
-    """Check pack, agent and options, and print what would run. Nothing is written."""
+    """Check what needs no sandbox and no network, and print what would run. Nothing is written."""
     from securebench.cli.dry_run import planned, planned_lines
     from securebench.tester_run.options import RunParts
     from securebench.tester_run.plan import make_plan

@@ -152,7 +152,7 @@ def _show_suite(directory: Path, suite: RecordedSuite, *, as_json: bool) -> None
     for path in missing:
         click.echo(f"Note: {printable_line(path)} was not started")
     for file in signatures:
-        click.echo(f"Note: {file} has a signature; to check it, use 'securebench verify-run' with --key or --identity")
+        click.echo(f"Note: {file} contains a signature; check it with 'securebench verify-run' and --key or --identity")
 
 
 def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: bool) -> int:

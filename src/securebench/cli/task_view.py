@@ -1,6 +1,6 @@
 """One task in detail: what the agent saw and did, its candidate, the verdict and its evidence, and its sandbox.
 
-Everything shown comes from a record, and an agent may have written it: every text is escaped and none is markup.
+Everything shown comes from the files of a run, and an agent may have written it: every text is escaped, none is markup.
 """
 
 from __future__ import annotations

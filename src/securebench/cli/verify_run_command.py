@@ -53,7 +53,7 @@ def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     DIR is the directory of a run or a suite, or a bundle. The command only reads its files: it needs no network and no
     sandboxes, and works on any machine.
 
-    Exit codes: 0 all checks hold, 1 DIR or an option cannot be used. Otherwise the first kind of check that failed: 10
+    Exit codes: 0 no check failed, 1 DIR or an option cannot be used. Otherwise the first kind of check that failed: 10
     damaged files, 11 the chain of records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16
     the signature, 17 a run that was not closed, 18 an older format.
     """
@@ -167,7 +167,7 @@ def _suite_verdict(report: SuiteReport) -> str:
     if report.exit_code == CheckKind.CLOSED:
         return "The suite is not complete: at least one run was not started, or is not closed."
     if report.exit_code:
-        return "Do not use this suite as evidence."
+        return _failure("suite", report.exit_code)
     if report.signed_by:
         return f"The suite has exactly the runs that {report.signed_by} signed."
     return (
@@ -182,13 +182,20 @@ def _verdict(report: RunReport) -> str:
 
     if report.exit_code == CheckKind.CLOSED:
         return "The run is not complete: nothing is wrong so far, but records may be missing at its end."
-    if report.exit_code == CheckKind.FORMAT:
-        return "The run cannot be verified: an older version of SecureBench wrote it."
     if report.exit_code:
-        return "Do not use this run as evidence."
+        return _failure("run", report.exit_code)
     if report.signed_by:
         return f"The run is complete and unchanged, and signed by {report.signed_by}."
     return (
         "All files agree with each other. Unless a signature is checked with --key or --identity, this does not show "
         "who made the run: anyone who had the directory could have rewritten it with different verdicts."
     )
+
+
+def _failure(what: str, exit_code: int) -> str:
+    """Return what the checks show if one of them failed. ``what`` is ``run`` or ``suite``."""
+    from securebench.audit.run.report import CheckKind
+
+    if exit_code == CheckKind.FORMAT:
+        return f"The {what} cannot be verified: it has files in an older format."
+    return f"Do not use this {what} as evidence."

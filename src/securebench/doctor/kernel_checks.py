@@ -25,7 +25,7 @@ def user_namespaces(machine: Machine) -> Finding:
     """Check for user namespaces by creating one, because a container around this process may forbid them, too."""
     name = "user_namespaces"
     if machine.succeeds(("unshare", "--user", "--map-root-user", "true")):
-        return Finding(name, State.OK, "available", "users of a sandbox have no rights on this machine")
+        return Finding(name, State.OK, "available", "root in a sandbox is not root on this machine")
     meaning = "the oci driver cannot work"
     for setting, forbids, allows in _USER_NAMESPACE_SWITCHES:
         value = machine.read(f"/proc/sys/{setting.replace('.', '/')}")

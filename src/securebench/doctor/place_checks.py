@@ -32,7 +32,7 @@ def python(machine: Machine) -> Finding:
 
 def room_for_images(machine: Machine) -> Finding:
     """Check whether this user can write to the image store, and whether it has space for another image."""
-    fix = "securebench images prune, or set SECUREBENCH_IMAGES to a directory with more space"
+    fix = "securebench images prune, or set SECUREBENCH_IMAGES to another directory"
     return _room(machine, "room_for_images", machine.store(), "images are unpacked there", fix)
 
 

@@ -1,1 +1,1 @@
-"""Egress from sandboxes: a proxy to allowed domains, and a relay to one model provider that adds the API key."""
+"""Egress from sandboxes: a proxy to allowed domains, and a relay, which adds the API key, to one model provider."""

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 _START_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 15.0
-"""Timeout of an answer. The process needs at most a third of this time to close a session."""
+"""Timeout of an answer. The process needs at most two thirds of this time to close a session."""
 _PROBE_SECONDS: Final = 60.0
-"""Timeout of a probe. The process gives up on the provider after half of it."""
+"""Timeout of a probe. The process gives up on the provider after half of this time."""
 _END_SECONDS: Final = 5.0
 _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 """The directory that contains h11, the only required dependency of the process."""
@@ -50,7 +50,7 @@ _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The gateway's last frame about a session: the value of its key ``is``, the reason for a failure, the report."""
+    """The gateway's last answer for a session: the value of its key ``is``, the reason for a failure, the report."""
 
     kind: str = ""
     why: str = ""
@@ -129,6 +129,8 @@ class GatewayConnection:
         session = self._sessions[number]
         try:
             answer = self._ask(session, {"do": "close", "session": number}, _ANSWER_SECONDS)
+            if answer.kind == "failed":
+                raise EgressError(f"the egress gateway failed to close the session of this task: {answer.why}")
             report = report_from_json(answer.report)
         except FrameError as error:
             raise EgressError(f"the egress gateway sent an invalid report: {error}") from error
@@ -155,7 +157,10 @@ class GatewayConnection:
             self._forget(number)
 
     def on_death(self, number: int, call: Callable[[], None]) -> None:
-        """Call ``call`` if the process exits while the session is open, or immediately if it has already exited."""
+        """Call ``call`` if the process exits while the session is open, or immediately if it has already exited.
+
+        A process that :meth:`close` stops later causes no call.
+        """
         with self._lock:
             session = self._sessions.get(number)
             if session and not self._dead.is_set():

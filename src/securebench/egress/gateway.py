@@ -1,4 +1,4 @@
-"""The egress gateway: one process per run, outside all sandboxes, that serves their forwarded ports."""
+"""The egress gateway: a process outside all sandboxes that serves their forwarded ports."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class EgressSession:
     def close(self) -> EgressReport:
         """Close the session and all its connections, and return its report. Idempotent.
 
-        Raises :class:`EgressError` (``egress-failed``) if the gateway has exited or sent an invalid report, or if its
-        log could not be written.
+        Raises :class:`EgressError` (``egress-failed``) if the gateway has exited, failed or sent an invalid report, or
+        if its log could not be written.
         """
         with self._lock:
             if self._outcome is None:
@@ -102,8 +102,9 @@ class EgressSession:
 class Gateway:
     """The gateway of a run. Its process is started when it is needed, and again if it has exited. Thread safe.
 
-    ``log`` receives each decision as it is made: a flat JSON object, which is one line of ``egress.jsonl``. It may be
-    called from any thread. ``rules`` are for tests: see :class:`ProxyRules`.
+    ``log`` receives each decision as it is made, up to a limit for each session. A decision is a flat JSON object, and
+    becomes one line of ``egress.jsonl``. ``log`` may be called from any thread. ``rules`` are for tests: see
+    :class:`ProxyRules`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The egress plan of a task and the report of its use: plain data, which is sent between processes."""
+"""The egress plan of a task, and the reports on its egress: plain data, which is sent between processes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Trouble(StrEnum):
     REJECTED = "rejected"
     """The provider rejected the request as invalid (such as 400, 404, 413, 422), or the relay refused it."""
     REFUSED = "refused"
-    """The provider does not accept the key, or does not permit this request (401, 402, 403)."""
+    """The provider does not accept the key, or does not permit this request (such as 401, 402, 403)."""
     RATE_LIMITED = "rate_limited"
     """The provider's rate limit was exceeded (429)."""
     FAILED = "failed"
-    """The provider failed (5xx, or an incomplete answer)."""
+    """The provider failed (such as 408, 5xx, a redirect, or an incomplete answer)."""
     UNREACHABLE = "unreachable"
     """The provider could not be reached, or did not answer in time."""
     OUT_OF_BUDGET = "out_of_budget"
@@ -59,7 +59,7 @@ class Trouble(StrEnum):
 
 
 PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE})
-"""Troubles that may be the provider's fault. The gateway confirms that with a probe."""
+"""Troubles that may be the provider's fault. A probe of the gateway can show whether they are."""
 
 
 _RELEASE_DATE: Final = re.compile(r"[-@][0-9]{8}$")
@@ -121,7 +121,8 @@ class RelayReport:
 
     ``answered`` counts the model requests that were answered completely. ``statuses`` counts the provider's responses
     by status, and ``refused`` the requests that were not forwarded, by reason. ``trouble`` is why the last model
-    request failed: ``None`` if it succeeded, or if there was no model request.
+    request failed: ``None`` if it succeeded, or if there was no model request. A request that the agent broke off does
+    not change ``trouble``, and nothing changes ``OUT_OF_BUDGET``.
     """
 
     requests: int = 0

@@ -121,9 +121,7 @@ class Service:
             plan = plan_from_json(frame["plan"])
             self._sessions[number] = ServedSession(TrialId(*frame["trial"]), plan, self._settings, log)
         except Exception as error:  # noqa: BLE001 - this session fails; the others continue
-            # Messages of other exceptions might contain the key.
-            why = error.message if isinstance(error, EgressError) else type(error).__name__
-            self._outbox.post({"is": "failed", "session": number, "why": why})
+            self._outbox.post({"is": "failed", "session": number, "why": _why(error)})
         else:
             self._outbox.post({"is": "opened", "session": number})
 
@@ -140,7 +138,7 @@ class Service:
             report = await self._sessions.pop(number).close()
         except Exception as error:  # noqa: BLE001 - an internal error: this session has no report; the others continue
             write_reason(error)
-            self._outbox.post({"is": "failed", "session": number})
+            self._outbox.post({"is": "failed", "session": number, "why": _why(error)})
         else:
             self._outbox.post({"is": "closed", "session": number, "report": report_to_json(report)})
 
@@ -149,10 +147,14 @@ class Service:
         try:
             report = await ask_provider(relay_from_json(frame["plan"]), frame["model"])
         except Exception as error:  # noqa: BLE001 - as in _open
-            why = error.message if isinstance(error, EgressError) else type(error).__name__
-            self._outbox.post({"is": "failed", "session": number, "why": why})
+            self._outbox.post({"is": "failed", "session": number, "why": _why(error)})
         else:
             self._outbox.post({"is": "probed", "session": number, "report": probe_to_json(report)})
+
+
+def _why(error: Exception) -> str:
+    """Return what may be reported to the run: messages of other libraries might contain the key."""
+    return error.message if isinstance(error, EgressError) else type(error).__name__
 
 
 def main(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a whole gateway: its limits and, for tests, its own names, ports and trusted networks."""
+"""Settings of a whole gateway: its limits and, for tests, overrides of addresses, ports and trusted networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Limits of the proxy for one task. Bytes are the sum of both directions; times are in seconds."""
+    """Limits for one session, mostly for its proxy. Bytes are the sum of both directions; times are in seconds."""
 
     session_bytes: int = 4096 * _MIB
     connection_bytes: int = 2048 * _MIB

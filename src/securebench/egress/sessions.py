@@ -61,7 +61,7 @@ class ServedSession:
         self._servers.append(await asyncio.start_server(connected, sock=listener, backlog=_WAITING))
 
     async def close(self) -> EgressReport:
-        """Close all connections and return the report. Takes at most a few seconds."""
+        """Close all connections and return the report. Takes at most about ten seconds."""
         for server in self._servers:
             server.close()
         for task in self._tasks:

@@ -86,7 +86,10 @@ class TaskOutcome:
 def build_record(
     task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, trail: Trail, redactor: Redactor
 ) -> TaskRecord:
-    """Return the record of a task. Everything in it from outside SecureBench is redacted by ``redactor``."""
+    """Return the record of a task.
+
+    ``redactor`` redacts its tags, its messages, and everything that the agent and the verifier produced.
+    """
     status, failure = outcome.result()
     return TaskRecord(
         run_id=context.run_id,

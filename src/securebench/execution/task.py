@@ -61,7 +61,7 @@ _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ER
 def execute_task(task: SecureBenchTask, context: TaskContext, history: History | None = None) -> TaskRecord:
     """Run the agent on ``task``, verify its candidate, and return the redacted record of this trial.
 
-    If ``history`` has a sealed candidate that was not verified, the agent does not run again.
+    If ``history`` has a sealed candidate that was not verified and is still intact, the agent does not run again.
 
     Failures of the agent, the candidate or the machine are in the record and raise no error. This includes errors when
     writing to the run directory, so that the record still says what the agent used. Raises :class:`RunStoppedError` if
@@ -269,7 +269,8 @@ def _failure_of(error: Exception, phase: FailurePhase) -> Failure:
         case MaterializationError() | ConfigError():
             return Failure(FailureReason.TASK_UNUSABLE, phase, str(error))
         case OSError(errno=code) if code in _DISK_ERRORS:
-            return Failure(FailureReason.STORAGE_FAILED, phase, f"cannot write to the run directory: {error.strerror}")
+            problem = f"cannot read or write in the run directory: {error.strerror}"
+            return Failure(FailureReason.STORAGE_FAILED, phase, problem)
     return _internal_error(error, phase)
 
 

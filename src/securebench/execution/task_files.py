@@ -24,7 +24,7 @@ MAX_ALL: Final = MIB
 def file_texts(resources: Iterable[Resource], root: AssetRoot | None) -> Iterator[str]:
     """Yield the texts of the files below ``root`` that ``resources`` refer to.
 
-    Skips files that are not UTF-8, too large or unreadable, and everything beyond ``MAX_ALL``. The verifier reports
+    Skips files that are unreadable, too large or not UTF-8, and everything beyond ``MAX_ALL``. The verifier reports
     unusable files itself; nothing here can change a verdict.
     """
     if root is None:

@@ -18,8 +18,8 @@ class Worker(ABC):
     """Turns an assignment, one trial of a task, into a record. For executors, both are just bytes.
 
     It may be called from any thread. All calls in one process share a sandbox driver and an egress gateway. A
-    different process of this machine calls ``entry(settings, assignment)`` instead: ``entry`` is a function of a module
-    and can be pickled. In that process, the first call prepares the run, and later calls use what it prepared. Both
+    different process of this machine calls ``entry(settings, assignment)`` instead: ``entry`` needs no worker and can
+    be pickled. In that process, the first call prepares the run, and later calls use what it prepared. Both
     processes must have access to the run directory.
 
     Another machine makes a :class:`RemoteWorker` with ``remote(remote_settings)``. The two machines share no files: the

@@ -97,7 +97,7 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray prints a warning
     if address is None:
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # the library reads it once
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # kept for later runs: the library reads it once
     import ray
 
     # Ray prints reports of its daemons to stdout, where only the output of --json may appear.
@@ -114,17 +114,21 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
                 **local,
             )
     except Exception as error:
-        raise InfrastructureError(
-            f"cannot connect to the Ray cluster: {error}",
-            code="ray-unavailable",
-            hint="if you set an address, check it, and that the cluster has the same token and version of Ray"
-            " ('ray status')",
-        ) from error
+        raise _unavailable(address, error) from error
     try:
         yield ray
     finally:
         with _same_signals():
             ray.shutdown()
+
+
+def _unavailable(address: str | None, error: Exception) -> InfrastructureError:
+    problem = f"cannot connect to the Ray cluster at {address}"
+    hint = "check the address, and that the cluster has the same token and version of Ray ('ray status')"
+    if address is None:
+        problem = "cannot start a Ray cluster on this machine"
+        hint = "check the free memory and disk space, and Ray's logs (by default in /tmp/ray/session_latest/logs)"
+    return InfrastructureError(f"{problem}: {error}", code="ray-unavailable", hint=hint)
 
 
 def _discard(*_: object, **__: object) -> None:

@@ -249,7 +249,7 @@ class RaySlots:
             self._start(self._add_slot)
 
     def _offer(self, slot: _Slot) -> bool:
-        """Make a slot available. Return whether its node may still get tasks."""
+        """Make a slot available. Return ``False`` instead if its node was excluded or the run has ended."""
         with self._changed:
             if slot.node in self._excluded or self._closed:
                 return False
@@ -287,7 +287,9 @@ class RaySlots:
         name = next((one["NodeManagerHostname"] for one in nodes if one["NodeID"] == node), node)
         self._worker.notify(f"the node {name} gets no more tasks: {why}")
         if all(one["NodeID"] in self._excluded for one in nodes):
-            self._fatal_problem = f"no node of the Ray cluster can execute tasks; the last problem: {why}"
+            self._fatal_problem = (
+                f"no node of the Ray cluster can execute tasks; the last problem, of the node {name}: {why}"
+            )
 
     def _add_slot(self) -> None:
         """Wait until a node has room for another slot, and add it."""

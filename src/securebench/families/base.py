@@ -1,12 +1,14 @@
 """The family declaration, from which everything about its rows is derived.
 
 A family has a model of its input and a model of its eval fields. Each eval field is annotated with its lane, and with
-:data:`TAKES_FILES` if its value may be a file of the pack. Values in eval fields are secret, unless their field is
-annotated with :data:`STRUCTURE` or has a fixed set of values. Single words of a :data:`COMMAND` are not secret either::
+:data:`TAKES_FILES` if its value may be a file of the pack::
 
     class Eval(WireModel):
         tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
         gold_patch: Annotated[Text, Visibility.HIDDEN] = OPTIONAL
+
+Values in eval fields are secret, unless they refer to files, or their field is annotated with :data:`STRUCTURE` or has
+a fixed set of values. Single words of a :data:`COMMAND` are not secret either.
 
 The validator, the lanes, the JSON Schema and the documentation are all derived from the declaration.
 """
@@ -65,7 +67,7 @@ class Family:
     """One benchmark family. ``check`` validates a row as a whole, after input and eval are valid on their own.
 
     ``warn`` looks for likely mistakes in a valid row. Rows of a family that is not ``active`` load and compile, but
-    cannot be judged yet: the models of such a family are documentation and are not enforced.
+    cannot be judged yet. Such rows are not validated against the family's models, which only declare fields and lanes.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""free_response: an open prompt. Required and forbidden phrases, or a judge model, decide whether a response passes."""
+"""free_response: an open prompt. Accepted and rejected phrases, or a judge model, decide whether a response passes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 FAMILY = Family(
     name="free_response",
-    summary="An open prompt. Required and forbidden phrases, or a judge model, decide whether a response passes.",
+    summary="An open prompt. Accepted and rejected phrases, or a judge model, decide whether a response passes.",
     candidate_kind=CandidateKind.TEXT,
     input_model=FreeResponseInput,
     eval_model=FreeResponseEval,

@@ -101,7 +101,7 @@ def validate_benchmark_row_family(row: FamilyRow) -> None:
 
 
 def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
-    """Yield (resource name, text) for each content string, and for the JSON of each content list and object."""
+    """Yield (resource name, text) for each content string, and for the JSON of each content with several elements."""
     for resource in task.resources.secrets():
         yield from ((resource.name, text) for text, is_content in _divided(task.task_type, resource) if is_content)
 
@@ -137,7 +137,10 @@ def strings(value: JsonValue) -> Iterator[str]:
 
 
 def _divided(family: str, resource: Resource) -> Iterator[tuple[str, bool]]:
-    """Yield the strings of a resource, and whether each is secret content or only structure (keys, paths, options)."""
+    """Yield the strings of a resource, each with whether it is secret content or only structure, such as a path.
+
+    Yields no single words of a command.
+    """
     if resource.kind is ResourceKind.FILE:  # the secret of a file is its content, not its reference
         yield from ((text, False) for text in strings(resource.value))
         return
@@ -156,7 +159,7 @@ def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[
     if STRUCTURE in marks or (field is not None and get_origin(field.annotation) is Literal):
         yield from ((text, False) for text in strings(value))
     elif COMMAND in marks and isinstance(value, list):
-        # A single word of a command is a path or an option and not secret. A word with a space in it is a script.
+        # An argument without a space is a path or an option, and not secret. One with a space is a script.
         whole = (json.dumps(value, ensure_ascii=False), " ".join(map(str, value)))
         yield from ((text, True) for text in (*whole, *(item for item in strings(value) if " " in item)))
     elif isinstance(value, dict) and fields:

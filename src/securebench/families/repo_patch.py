@@ -1,4 +1,4 @@
-"""repo_patch: the agent changes a repository, judged by test commands."""
+"""repo_patch: the agent changes a repository, and a test command judges the change."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def _pattern(pattern: str) -> str:
 
 MAX_TEST_IDS: Final = 100_000
 """The most test ids in one list of a row."""
+
+_RECOGNIZED: Final = (
+    "the command must start one test runner and nothing else: pytest, python -m unittest, tests/runtests.py, "
+    "manage.py test or bin/test. Only a command of pytest may select single tests"
+)
+"""What to do about a command that can only be judged by its exit code."""
 
 TestIds = Annotated[list[Source], Field(max_length=MAX_TEST_IDS)]
 
@@ -108,11 +114,16 @@ def _check_required_evidence(tests: dict[str, Any]) -> Iterable[Fault]:
     if "require" not in tests or read_command(command) is not None:
         return
     message = "tests.require is 'test_by_test', but this command can only be judged by its exit code"
-    hint = (
-        "the command must start one test runner and nothing else: pytest, python -m unittest, tests/runtests.py, "
-        "manage.py test or bin/test. Only pytest may have options that select single tests"
-    )
-    yield Fault("command-not-test-by-test", message, ("eval", "tests", "command"), hint)
+    yield Fault("command-not-test-by-test", message, ("eval", "tests", "command"), _RECOGNIZED)
+
+
+def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
+    """Warn about expected tests that no verdict can depend on, because only the command's exit code counts."""
+    tests = evals["tests"]
+    if any((tests.get("expect") or {}).values()) and read_command(tests["command"]) is None:
+        message = "tests.expect is ignored, because this command can only be judged by its exit code"
+        hint = f"{_RECOGNIZED}. To refuse other commands, set tests.require to 'test_by_test'"
+        yield Fault("expect-ignored", message, ("eval", "tests", "expect"), hint)
 
 
 FAMILY = Family(
@@ -122,4 +133,5 @@ FAMILY = Family(
     input_model=RepoPatchInput,
     eval_model=RepoPatchEval,
     check=_check,
+    warn=_warn,
 )

@@ -1,4 +1,4 @@
-"""The file format of a row and of the environment of a row or manifest, before the family validates the row."""
+"""The file format of a row, except what its family defines, and of the environment of a row or a manifest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ImageName: TypeAlias = Annotated[str, AfterValidator(_image)]
 
 
 class EnvironmentModel(WireModel):
-    """Where a task runs."""
+    """Where a task runs, and its time limit."""
 
     image: ImageName = OPTIONAL
     workdir: ContainerDirectory = OPTIONAL

@@ -17,7 +17,7 @@ def row_json_schema(family: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a row of ``family``. Raises ``KeyError`` for an unknown family.
 
     Each eval field has its lane as ``x-lane``. The schema cannot express rules that span fields, such as an answer
-    that names a choice; the loader checks those.
+    that names a choice; the compiler checks those.
     """
     declared = FAMILIES[family]
     default = ... if declared.active else OPTIONAL

@@ -23,7 +23,7 @@ _PLAIN_SPACE: Final = frozenset(" \t\r\n")
 
 
 def fold_confusables(text: str) -> str:
-    """Normalize ``text`` and replace each letter with the Latin letter it looks like. Idempotent."""
+    """Normalize ``text`` and replace each confusable letter with the Latin letters that it looks like. Idempotent."""
     compatible = unicodedata.normalize("NFKC", normalize_text(text))
     return normalize_text(compatible.translate(CONFUSABLES)).translate(CONFUSABLES)
 

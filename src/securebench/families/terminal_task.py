@@ -20,7 +20,7 @@ class TerminalTaskInput(WireModel):
 
 
 class Checker(WireModel):
-    """The command that judges a workspace. Exit code 0 is a pass."""
+    """The command that judges a workspace. A pass needs exit code 0 and, if the row has one, the expected state."""
 
     command: Annotated[ShellOrArgv, COMMAND]
     workdir: Annotated[ContainerDirectory, STRUCTURE] = OPTIONAL

@@ -20,7 +20,7 @@ class ArchiveLimits:
     """
 
     bytes: int = 64 * GIB
-    """The most bytes of the uncompressed archives of all layers together. Also limits the files in these archives."""
+    """The most bytes of the uncompressed archives of all layers together, and so of all files in them."""
     members: int = 2_000_000
     """The most members of all layers together."""
     depth: int = 256

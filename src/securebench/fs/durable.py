@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, even after a crash, and the errors of writing to a disk."""
+"""Files that are either whole or absent, even after a crash, and the errors of a disk."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _HINTS = {
     errno.EROFS: "remount its file system with write access",
-    errno.EACCES: "give this user write permission",
-    errno.EPERM: "give this user write permission",
+    errno.EACCES: "give this user read and write permission",
+    errno.EPERM: "give this user read and write permission",
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space: this user's quota is used up",
     errno.EMFILE: "raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
@@ -33,10 +33,9 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAKING: Final = threading.Lock()
 
 
-def storage_hint(number: int | None) -> str:
+def disk_hint(number: int | None) -> str:
     """Return how to fix a disk error with this ``errno``."""
-    what = _HINTS.get(number or 0, "check the disk for errors (dmesg)")
-    return f"{what}; then continue with --resume; recorded tasks are kept"
+    return _HINTS.get(number or 0, "check the disk for errors (dmesg)")
 
 
 @contextmanager
@@ -45,7 +44,9 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=storage_hint(error.errno)) from error
+        problem = f"cannot read or write {path}: {error.strerror or error}"
+        hint = f"{disk_hint(error.errno)}; then continue with --resume; recorded tasks are kept"
+        raise StorageError(problem, hint=hint) from error
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:

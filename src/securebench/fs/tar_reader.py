@@ -26,6 +26,7 @@ _BINARY: Final = 0x80
 _DIGITS: Final = 20
 _XATTRS: Final = (b"SCHILY.xattr.", b"LIBARCHIVE.xattr.")
 _SPARSE: Final = b"GNU.sparse."
+_OLD_SPARSE: Final = b"S"
 
 
 class MemberKind(Enum):
@@ -139,10 +140,10 @@ class TarReader:
     def _member(self, header: bytes, extra: dict[bytes, bytes]) -> Member:
         path = extra.get(b"path") or _path(header)
         kind = _KINDS.get(header[156:157])
-        if kind is None or any(key.startswith(_SPARSE) for key in extra):
-            raise self._unreadable(
-                path, f"its type {printable_name(header[156:157])!r} or a sparse format is not supported"
-            )
+        if header[156:157] == _OLD_SPARSE or any(key.startswith(_SPARSE) for key in extra):
+            raise self._unreadable(path, "it is in a sparse format, which is not supported")
+        if kind is None:
+            raise self._unreadable(path, f"its type {printable_name(header[156:157])!r} is not supported")
         size = self._field(header[124:136], extra, b"size") if kind is MemberKind.FILE else 0
         if header[156:157] == b"\0" and path.endswith(b"/"):  # a directory in the pre-POSIX format
             kind = MemberKind.DIRECTORY

@@ -62,7 +62,7 @@ class Links(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRules:
-    """How a tree is read. By default, only readable files and directories without set-id bits are accepted.
+    """How a tree is read. By default, only readable directories, and readable files without set-id bits, are accepted.
 
     Paths for which ``skipped(path)`` is true are left out, with everything below them.
     With ``set_id``, files with set-id bits are read like others; their modes are reported without these bits.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from securebench.errors import Problem
 from securebench.plugins import Extension
 from securebench.tester_config import HarnessSettings
 
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Limits, SandboxDriver
     from securebench.tasks import AgentView
     from securebench.tester_config import PriceTable
-
-
-PRICE_HINT: Final = (
-    "remove the budget; or, if only the price is unknown, set 'prices: {input: 0.25, output: 2.00}' next to 'model' "
-    "(US dollars per million tokens), or pass a --price-table that has the model"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +88,8 @@ class RunContext:
     """What a harness gets before the first task of a run.
 
     ``images`` are the images that agents will run in. ``variables`` are the tester's variables, from the environment
-    and the env file. ``agent`` is what :meth:`HarnessProducer.prepare` returned when a resumed run began; empty for a
-    new run.
+    and the env file. For a resumed run, ``agent`` is what :meth:`HarnessProducer.prepare` returned when the run was
+    started; for a new run, it is empty.
     """
 
     driver: SandboxDriver
@@ -131,14 +126,15 @@ class HarnessProducer(Extension, ABC):
         """The references of the images that the harness's programs need, after :meth:`prepare`."""
         return ()
 
-    def use_prices(self, table: PriceTable | None) -> str:
+    def use_prices(self, table: PriceTable | None) -> Problem | None:
         """Use the prices of ``table``, by default SecureBench's own. Called once, before everything else.
 
-        Returns why the costs of its agents cannot be counted; empty if they can. Raises :class:`ConfigError`
-        (``price-missing``) if they cannot be counted, but its settings have a budget in money.
+        Returns the problem (``price-missing``) because of which the costs of its agents cannot be counted; ``None`` if
+        they can. Raises it as :class:`ConfigError` if the settings have a budget in money.
         """
         del table
-        return "the agents do not use a model through the relay"
+        why = "the agents do not use a model through the relay"
+        return Problem("price-missing", why, hint="remove the budget")
 
     def require_key(self, variables: Mapping[str, str]) -> None:
         """Raise :class:`ConfigError` if the tester's ``variables`` lack a key that the harness needs. Works offline."""
@@ -171,6 +167,6 @@ class HarnessProducer(Extension, ABC):
 
         Failures of the agent are returned in the :class:`AgentResult`, and so are infrastructure failures after the
         agent has started (``fault``). Raises :class:`InfrastructureError` before the agent has started, and at any time
-        :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (a pack file changed during the
-        run).
+        :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (such as for a pack file that
+        changed during the run).
         """

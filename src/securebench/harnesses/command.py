@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.egress.gateway import Gateway
+    from securebench.errors import Problem
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
@@ -52,7 +53,7 @@ class CommandHarnessProducer(Harness):
         """The provider key, after :meth:`prepare`."""
         return self._connection.credentials if self._connection else ()
 
-    def use_prices(self, table: PriceTable | None) -> str:
+    def use_prices(self, table: PriceTable | None) -> Problem | None:
         """See :meth:`HarnessProducer.use_prices`."""
         return self._connection.use_prices(table) if self._connection else super().use_prices(table)
 

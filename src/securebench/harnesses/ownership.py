@@ -1,8 +1,8 @@
 """Take back ownership of a workspace that a container's root user has written to.
 
-With some drivers (``DriverInfo.foreign_files``), such as Docker, the container's root is a different host user from
-the one who runs SecureBench. Files of the container's root then have another owner, and they may carry
-set-id bits. A sandbox with only the workspace mounted runs ``chown`` on them, which also clears those bits.
+With some drivers (``DriverInfo.foreign_files``), such as Docker, the container's root may be a different host user from
+the one who runs SecureBench. Files of the container's root then have another owner, and they may carry set-id bits.
+A sandbox with only the workspace mounted runs ``chown`` on them, which also clears those bits.
 """
 
 from __future__ import annotations

@@ -399,7 +399,7 @@ class _Work:
             mounts=(Mount(workspace, target, read_only=False, bounded=bounded), *read_only, *invocation.mounts),
             environment={
                 **BASE_ENVIRONMENT,
-                **place.image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
+                **place.image.environment,  # a verifier keeps at most a few harmless variables of the image
                 "HOME": home,
                 **context.environment,
                 **invocation.environment,

@@ -1,1 +1,1 @@
-"""Images: resolving a reference to the id of the image that runs."""
+"""Images: the store, building from recipes, and resolving a reference to the id of the image that runs."""

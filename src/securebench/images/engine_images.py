@@ -1,4 +1,7 @@
-"""Copying images between an engine and the store. An image keeps its id in both directions."""
+"""Copying images between an engine and the store.
+
+An image keeps its id in both directions, except with an engine that uses containerd's image store, which has other ids.
+"""
 
 from __future__ import annotations
 

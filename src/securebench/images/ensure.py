@@ -44,8 +44,8 @@ def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str],
 def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> ResolvedImage:
     """Download the image that ``reference`` means in its registry now, and name it.
 
-    Raises :class:`ConfigError` (``image-reference-invalid``) and :class:`ImageError` (``image-unavailable`` if no
-    registry has it, and the errors of the registry client).
+    Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` if no registry
+    has it, and the errors of downloading and unpacking) and :class:`DiskFullError`.
     """
     from securebench.images.layout import Descriptor
     from securebench.images.registry import fetch_image
@@ -94,7 +94,7 @@ def _pull_or_explain(store: ImageStore, reference: str, report: Callable[[str], 
 def unavailable(reference: str, why: str = "") -> ImageError:
     """Return the error for an image that cannot be found, with a hint on how to get it."""
     problem = f"the image {reference} is not on this machine"
-    if why and not why.startswith(problem):  # pull() reports the same problem if no registry has it
+    if why and not why.startswith(problem):  # pull() reports the same problem if no registry can have it
         problem += f": {why}"
     return ImageError(problem, hint=how_to_get(reference))
 

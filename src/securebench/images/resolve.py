@@ -31,7 +31,7 @@ def resolve(
     """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` receives lines while it is fetched.
 
     If ``store`` (by default, the store of this user) has an image that did not come from an engine, that image is used
-    instead of an image of ``engine``. It is loaded into the engine, so the same id runs with every driver. Raises
+    instead of an image of ``engine``. It is loaded into the engine, so the same image runs with every driver. Raises
     :class:`ImageError` (``image-unavailable``) with a hint on how to get the image, :class:`ConfigError`
     (``image-reference-invalid``), or :class:`EngineError`.
     """

@@ -68,22 +68,27 @@ def mmlu_document(source: str, subject: str, split: str) -> tuple[str, bytes]:
 def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
     """Return subject, name and content of every subject's CSV file of ``split``, in order of subject.
 
-    ``source`` is a directory or tar archive. Raises :class:`ConfigError` as :func:`mmlu_document` does.
+    ``source`` is a directory or tar archive. Raises :class:`ConfigError` as :func:`mmlu_document` does, and
+    ``import-row-invalid`` for a file whose name contains no subject.
     """
+    ending = f"_{split}.csv"
     if not is_url(source) and Path(source).is_dir():
-        found = [(str(path), path.read_bytes()) for path in _all_in_directory(Path(source), split)]
+        found = [(path.name, str(path), path.read_bytes()) for path in _all_in_directory(Path(source), split)]
     else:
         with opened(source) as stream:
             if not is_tar(stream):
                 message = f"{source} is a single file; to import all subjects, pass a directory or a tar archive"
                 raise ConfigError(message, code="import-file-missing")
-            members = tar_documents(stream, source, lambda name: subject_and_split(name)[1] == split)
-            found = [(f"{source}!{name}", data) for name, data in members]
-    subjects = {subject_and_split(PurePosixPath(name).name)[0]: (name, data) for name, data in found}
+            members = tar_documents(stream, source, lambda name: name.endswith(ending))
+            found = [(PurePosixPath(name).name, f"{source}!{name}", data) for name, data in members]
+    subjects = {file_name.removesuffix(ending): (name, data) for file_name, name, data in found}
+    if "" in subjects:
+        hint = f"rename or remove the file: its name must be <subject>{ending}"
+        raise bad_record(SourceLocation(subjects[""][0]), "the name of this file contains no subject", hint)
     if len(subjects) < len(found):
         raise ConfigError(f"{source} contains more than one file for the same subject", code="import-file-ambiguous")
     if not subjects:
-        raise ConfigError(f"{source} contains no file named <subject>_{split}.csv", code="import-file-missing")
+        raise ConfigError(f"{source} contains no file named <subject>{ending}", code="import-file-missing")
     return [(subject, *subjects[subject]) for subject in sorted(subjects)]
 
 

@@ -80,8 +80,9 @@ def selected(
     chosen = range(len(records)) if positions is None else list(positions)
     beyond = [position for position in chosen if position >= len(records)]
     if beyond:
-        message = f"row {beyond[0]} does not exist: the source has {counted(len(records), 'row')}, numbered from 0"
-        raise ConfigError(message, code="import-row-unknown")
+        message = f"row {beyond[0]} does not exist: found {counted(len(records), 'row')}, numbered from 0"
+        hint = "rows are counted in the lock file or, without one, in the source"
+        raise ConfigError(message, code="import-row-unknown", hint=hint)
     return [row for position in chosen if (row := records[position])][:limit]
 
 

@@ -55,7 +55,8 @@ def source_name(source: str) -> str:
 def opened(source: str) -> Iterator[io.BufferedReader]:
     """Open a file or URL as a stream that fails beyond ``MAX_SOURCE_BYTES``. Decompresses gzip.
 
-    Raises :class:`ConfigError`: ``file-missing``, ``import-download-failed``, ``import-too-large``.
+    Raises :class:`ConfigError`: ``import-download-failed``, ``import-too-large``, and the errors of
+    :func:`open_regular`. Reading the stream also raises ``import-archive-invalid``.
     """
     with tempfile.TemporaryFile() if is_url(source) else open_regular(Path(source), "source", follow=True) as file:
         if is_url(source):
@@ -108,7 +109,10 @@ def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool])
 
 
 def zip_document(path: Path, member: str) -> bytes:
-    """Return one member of a zip archive, decompressing gzip inside it. Raises the errors of :func:`tar_document`."""
+    """Return one member of a zip archive, decompressing gzip inside it.
+
+    Raises :class:`ConfigError`: ``import-file-missing``, ``import-too-large``, ``import-archive-invalid``.
+    """
     name = f"{path.name}!{member}"
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:

@@ -89,7 +89,7 @@ class _Applied:
     def _remove(self, patch: FilePatch, new: FileVersion) -> None:
         if patch.kind is ChangeKind.DELETE and (new.content or patch.old in self._written):
             raise PatchDoesNotApplyError(
-                f"the content of {shown(patch.old)} differs from the content that the patch removes"
+                f"the patch does not remove the whole content of {shown(patch.old)}, or also writes this file"
             )
         if patch.old in self._removed:
             raise PatchDoesNotApplyError(f"{shown(patch.old)} is removed twice")

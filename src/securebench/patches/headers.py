@@ -35,7 +35,7 @@ class GitHeader:
     def old(self) -> bytes:
         """The old file name. Raises :class:`PatchInvalidError` if no line gives it."""
         if self._old is None or self._new is None or self._half_named:
-            raise PatchInvalidError("a 'diff --git' line names two files without a rename or copy line")
+            raise PatchInvalidError("a 'diff --git' line names two files without a pair of rename or copy lines")
         return self._old
 
     @property

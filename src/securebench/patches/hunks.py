@@ -82,8 +82,13 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk], steps: Steps) -> bytes:
     for hunk in hunks:
         expected = max(hunk.new_start - 1, 0) - (len(made) - cursor)
         at = _find(source, hunk, expected, steps)
-        if at is None or at < cursor:
+        if at is None:
             raise PatchDoesNotApplyError(f"the hunk for line {hunk.old_start} does not match the content of the file")
+        if at < cursor:
+            raise PatchDoesNotApplyError(
+                f"the hunk for line {hunk.old_start} matches before the end of an earlier hunk: the hunks overlap or"
+                " are out of order"
+            )
         made += source[cursor:at]
         made += hunk.new
         cursor = at + len(hunk.old)

@@ -40,7 +40,7 @@ _REFUSED: Final = (
 
 
 class ChangeKind(StrEnum):
-    """The change to one file."""
+    """What a patch does to one file."""
 
     CHANGE = "change"
     CREATE = "create"

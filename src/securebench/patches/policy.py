@@ -43,9 +43,10 @@ SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathPolicy:
-    """A row's ``candidate_policy``: path patterns, with ``*`` within a name and ``**`` for any number of names.
+    """A row's ``candidate_policy``: patterns of paths.
 
-    A pattern that names a directory, or ends in ``/``, matches everything below it.
+    ``*`` and ``?`` match within a name, and ``**`` matches any number of names. A pattern that names a directory, or
+    ends in ``/``, matches everything below it.
     """
 
     allow_paths: tuple[str, ...] = ()

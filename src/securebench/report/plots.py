@@ -232,7 +232,7 @@ def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
 
 
 def _whole_numbers(largest: int) -> dict[str, Any]:
-    """Return an axis for numbers of trials up to ``largest``. More ticks would mark fractions."""
+    """Return an axis for numbers of trials up to ``largest``. With more ticks than that, some would mark fractions."""
     return {"tickCount": max(1, min(4, largest)), "format": "~s"}
 
 

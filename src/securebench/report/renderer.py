@@ -40,7 +40,7 @@ class Renderer:
             self._start()
 
     def draw(self, spec: Mapping[str, Any]) -> str | None:
-        """Return a Vega-Lite plot as SVG, or ``None`` if it cannot be drawn. It loads nothing from the network."""
+        """Return a Vega-Lite plot as SVG, or ``None`` if it cannot be drawn. Nothing is loaded from the network."""
         with self._lock:
             self._start()
             if self._child is None:

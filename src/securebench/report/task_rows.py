@@ -46,7 +46,7 @@ class TaskRow:
 class TaskRows:
     """Collects the rows of one run. Failed tasks and errors come first.
 
-    ``left_out`` counts the rows beyond the maximum, ``without_detail`` the rows whose detail did not fit.
+    ``left_out`` counts the rows beyond the maximum.
     """
 
     run: RecordedRun
@@ -54,7 +54,6 @@ class TaskRows:
     max_rows: int = MAX_ROWS
     max_detail: int = MAX_DETAIL
     left_out: int = 0
-    without_detail: int = 0
     _first: list[TaskRow] = field(default_factory=list)
     _rest: list[TaskRow] = field(default_factory=list)
     _droppable: list[TaskRow] = field(default_factory=list)
@@ -75,6 +74,11 @@ class TaskRows:
         if self.with_detail:
             self._add_detail(row, record, is_first=is_first)
 
+    @property
+    def without_detail(self) -> int:
+        """The number of listed rows whose detail did not fit; 0 unless ``with_detail`` is set."""
+        return sum(row.detail is None for row in (*self._first, *self._rest)) if self.with_detail else 0
+
     def by_status(self) -> list[tuple[VerificationStatus, list[TaskRow]]]:
         """Return the rows by status, in the order of a page, without empty groups."""
         order = (
@@ -89,14 +93,11 @@ class TaskRows:
 
     def _add_detail(self, row: TaskRow, record: RecordedTask, *, is_first: bool) -> None:
         if self._used >= self.max_detail and not (is_first and self._droppable):
-            self.without_detail += 1
             return
         detail = task_detail(self.run, record, BRIEF, with_steps=self._may_read_trajectory(record))
         while is_first and self._used + detail.size > self.max_detail and self._droppable:
             self._forget(self._droppable.pop())
-            self.without_detail += 1
         if self._used + detail.size > self.max_detail:
-            self.without_detail += 1
             return
         row.detail = detail
         self._used += detail.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from collections import Counter
@@ -42,7 +43,7 @@ _KEYS: Final = {
 
 @dataclass(slots=True)
 class RecordTally:
-    """What a closing says about the records of a run, counted while they are read or written."""
+    """What a closing says about the records of a run, counted while they are read."""
 
     last: str
     """The hash of the last line so far; at first the genesis of the run."""
@@ -148,10 +149,16 @@ class Closing:
 def file_digests(directory: Path) -> dict[str, str]:
     """Return the digests (sha256, hex) of the logs in a run directory. Raises :class:`ConfigError`."""
     found: dict[str, str] = {}
-    for name in sorted(path.name for path in directory.iterdir() if is_log(path.name)):
+    for name in log_names(directory):
         with open_regular(directory / name, "log of the run") as file:
             found[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
+
+
+def log_names(directory: Path) -> list[str]:
+    """Return the names of the files in a run directory for which :func:`is_log` holds, sorted."""
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries if is_log(entry.name))
 
 
 def is_log(name: str) -> bool:

@@ -1,6 +1,6 @@
 """The journal, ``candidates.jsonl``: the authoritative records of a run.
 
-Each record is one line in an append-only log, and is on disk before the run continues. Opening the journal repairs what
+Each record is appended as one line, and is on disk before the run continues. Opening the journal repairs what
 a killed writer left: a complete record without its newline gets one, and a partial record is moved to another file. Any
 other damage is an error.
 """

@@ -12,7 +12,7 @@ _HUNK: Final = re.compile(r"@@ -[0-9]+(?:,([0-9]+))? \+[0-9]+(?:,([0-9]+))? @@.*
 
 
 def added_lines(lines: list[str]) -> Iterator[list[int]]:
-    """Yield, for each file of a patch that SecureBench rendered, the indices of its added lines."""
+    """Yield the indices of the added lines of each file that has any, in a patch that SecureBench rendered."""
     added: list[int] = []
     old = new = 0
     for number, line in enumerate(lines):

@@ -67,8 +67,8 @@ def read_run(directory: str | Path) -> RecordedRun:
 class RecordedRun:
     """A run on disk. Everything in it is untrusted. Only the header is kept: methods read the other files at each call.
 
-    ``directory`` is the path that was given, ``header`` the description of the run. For damaged data, all methods that
-    read files raise :class:`ConfigError` with the file and the line.
+    ``directory`` is the path that was given, ``header`` the description of the run. For damaged data, methods raise
+    :class:`ConfigError` with the file and, if possible, the line. Only :meth:`running` returns ``None`` instead.
     """
 
     def __init__(self, directory: Path, header: RunHeader) -> None:
@@ -115,7 +115,7 @@ class RecordedRun:
         """Yield the current record of each trial, in the order in which they finished.
 
         Only ids and digests are kept in memory. A line that is still being written is left out. While reading, the
-        chain of records is checked: no record may have been changed or removed.
+        chain of records is checked, if the run's format has one: no record may have been changed or removed.
         """
         return (line.record for line in self._files() if line.is_current)
 

@@ -252,5 +252,5 @@ def broken(what: str, location: SourceLocation) -> ConfigError:
 
 
 def _refused(what: str, code: str, location: SourceLocation) -> ConfigError:
-    hint = f"nothing was changed: {_RESTORE}"
+    hint = f"{_RESTORE} (SecureBench has changed nothing)"
     return ConfigError(f"the records are damaged: {what}", code=code, hint=hint, location=location)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.results.record import RecordEntry
 
 MAX_LINE: Final = 48 * MIB
-"""Maximum bytes of a record: a row has up to 4 MiB, a candidate up to a million characters of up to 6 bytes in JSON."""
+"""Maximum bytes of a record: a row has up to 4 MiB, a candidate up to a million characters of up to 12 bytes."""
 
 _MAX_VALUES: Final = 500_000
 """Maximum sum of lists, objects and commas in a record. An empty list has two bytes in a file, but fifty in memory."""
@@ -70,7 +70,7 @@ class RecordedTask:
     spent: Usage | None = None
     """The usage of all tries and attempts of the trial."""
     models: tuple[str, ...] = ()
-    """The models that answered; without a relay, the configured model."""
+    """The models that a relay saw answer, or else the configured model."""
     candidate_kind: CandidateKind | None = None
     """The kind of the candidate: ``TEXT`` also for code, ``None`` without a candidate."""
     candidate_digest: str | None = None

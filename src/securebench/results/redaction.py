@@ -1,13 +1,15 @@
 """Redaction: remove hidden values, evaluation inputs and credentials from records and logs.
 
 By field: the value of a key is removed if the key names a secret resource or an expected result.
+By equality: a JSON string of a verifier is removed if it equals a secret that is not public, however short. Strings of
+an agent are not: it may list the choices of a question, and the one that is missing would be the answer.
 By value: a secret string is found in any text in plain form, JSON-escaped, as a Python literal, and in base64, hex and
 URL encoding; in upper or lower case; and with white space inserted (wrapped or split over lines).
 
-Records stay readable: short values are redacted by field only, since an answer ``A`` must not blank every A. A value
-that is also in the public lane stays: it is not secret, and blanking only the right one of four choices would reveal
-it. Values that a family declares as structure (paths, directories, limits, policies) stay too. In a patch only the text
-of added lines is redacted, so that the patch still applies.
+Records stay readable: short values stay in texts, since an answer ``A`` must not blank every A. So does a value that is
+also in the public lane: it is not secret, and blanking only the right one of four choices would reveal it. Values that
+a family declares as structure (paths, directories, limits, policies) stay too. In a patch only the text of added lines
+is redacted, so that the patch still applies.
 
 Texts are untrusted: the time is linear in the length of a text, and logarithmic in the number of secrets.
 """
@@ -78,7 +80,8 @@ _KEPT_FIELDS: Final = frozenset(
 class Redactor:
     """Removes the secrets of one task from texts and JSON values. Immutable and thread safe.
 
-    ``fields`` are the names of secret resources. ``credentials`` are removed even if they also occur in ``public``.
+    ``public`` are the public strings, joined by NUL characters. ``fields`` are the names of secret resources.
+    ``credentials`` are removed even if they also occur in ``public``.
     """
 
     def __init__(
@@ -91,8 +94,8 @@ class Redactor:
     ) -> None:
         found = {secret for secret in secrets if secret.strip()}
         shown = self._shown = _squeeze(public)
+        self._exact = found - set(public.split("\0"))
         self._fields = _FIELDS | {name.lower() for name in fields}
-        self._exact = found
         long = [secret for secret in found if len(_squeeze(secret)) >= MIN_VALUE and _squeeze(secret) not in shown]
         keys = [key for key in credentials if len(_squeeze(key)) >= MIN_CREDENTIAL]
         self._keys = _Forms({form for key in keys for form in _encodings(key)})
@@ -154,9 +157,12 @@ class Redactor:
         return self._keys.redact(shown, len(shown))
 
     def value(self, value: JsonValue, *, lines: bool = False) -> JsonValue:
-        """Return a JSON value without secrets: by field, by equal string and by value. Infinities become strings."""
+        """Return a JSON value without secrets: by field and by value, with ``lines`` also by equality.
+
+        Infinity and NaN become text.
+        """
         if isinstance(value, str):
-            return REDACTED if value in self._exact else self.text(value, lines=lines)
+            return REDACTED if lines and value in self._exact else self.text(value, lines=lines)
         if isinstance(value, dict):
             return self.mapping(value, lines=lines)
         if isinstance(value, list | tuple):

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from securebench.results.usage import Usage
 
 INTERVAL: Final = 2.0
-"""Seconds between two readings of a run in progress."""
+"""The minimum pause between two readings of a run in progress, in seconds."""
 
 _SHARE: Final = 10
-"""The minimum pause between two readings, as a multiple of the time that a reading takes."""
+"""The minimum pause as a multiple of the time that a reading takes. The longer of the two minimums counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,9 +150,9 @@ def _problem(name: str, before: Any, after: Any) -> Problem:
     """Return the problem of a value that differs. Digests are not shown, because they say nothing to a user."""
     what = f"{name} was {before!r} when the run began, and is {after!r} now"
     if _is_digest(before) or _is_digest(after):
-        what = f"{_PARTS.get(name, name)} has changed since the run began"
+        what = f"{_PARTS.get(name, name)} is not the same as when the run began"
     hint = _FRAMEWORK_HINT if name.startswith("framework.") else _HINT
-    return Problem("resume-mismatch", f"cannot resume: {what}", hint=hint)
+    return Problem("resume-mismatch", f"cannot continue the run: {what}", hint=hint)
 
 
 def _is_digest(value: Any) -> bool:

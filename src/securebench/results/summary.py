@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.results.run_judge import JudgeSummary
 
 SHOWN_FAILURES: Final = 20
-"""Maximum number of trials that failed or had an error and that a summary lists. The records contain all."""
+"""Maximum number of trials with a failure or an error that a summary lists. The records contain all."""
 
 SHOWN_FLAKY: Final = 10
 """Maximum number of flaky tasks that a summary lists."""

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 TRAJECTORIES: Final = "trajectories"
 
 MAX_TRAJECTORY: Final = 4 * 1024 * 1024
-"""Maximum bytes of one try's file. Redacting that much takes seconds and slows down other tasks of the run."""
+"""Maximum bytes of one try's file, without the line that counts omitted lines.
+
+Redacting that much takes seconds and slows down other tasks of the run.
+"""
 
 MAX_LINES: Final = 20_000
 """Maximum steps of one try, because many short lines take longer to redact than a few long ones."""

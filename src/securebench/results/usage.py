@@ -1,4 +1,4 @@
-"""The model usage of agents, as reported by their programs and the relay. It never affects a verdict."""
+"""The model usage of agents and judges, as reported by agent programs and the relay. It never affects a verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST: Final = 10**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens, turns and, if it is known, the cost in US dollars. Unreported counts are 0."""
+    """Tokens, turns and, if it is known, the cost in US dollars. Missing counts are 0."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -10,8 +10,8 @@ Guarantees of every driver:
 * captured output is bounded, however much the process writes;
 * a closed sandbox leaves nothing behind, and the next run removes what a killed run left.
 
-A driver may lack a :class:`DriverFeature`, and then says so in its :class:`DriverInfo`. The rest of SecureBench still
-uses mounts: :func:`~securebench.sandboxes.copying.adapted` copies them to and from the volumes of such a driver.
+A driver may lack a :class:`DriverFeature`, and then says so in its :class:`DriverInfo`. Specs have mounts even if the
+driver lacks host mounts: :func:`~securebench.sandboxes.copying.adapted` then copies them to and from volumes.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class ForwardedPort:
     The network namespace of the sandbox contains only loopback. Connections to this port reach the owner of the
     listening socket and nothing else.
 
-    A socket listens on the port before the first process of the image starts. ``serve`` is called with this socket
-    for each command of an ephemeral sandbox, or once for a persistent sandbox, before the command or the sandbox is
-    returned. ``serve`` must return at once. It owns the socket and has to close it later: when the sandbox ends, the
-    connections end, and the socket stays open but gets no more connections.
+    A socket listens on the port before the first process of the image starts. ``serve`` is called with this socket:
+    for each command of an ephemeral sandbox before ``open`` returns, and for a persistent sandbox once, before
+    ``create`` returns. ``serve`` must return at once. It owns the socket and has to close it later: when the sandbox
+    ends, the connections end, and the socket stays open but gets no more connections.
     """
 
     port: int
@@ -105,7 +105,7 @@ class SandboxSpec:
     * ``forwarded_ports`` are ports on the loopback interface that are served from outside. They require network
       ``none``.
     * ``collect`` is a directory of the image. An ephemeral sandbox keeps the changes that its one command made there.
-      This requires a writable root and no mount at, above or below the directory.
+      This requires a writable root and, unless the directory is ``/``, no mount at, above or below it.
     * ``volumes`` replace ``mounts`` for a driver without host mounts. Later volumes may be inside earlier ones. All are
       filled before the first process starts.
     """
@@ -322,8 +322,8 @@ class SandboxDriver(Extension, ABC):
         """Return a driver for the run ``run_id``.
 
         SecureBench creates the drivers of installed packages with this method. ``settings`` is an instance of
-        ``settings_model``, and is ignored if that is ``None``. A driver should override this method and label what it
-        creates with ``run_id``, so that the remains of a killed run can be found.
+        ``settings_model``, and is ignored if ``settings_model`` is ``None``. A driver should override this method and
+        label what it creates with ``run_id``, so that the remains of a killed run can be found.
         """
         del run_id
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]

@@ -139,7 +139,7 @@ def _archive(mount: Mount, owner: tuple[int, int]) -> Iterator[bytes]:
         raise MaterializationError(
             f"cannot copy {mount.source} into a sandbox: {refused}",
             code="mount-unsafe",
-            hint="leave only regular files, directories and links in it",
+            hint="leave only readable files, directories and links in it",
         ) from None
     except OSError as error:
         raise StorageError(f"cannot read {mount.source}: {error.strerror or error}") from error

@@ -50,10 +50,11 @@ class DriverFeature(StrEnum):
 class DriverInfo:
     """A driver as records describe it: its name, its runtime, a version, and what is enforced.
 
-    ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`. With ``foreign_files``, files that root in a sandbox
-    creates in a mounted directory may belong to a host user whose files this process can neither read nor remove. Their
-    ownership must be taken back first (``harnesses/ownership.py``). ``lacks`` are the features that the driver does not
-    have. SecureBench replaces missing features where it can, and otherwise refuses the run before its first task.
+    ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`: the restrictions that are enforced, and those that
+    are not. With ``foreign_files``, files that root in a sandbox creates in a mounted directory may belong to a host
+    user whose files this process can neither read nor remove. Their ownership must be taken back first
+    (``harnesses/ownership.py``). ``lacks`` are the features that the driver does not have. SecureBench replaces missing
+    features where it can, and otherwise refuses the run before its first task.
     """
 
     name: str

@@ -272,7 +272,10 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
         self._streams.close_stdin()
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output, or ``None`` after the last. Drop output beyond the limit, and kill the sandbox."""
+        """Return the next output, or ``None`` after the last.
+
+        Drop output beyond the limit, and kill the sandbox that wrote it.
+        """
         while True:
             chunk = self._receive_bounded(timeout)
             if chunk is None:

@@ -39,7 +39,7 @@ def open_driver(
     named driver does not enforce.
 
     Raises the driver's :class:`InfrastructureError`. For ``auto``, raises :class:`EngineError`
-    (``driver-unavailable``), with both reasons, if the oci driver is unusable or weaker and Docker is unusable.
+    (``driver-unavailable``), with both reasons, if Docker is unusable and the oci driver is unusable or weaker.
     """
     if driver == AUTO_DRIVER:
         return _best(runtime, run_id, notify)

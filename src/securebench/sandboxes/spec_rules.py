@@ -215,7 +215,7 @@ def check_forwarded_ports(spec: SandboxSpec, runtime: str = "", *, possible: boo
 def no_forwarded_ports(why: str) -> EgressError:
     """Return the error for a machine on which sandboxes cannot have forwarded ports."""
     return EgressError(
-        f"agents cannot reach a model provider on this machine: {why}",
+        f"sandboxes cannot have egress on this machine: {why}",
         code="egress-unavailable",
         hint="install crun and remove 'sandbox.runtime', or use the docker driver with its default runtime",
     )

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import ConfigError, SourceLocation
+from securebench.errors import ConfigError, SourceLocation, StorageError
 from securebench.fs.durable import sync_directory, write_all
 from securebench.fs.home import settings_directory
 from securebench.signing.keys import PrivateKey, decode_private, decode_public, is_private
@@ -38,16 +38,22 @@ def public_file(path: Path) -> Path:
 def create_key(path: Path, passphrase: bytes = b"") -> PublicKey:
     """Write a new private key to ``path`` with mode 0600, and its public key to ``path.pub``.
 
-    Raises :class:`ConfigError`: ``key-exists`` if one of the files exists, ``key-unusable`` if they cannot be written.
+    Raises :class:`ConfigError`: ``key-exists`` if one of the files exists, ``key-passphrase`` if the passphrase is too
+    long. Raises :class:`StorageError` if the files cannot be written.
     """
     key, public = PrivateKey.new(), public_file(path)
+    try:
+        pem = key.pem(passphrase)
+    except ValueError as error:
+        problem = f"the passphrase cannot be used: {error}"
+        raise ConfigError(problem, code="key-passphrase", hint="choose a shorter one") from None
     try:
         if path == default_key_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Write the public key first: if an old one exists, no private key that does not match it may be created.
         _write_new(public, f"{key.public.openssh} securebench\n".encode("ascii"), 0o644)
         try:
-            _write_new(path, key.pem(passphrase), 0o600)
+            _write_new(path, pem, 0o600)
         except BaseException:
             public.unlink(missing_ok=True)
             raise
@@ -55,9 +61,9 @@ def create_key(path: Path, passphrase: bytes = b"") -> PublicKey:
     except FileExistsError as error:
         hint = "a key is never overwritten: choose another file, or move this one away"
         raise ConfigError(f"{error.filename} already exists", code="key-exists", hint=hint) from None
-    except (OSError, ValueError) as error:
-        problem = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
-        raise ConfigError(problem, code="key-unusable", hint="choose a file in a writable directory") from error
+    except OSError as error:
+        hint = "choose a file in a writable directory, or free some space if the disk is full"
+        raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
     return key.public
 
 

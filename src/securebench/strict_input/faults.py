@@ -16,7 +16,7 @@ Path: TypeAlias = tuple[str | int, ...]
 """The path to a value inside a document: keys and zero-based indexes."""
 
 MAX_PROBLEMS = 100
-"""The number of problems reported in full: about a screenful. The rest are counted."""
+"""The maximum number of problems that are reported in full. The rest are only counted."""
 
 _SHOWN = 60
 _PATH_POLICY = frozenset({"path-unsafe", "mount-collision"})

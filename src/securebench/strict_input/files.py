@@ -23,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """The source of a file's faults that have no path inside a document. Only their own position locates them."""
+    """The source of faults that have no path inside a document, so that only their own position can locate them."""
 
     path: Path
 

@@ -34,7 +34,7 @@ _MAX_INTEGER = 2**63
 _MAX_INTEGER_LENGTH = 20
 
 _MAX_LOCATED = 256 * 1024
-"""In texts with more characters, faults are located by line only, without a column."""
+"""In texts with more characters, a fault without a position of its own is located by line only, without a column."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<mark>[\[\]{},:])|(?P<word>[^\s\[\]{},:"]+)')

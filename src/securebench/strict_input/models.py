@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 OPTIONAL: Any = None
-"""The default of an optional field. A file may not set it to null: it must leave the key out."""
+"""The default of an optional field. A file must not set such a field to null, but leave its key out."""
 
 _EXPECTED = {
     "string_type": "a string",

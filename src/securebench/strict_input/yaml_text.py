@@ -2,7 +2,7 @@
 
 Rejected: anchors and aliases, tags, directives, duplicate keys, keys that are not plain text, and plain scalars that
 older parsers read differently (``no``, ``010``, ``12:30:45``, a date). Values and positions are built from the parser's
-events, so that all faults of a file are found at once and no tag ever constructs an object.
+events, so that parsing continues after most faults and no tag ever constructs an object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_YAML_BYTES = 64 * 1024
 """Maximum bytes of a YAML file. Manifests and tester files are shorter. The slow parser reads this in two seconds."""
 
 MAX_YAML_DEPTH = 16
-"""The deepest nesting of lists and mappings. The deepest schema here has five levels."""
+"""The deepest nesting of lists and mappings. No schema here needs half as many levels."""
 
 _MAX_INTEGER = 2**63
 _NULL = re.compile(r"~|null|Null|NULL|")
@@ -192,7 +192,7 @@ def _position(event: Any) -> Position:
 def _plain(text: str) -> JsonValue:
     """Return the value of a plain scalar. Raises ``ValueError`` if YAML parsers disagree about it."""
     if _AMBIGUOUS.fullmatch(text):
-        raise ValueError("which some YAML parsers read as a bool, a date or a number in another base")
+        raise ValueError("which YAML parsers read in different ways: as text, a bool, a date or a number")
     if _NOT_FINITE.fullmatch(text):
         raise ValueError("which is not a finite number")
     if _NULL.fullmatch(text):

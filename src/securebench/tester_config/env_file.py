@@ -8,7 +8,7 @@ after white space), in single quotes (literal) or in double quotes (with the esc
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.strict_input.faults import Fault, Position, Problems
 from securebench.strict_input.files import FileSource, read_text
@@ -23,6 +23,7 @@ _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P
 _SINGLE = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")
 _DOUBLE = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"\s*(?:#.*)?')
 _ESCAPE = re.compile(r"\\(.)")
+_ESCAPE_HINT: Final = r"""use only \n, \t, \r, \", \\ and \$, or single quotes, in which '\' has no special meaning"""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "$": "$"}
 
 
@@ -34,32 +35,42 @@ def load_env_file(path: Path) -> dict[str, str]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        name, value, message = _parse(line.rstrip("\r"))
+        name, value, message, hint = _parse(line.rstrip("\r"))
         if not message and name in variables:
-            message = f"{name} is set twice"
+            message, hint = f"{name} is set twice", "remove one of the lines"
         if message:
-            hint = "set each variable once, as KEY=VALUE, with quotes around a value that contains spaces or '#'"
             problems.add(Fault("env-line", message, hint=hint, position=Position(number)), FileSource(path))
         variables[name] = value
     problems.raise_if_any()
     return variables
 
 
-def _parse(line: str) -> tuple[str, str, str]:
-    """Return the name, the value and an error message, which is empty if the line is valid."""
+class _Line(NamedTuple):
+    """An assignment, or an error message and its hint."""
+
+    name: str
+    value: str
+    message: str = ""
+    hint: str = ""
+
+
+def _parse(line: str) -> _Line:
     match = _ASSIGNMENT.fullmatch(line)
     if match is None:
-        return "", "", "this line is not KEY=VALUE"
+        hint = "write KEY=VALUE, with letters, digits and '_' in KEY and no space before '='; begin a comment with '#'"
+        return _Line("", "", "this line is not KEY=VALUE", hint)
     name, raw = match["name"], match["value"].lstrip()
     if quoted := _SINGLE.fullmatch(raw):
-        return name, quoted["text"], ""
+        return _Line(name, quoted["text"])
     if quoted := _DOUBLE.fullmatch(raw):
         unknown = [escape for escape in _ESCAPE.findall(quoted["text"]) if escape not in _ESCAPES]
         message = f"the value of {name} contains an invalid escape sequence" if unknown else ""
-        return name, _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], ""), quoted["text"]), message
+        value = _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], ""), quoted["text"])
+        return _Line(name, value, message, _ESCAPE_HINT if message else "")
     if raw[:1] in ("'", '"'):
-        return name, "", f"the value of {name} has an unclosed quote, or text after the closing quote"
-    return name, _bare(raw), ""
+        message = f"the value of {name} has an unclosed quote, or text after the closing quote"
+        return _Line(name, "", message, "close the quote at the end of the value, on the same line")
+    return _Line(name, _bare(raw))
 
 
 def _bare(raw: str) -> str:

@@ -24,8 +24,8 @@ class TaskSelection:
     """Which tasks of a pack a run executes.
 
     ``task`` has patterns of ids. A task is selected if it matches at least one value of every criterion among ``task``,
-    ``tag`` and ``family`` that is given. With ``shuffle``, the tasks are then sorted by a hash of this seed and the id.
-    ``limit`` keeps only the first tasks.
+    ``tag`` and ``family`` that is given. ``shuffle`` is a seed: if it is given, the selected tasks are sorted by a hash
+    of the seed and their id. ``limit`` keeps only the first tasks.
     """
 
     task: tuple[str, ...] = ()

@@ -229,13 +229,14 @@ class McpServer(WireModel):
 class ProviderSettings(HarnessSettings):
     """The settings of all declared agents. Some agents have a default for ``model``.
 
-    ``version`` is exact, ``latest``, or ``None`` for the version that this release was tested with. ``base_url``
-    replaces the provider's public endpoint. ``auth`` is how the key is sent. ``api_version`` is for Azure's API.
+    ``version`` is exact, ``latest``, or ``None`` for the version in the agent's declaration. ``base_url`` replaces the
+    provider's public endpoint. ``auth`` is how the key is sent. ``api_version`` is for Azure's API.
     ``credentials`` is ``relay`` (the key stays outside the sandbox) or ``passthrough``. ``provider_tools`` allows tools
-    that the provider runs: web search, file fetch, code execution. ``prices`` replaces those of the price table.
+    that the provider runs: web search, web fetch, code execution. ``prices`` replaces those of the price table.
 
-    ``effort`` and the settings below it change what the program does. The declaration of a program says which of them
-    it supports. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to that prompt.
+    The settings from ``effort`` to ``extra_arguments`` change what the program does. The declaration of a program says
+    which of them it supports. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to
+    that prompt.
     """
 
     identified_by_content: ClassVar = frozenset({"instructions_file", "system_prompt_file"})

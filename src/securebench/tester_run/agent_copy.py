@@ -60,7 +60,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a directory with its modes and symbolic links, and as root with its owners."""
+    """Copy a directory with its modes and symbolic links. If this user is root, also copy the owners."""
     make_fresh_directory(target)  # removes the copy of a killed run
     reached(FaultPoint.TREE_COPY, target)
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)

@@ -66,7 +66,7 @@ def prepare_agents(
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """The usage of each check, of the agents' provider and of the judge, and the lines of both for the egress log."""
+    """The usage of the check of the agents' provider and of that of the judge, and their lines for the egress log."""
 
     usages: Sequence[Mapping[str, JsonValue]]
     lines: Sequence[Mapping[str, JsonValue]]
@@ -75,7 +75,7 @@ class ProviderCheck:
 def check_provider(
     plan: Plan, parts: RunParts, options: RunOptions, earlier: RunHeader | None, cost: RunCost
 ) -> ProviderCheck:
-    """Check key and model with the model provider, if the harness uses one, and the judge, if the run has one.
+    """Check key and model of the harness, if it uses a model provider. Then check the judge, if the run has one.
 
     Without this check, a rejected key would make every task end in an error. The judge is calibrated unless ``earlier``
     says that it was. Calibration stops when the run's budget is used up: ``cost`` counts every request of the checks.

@@ -26,11 +26,11 @@ _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""The beginning of the message about errors whose source is not this machine."""
+"""The beginning of the message about errors in a row, for reasons that tell what failed."""
 
 
 class _FailedStart(NamedTuple):
-    """How an agent failed at once: the message of its failure, and the last line of its stderr."""
+    """How an agent failed immediately: the message of its failure, and the last line of its stderr."""
 
     message: str
     stderr: str
@@ -92,7 +92,7 @@ class Breaker:
             if len(self._failed_starts) < FAILED_STARTS:
                 return ""
         return (
-            f"no agent could start: the first {FAILED_STARTS} tasks failed at once with the same error: "
+            f"no agent could start: the first {FAILED_STARTS} tasks failed within seconds with the same error: "
             f"{start.message}: {start.stderr}\n    hint: fix the agent and start a new run, or continue with --resume"
         )
 
@@ -120,7 +120,7 @@ class Breaker:
 
 
 def _failed_start(record: TaskRecord) -> _FailedStart | None:
-    """Return how the agent failed if it seems not to have started: it failed at once and printed only an error message.
+    """Return how the agent failed if it seems not to have started: it failed quickly and printed only an error message.
 
     An agent could fake this, but the run would only stop, and leave tasks without a verdict.
     """

@@ -59,7 +59,7 @@ class Coordinator:
 
     @property
     def cost_usd(self) -> float | None:
-        """What the run has cost so far, in all its attempts; ``None`` if that is not known."""
+        """What the run has cost so far, including earlier attempts; ``None`` if that is not known."""
         return self._cost.usd
 
     def work_through(self, trials: Sequence[PlannedTrial]) -> None:

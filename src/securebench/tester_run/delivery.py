@@ -1,6 +1,6 @@
 """What a worker on another machine returns for an assignment: the record, and the files that belong to it.
 
-The delivery arrives in pieces. Each piece is one byte that says what it belongs to, and the data. The record comes
+The delivery arrives in pieces. Each piece begins with a byte that names its part; the rest is data. The record comes
 first. The receiver derives from the record which files may follow, under which names and with which digests, so a
 broken machine can neither overwrite anything nor fill the disk.
 """
@@ -78,7 +78,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """Stores what workers on other machines return. ``log_egress`` is ``None`` if agents have no egress."""
+    """Stores what workers on other machines return. ``log_egress`` is ``None`` if the run has no egress."""
 
     context: TaskContext
     log_egress: Callable[[Mapping[str, JsonValue]], None] | None

@@ -141,7 +141,7 @@ def candidate_store(directory: Path) -> CandidateStore:
 
 
 def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
-    """Raise :class:`ConfigError` if a record has a verdict and its sealed candidate is missing or was altered."""
+    """Raise :class:`ConfigError` if a record is not an error and its sealed candidate is missing or was altered."""
     store, checked, problems = candidate_store(directory), set[str](), list[Problem]()
     for entry in entries:
         digest = entry.candidate_digest

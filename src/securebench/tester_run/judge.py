@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from securebench.benchmark_pack import BenchmarkPack
     from securebench.benchmark_pack.calibration import CalibrationItem
     from securebench.egress.gateway import Gateway
+    from securebench.errors import Problem
     from securebench.harnesses.base import RunContext
     from securebench.harnesses.model.guest.apis import ModelApi
     from securebench.resources import JsonValue
@@ -84,10 +85,10 @@ class RunJudge(ABC):
         """Read the key, if the judge needs one. Raises :class:`ConfigError` (``env-missing``)."""
         del run
 
-    def use_prices(self, table: PriceTable | None) -> str:
+    def use_prices(self, table: PriceTable | None) -> Problem | None:
         """See :meth:`HarnessProducer.use_prices`."""
         del table
-        return ""
+        return None
 
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
         """Raise :class:`ConfigError` (``judge-budget``) if grading a response of an agent could use up the budget."""
@@ -135,7 +136,7 @@ class ModelJudge(RunJudge):
         """See :meth:`RunJudge.prepare`."""
         self.connection.prepare(run)
 
-    def use_prices(self, table: PriceTable | None) -> str:
+    def use_prices(self, table: PriceTable | None) -> Problem | None:
         """See :meth:`RunJudge.use_prices`."""
         return self.connection.use_prices(table)
 

@@ -1,4 +1,4 @@
-"""The plan of a run. Everything that can be checked in advance is checked here, before anything runs."""
+"""The plan of a run. The configuration and the pack are checked here, before anything runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError
 from securebench.families.registry import FAMILIES
 from securebench.garbage import rare_collections
-from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.registry import require_supported
 from securebench.images.store.places import default_directory
 from securebench.results.identity import RunIdentity
@@ -263,9 +262,10 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     if budget_usd is not None and not budget_usd > 0:  # also rejects nan
         raise ValueError(f"budget_usd is {budget_usd}, and must be positive")
     faults = [user.use_prices(table) for user in (producer, judge) if user is not None]
-    if any(faults) and budget_usd is not None:
-        fault = next(filter(None, faults))
-        raise ConfigError(f"the run cannot have a budget in money: {fault}", code="price-missing", hint=PRICE_HINT)
+    fault = next(filter(None, faults), None)
+    if fault and budget_usd is not None:
+        problem = f"the run cannot have a budget in money: {fault.message}"
+        raise ConfigError(problem, code=fault.code, hint=fault.hint)
     if judge:
         judge.require_budget(planned)
     environment = _environment(config.harness.env, options.variables)
@@ -376,7 +376,7 @@ def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str
 
 
 def _planned(tasks: Collection[SecureBenchTask], trials: int, commitment: Commitment) -> dict[str, JsonValue]:
-    """Return what is planned: the numbers of trials and tasks, also by family, and a digest of the tasks."""
+    """Return what is planned: the numbers of trials, of tasks, and of tasks by family, and a digest of the tasks."""
     return {
         "planned": len(tasks) * trials,
         "planned_tasks": len(tasks),

@@ -1,4 +1,4 @@
-"""Judge the sealed candidates of a finished run again, without the agent, in a new run next to the old one."""
+"""Judge the sealed candidates of an earlier run again, without the agent, in a new run next to the old one."""
 
 from __future__ import annotations
 

@@ -101,11 +101,12 @@ def run_plan(
             header.write(plan.directory)
             reached(FaultPoint.HEADER_WRITTEN)
         journal = Journal(plan.directory, earlier or header, plan.identity(commitment, info, header.images))
-        kept = _Kept(stack.enter_context(journal), commitment, header)
+        kept = _Kept(stack.enter_context(journal), commitment, header, is_resumed=earlier is not None)
         if earlier:
             places.require_candidates(plan.directory, journal.entries.values())
             places.require_logs(plan.directory, earlier)
-            # All checks have passed. From here on, the resumed run is no longer signed or closed.
+            # All checks except that of the provider have passed. From here on, the resumed run is no longer signed or
+            # closed.
             RunAttestation(RecordedRun(plan.directory, earlier)).remove_signatures()
             PackSource.of(plan.config.benchmark).write(plan.directory)
             header.write(plan.directory)
@@ -182,6 +183,7 @@ class _Kept:
     journal: Journal
     commitment: Commitment
     header: RunHeader
+    is_resumed: bool
 
 
 class _Run:
@@ -200,6 +202,7 @@ class _Run:
         self._parts = parts
         self._driver = driver
         self._journal, self._commitment, self._header = kept.journal, kept.commitment, kept.header
+        self._is_resumed = kept.is_resumed
         self._control = RunControl()
         self._noting = threading.Lock()
 
@@ -283,7 +286,7 @@ class _Run:
                 cost_usd=cost,
             )
         )
-        if self._options.resume:
+        if self._is_resumed:
             report.emit(Resume(kept=planned - to_do, redone=redone, planned=planned))
 
     def _close(self, ending: RunEnd, troubles: Iterable[str]) -> TesterRunSummary:

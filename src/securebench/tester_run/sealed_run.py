@@ -101,9 +101,10 @@ class SealedSettings(HarnessSettings):
 
 
 class SealedProducer(HarnessProducer):
-    """Hands out the candidates that an earlier run sealed and judged, instead of running an agent.
+    """Hands out the candidates that an earlier run sealed, instead of running an agent.
 
-    A trial in which the agent failed fails again for the same reason. A trial without a verdict remains without one.
+    A trial in which the agent failed fails again for the same reason. A trial without a record, or one that ended in an
+    error, gets no verdict.
     """
 
     name = "sealed"

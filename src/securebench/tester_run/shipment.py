@@ -1,7 +1,7 @@
 """What workers on other machines need for a run: its settings, its files, its images and its agents' programs.
 
 Files travel as one tar archive, named by its digest. Images and programs are images of the store, named by their ids.
-Each machine receives each item once and verifies its digest.
+A machine that lacks an item receives it once, and verifies its digest.
 """
 
 from __future__ import annotations

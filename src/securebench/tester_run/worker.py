@@ -85,7 +85,7 @@ class PreparedRun:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of everything that could affect a verdict. Every assignment contains it."""
+        """The digest of ``decisive`` in ``run.json``. Every assignment contains it."""
         return json_digest(dict(self.header.decisive))
 
     def context(

@@ -193,7 +193,10 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 
 
 def _script(task: _SmokeTask) -> Script:
-    """Return a script that solves the task twice, because an agent may lose output and read the task again."""
+    """Return a script that solves the task twice.
+
+    If an agent loses the output of the first command, it reads the task again instead of the first solution.
+    """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))
 

@@ -14,8 +14,9 @@
         result = sandbox.run(Command(argv=("agent",), timeout_seconds=5, workdir="/workspace"))
 
 It isolates nothing: programs run on threads of this process. :meth:`ProgramContext.path` finds only host directories
-that the spec mounts. The time limit, the output limit and kill are enforced. Other fields of a spec are recorded in
-``commands`` and have no effect, though some are checked. To test a driver, use :mod:`securebench.testing.conformance`.
+that the spec mounts. The time limit, the output limit and kill are enforced. Other limits and restrictions of a spec
+are recorded in ``commands`` but not enforced, though some are checked. To test a driver, use
+:mod:`securebench.testing.conformance`.
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ _SIGKILLED: Final = 137
 
 
 class ProgramKilled(BaseException):
-    """Raised in a program whose sandbox was ended. Not an ``Exception``, so that a program does not catch it."""
+    """Raised in a program whose process was ended. Not an ``Exception``, so that a program does not catch it."""
 
 
 class ProgramInput(io.RawIOBase):
-    """A program's stdin, an unbuffered binary file. Reading raises :class:`ProgramKilled` if the sandbox ended."""
+    """A program's stdin, an unbuffered binary file. Reading raises :class:`ProgramKilled` if the process ended."""
 
     def __init__(self, process: ScriptedProcess) -> None:
         self._process = process
@@ -140,12 +141,12 @@ class ProgramContext:
         return mount.source / target.relative_to(mount.target)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep. Raises :class:`ProgramKilled` as soon as the sandbox is ended."""
+        """Sleep. Raises :class:`ProgramKilled` as soon as the process is ended."""
         if self.process.is_over.wait(seconds):
             raise ProgramKilled
 
     def run_out_of_memory(self) -> None:
-        """End the sandbox as if it had exceeded its memory limit. Raises :class:`ProgramKilled`."""
+        """End the process as if the sandbox had exceeded its memory limit. Raises :class:`ProgramKilled`."""
         self.process.end(ExitState(exit_code=_SIGKILLED, out_of_memory=True))
         raise ProgramKilled
 
@@ -159,7 +160,10 @@ ScriptedProgram: TypeAlias = Callable[[ProgramContext], int | None]
 
 
 class ScriptedProcess(SandboxProcess):
-    """A program on a thread. After the process ends, the thread continues until the program next uses its context."""
+    """A program on a thread.
+
+    If the process is ended early, the thread continues until the program next reads, writes or sleeps in its context.
+    """
 
     def __init__(self, command: Command, output_limit: int, *, on_wait: Callable[[], None]) -> None:
         self.is_over = threading.Event()

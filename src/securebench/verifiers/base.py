@@ -38,7 +38,7 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
         FailureReason.CANDIDATE_TOO_LARGE: "the candidate is too long for an answer",
         FailureReason.CANDIDATE_EMPTY: "the candidate has no visible characters",
         FailureReason.WRONG_ANSWER: "the response does not give an accepted answer",
-        FailureReason.AMBIGUOUS_ANSWER: "the final answer is ambiguous: it gives several answers or takes one back",
+        FailureReason.AMBIGUOUS_ANSWER: "the text gives several answers, or takes one back",
         FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }
 )
@@ -54,7 +54,7 @@ class VerifyContext:
     report: Reporter
     limits: Limits
     scratch: Path
-    """An empty host directory for this verification only. The run removes it afterwards."""
+    """A host directory for this verification only: empty, or missing during a check of the task. The run removes it."""
     probe: ImageProbe = field(default_factory=ImageProbe)
     judge: JudgeSession | None = None
     """The judge model, if the run has one."""
@@ -98,15 +98,15 @@ class Verifier(Extension, ABC):
     sandboxes: ClassVar[int] = 1
     """The most sandboxes that the verifier uses at once for a task. ``run.max_workers: auto`` depends on it."""
     settings_model: ClassVar[type[WireModel] | None] = None
-    """The class that parses its ``config`` in ``verification.verifiers``, or ``None`` if it has no settings."""
+    """The class that parses the verifier's ``config`` in ``verification.verifiers``; ``None`` without settings."""
 
     @classmethod
     def from_settings(cls, settings: WireModel) -> Self:
-        """Return a verifier with ``settings``, which are an instance of :attr:`settings_model`."""
+        """Return a verifier with ``settings``, or without settings if :attr:`settings_model` is ``None``."""
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
-        """Check that a task can be judged, before an agent works on it. Called once per attempt.
+        """Check that a task can be judged, before an agent works on it. Called again after infrastructure failures.
 
         ``context.scratch`` does not exist yet: a check that needs the directory creates it.
 

@@ -98,7 +98,7 @@ class ImageProbe:
     ) -> list[str]:
         """Return those of ``programs`` (names on PATH, or paths) that a shell could not start in the image.
 
-        Without ``shell``, builtins of the shell count as missing.
+        Without ``shell``, a builtin of the shell is missing unless there is also a program with its name.
         """
         return self._missing(driver, spec, ("/bin/sh", "-c", _PROGRAMS, "sh" if shell else "exec"), programs)
 
@@ -115,7 +115,10 @@ class ImageProbe:
         source: str | bytes,
         python: Sequence[str] = ("python3", "-I", "-B"),
     ) -> bool:
-        """Return whether ``python``, a program of the image with its options, can compile ``source``."""
+        """Return whether ``python``, a program of the image with its options, can compile ``source``.
+
+        Returns ``True`` if this cannot be found out.
+        """
         data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
         return not self._ask(driver, spec, (*python, "-c", _COMPILES), data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,6 +130,20 @@ def test_without_its_control_an_attack_is_not_contained(
     names, switch_off = SWITCHED_OFF[kind]
     switch_off(monkeypatch)
     assert set(outcomes(kind, context, *names).values()) == {AuditOutcome.NOT_CONTAINED}
+
+
+@pytest.mark.parametrize("name", ["an absolute path", "a file through a link to the root"])
+def test_an_archive_with_an_absolute_path_is_noticed_wherever_temporary_files_are(
+    name: str, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the directory of the probe matters, not a file of the same name in the directory for temporary files."""
+    temporary = context.scratch / "temporary"
+    temporary.mkdir()
+    (temporary / "escaped").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    assert outcomes("archive", context, name) == {name: AuditOutcome.CONTAINED}
+    monkeypatch.setattr(host_probes, "replace_content", _extract)
+    assert outcomes("archive", context, name) == {name: AuditOutcome.NOT_CONTAINED}
 
 
 def test_output_that_is_not_escaped_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:

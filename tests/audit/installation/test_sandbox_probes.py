@@ -114,6 +114,14 @@ def test_a_proxy_that_allows_too_much_is_noticed(context: ProbeContext, monkeypa
     assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("egress", context, "proxy"))
 
 
+def test_a_key_in_any_form_is_reported_without_a_size(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoded forms of the key have another length than the key, so the message has no number of bytes."""
+    monkeypatch.setattr(sandbox_probes, "_KEY_PARTS", (b"placeholder".hex().encode(), b"placeholder"))
+    (finding,) = BY_NAME["egress"].run(context, ["keys"])
+    assert finding.outcome is AuditOutcome.NOT_CONTAINED
+    assert finding.how == "the sandbox could read the host's key or a part of it"
+
+
 def test_code_in_the_process_of_the_tests_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """The frames of the tests contain the answer only where both share a process."""
     names = ("patch modules that tests use", "equal to everything")

@@ -195,7 +195,10 @@ OF_PACK: dict[str, tuple[Change, str]] = {
     "another task": (lambda records: _rename(records[0]), "the pack has no task 'pack/new'"),
     "another family": (lambda records: records[0].update(task_type="browser_task"), "has the family short_answer"),
     "another row": (lambda records: records[0]["provenance"]["row"].update(public_digest=OTHER), "other public"),
-    "another answer": (lambda records: records[0]["provenance"]["row"].update(commitment=OTHER), "other hidden"),
+    "another answer": (
+        lambda records: records[0]["provenance"]["row"].update(commitment=OTHER),
+        "other hidden content in the pack, or the commitment key is that of another run",
+    ),
     "other tags": (lambda records: records[0].update(tags=["easy"]), "differ from those in the pack"),
     "another question": (lambda records: _ask(records[0]["resource_summary"]), "another 'resource_summary'"),
     "no resources": (lambda records: records[0].update(resource_summary=[]), "another 'resource_summary'"),
@@ -301,6 +304,25 @@ def test_a_changed_trajectory_is_caught_and_a_missing_one_is_reported(run: Path)
     assert next(c for c in report.checks if c.name == "trajectories").text.endswith("5 missing, which is allowed")
     first.write_text("{}\n")
     assert verify(run).exit_code == 13
+
+
+@pytest.mark.parametrize("change", ["edited", "removed", "added"])
+def test_every_egress_log_is_compared_with_the_closing(run: Path, change: str) -> None:
+    """Worker processes write logs of their own, ``egress-PID.jsonl``, and the closing has their digests, too."""
+    log = run / "egress-41.jsonl"
+    log.write_text("{}\n")
+    rebuild(run)
+    assert failed(verify(run)) == {}
+    if change == "edited":
+        log.write_text('{"decision": "allowed"}\n')
+    elif change == "removed":
+        log.unlink()
+    else:
+        (run / "egress-42.jsonl").write_text("{}\n")
+    report = verify(run)
+    assert report.exit_code == 12
+    name = "egress-42.jsonl" if change == "added" else log.name
+    assert [problem.split(":")[0] for problem in failed(report)["files"]] == [name]
 
 
 def test_a_superseded_record_that_is_removed_or_changed_is_caught(run: Path) -> None:

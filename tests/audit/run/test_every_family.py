@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from audit.run.made_runs import copy_of, failed, verify
+from audit.run.made_runs import copy_of, failed, rebuild, verify
 from audit.run.mutations import FILES, exit_code, flips, line_changes, survivors
+from securebench.resources import REDACTED
 from securebench.results.run_files import JOURNAL
 from tester_run.every_family import EveryFamilyRun, build_images
 
@@ -64,6 +65,22 @@ def test_a_bundle_of_it_is_right(run: Path, tmp_path: Path) -> None:
     subprocess.run(["tar", "-xf", bundle, "-C", tmp_path / "unpacked"], check=True)
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     assert exit_code(unpacked) == 0
+
+
+@pytest.mark.parametrize("is_redacted", [True, False])
+def test_a_path_with_a_credential_does_not_make_a_run_look_edited(run: Path, is_redacted: bool) -> None:
+    """An agent can put the value of one of its variables into a file name. The record then has the path redacted."""
+
+    def redact(records: list[dict[str, Any]]) -> None:
+        (record,) = (record for record in records if record["task_type"] == "repo_patch")
+        path = record["candidate_patch"].split("+++ b/", 1)[1].split("\n", 1)[0]
+        record["candidate_patch"] = record["candidate_patch"].replace(path, f"{REDACTED}.py")
+        if is_redacted:
+            record["candidate_redacted"] = True
+
+    rebuild(run, redact)
+    problems = [problem for problems in failed(verify(run)).values() for problem in problems]
+    assert any("change different paths" in problem for problem in problems) is not is_redacted
 
 
 @pytest.mark.parametrize("name", FILES[:2])

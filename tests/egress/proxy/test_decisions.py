@@ -22,7 +22,7 @@ def test_every_reason_and_decision_is_described() -> None:
 def test_every_bound_is_described_as_it_is() -> None:
     """The numbers on the page are those of the code."""
     page, caps = PAGE.read_text(), Caps()
-    assert f"| bytes in both directions together | {caps.session_bytes >> 30} GiB |" in page
+    assert f"| bytes through the proxy, in both directions together | {caps.session_bytes >> 30} GiB |" in page
     assert f"| connections at once, to proxy and relay together | {caps.connections} |" in page
     assert f"| log lines of proxy and relay together; the rest is only counted | {caps.log_lines:,} |" in page
     assert f"| bytes | {caps.connection_bytes >> 30} GiB |" in page

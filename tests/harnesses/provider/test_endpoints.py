@@ -213,29 +213,32 @@ def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
         assert found is not None
         assert (found.input, found.output) == (given * 1_000_000, taken * 1_000_000)
     unknown = endpoint_of(dialect_facts("messages"), ProviderSettings(model="claude-sonnet-4"))
-    assert (
-        "is not in the price table of 2026-01-02 (similar: claude-sonnet-5"
-        in unknown.priced(PriceTable(date="2026-01-02", models=models)).cost_fault()
-    )
+    fault = unknown.priced(PriceTable(date="2026-01-02", models=models)).cost_fault()
+    assert fault is not None
+    assert "is not in the price table of 2026-01-02 (similar: claude-sonnet-5" in fault.message
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "why", "fix"),
     [
-        ({}, "the price of the model m is unknown: it is not in SecureBench's price table of"),
-        ({"base_url": "http://127.0.0.1:8000/v1"}, "only providers' public endpoints, not 127.0.0.1"),
-        ({"prices": Prices(input=1, output=2), "provider_tools": True}, "fees"),
-        ({"credentials": "passthrough"}, "no relay"),
+        ({}, "the price of the model m is unknown: it is not in SecureBench's price table of", "set 'prices: "),
+        ({"base_url": "http://127.0.0.1:8000/v1"}, "only providers' public endpoints, not 127.0.0.1", "set 'prices: "),
+        ({"prices": Prices(input=1, output=2), "provider_tools": True}, "fees", "remove 'provider_tools'; "),
+        ({"credentials": "passthrough"}, "no relay", "remove 'credentials: passthrough'; "),
     ],
 )
-def test_a_budget_in_money_needs_to_know_all_costs(changes: dict[str, Any], why: str) -> None:
-    """What the relay cannot count is named before anything runs; without a budget it is no error."""
+def test_a_budget_in_money_needs_to_know_all_costs(changes: dict[str, Any], why: str, fix: str) -> None:
+    """What the relay cannot count is named before anything runs, with what helps; without a budget it is no error."""
     config = ProviderSettings(model="m", **changes)
-    assert why in ProviderConnection(openai(config)).use_prices(None)
+    fault = ProviderConnection(openai(config)).use_prices(None)
+    assert fault is not None
+    assert why in fault.message
     limited = config.model_copy(update={"budget": Budget(usd=1)})
     with pytest.raises(ConfigError, match=why) as raised:
         ProviderConnection(openai(limited)).use_prices(None)
     assert raised.value.code == "price-missing"
+    assert raised.value.hint.startswith(fix)
+    assert raised.value.hint.endswith("or remove the budget")
     assert "harness.config.budget.usd" in str(raised.value)
 
 

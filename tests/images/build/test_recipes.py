@@ -277,6 +277,7 @@ def test_a_dockerfile_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
         (DERIVED, "workdir: /testbed", "workdir: /a/../b", "/workdir"),
         (DERIVED, "workdir: /testbed", "workdir: /tmp/x", "/workdir"),
         (DERIVED, "workdir: /testbed", "workdir: /proc", "/workdir"),
+        (DERIVED, "workdir: /testbed", "workdir: /", "/workdir"),
         (DERIVED, "workdir: /testbed\n", "", "/source"),
         (DERIVED, "files: {files: /data}", "files: {../files: /data}", "/files/..~1files"),
         (DERIVED, "files: {files: /data}", "files: {/etc: /data}", "/files/~1etc"),

@@ -74,7 +74,7 @@ def test_a_document_that_is_no_manifest_is_refused(document: object) -> None:
     [(SCHEMA_1, f"{MANIFEST}".replace("v2", "v1")), (SCHEMA_1, "application/json"), (SCHEMA_1, MANIFEST)],
 )
 def test_schema_1_is_refused(document: object, announced: str) -> None:
-    """A manifest of schema 1 names no digests of what it is made of: nothing could be checked."""
+    """A manifest of schema 1 has no digest of a configuration: the image would have no id."""
     assert refused(document, announced) == "image-format-unsupported"
 
 

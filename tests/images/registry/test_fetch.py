@@ -243,6 +243,15 @@ def test_a_missing_platform_says_what_is_offered(registry: FakeRegistry) -> None
     assert "for linux/amd64, only for linux/arm64/v8, windows/amd64" in error.message
 
 
+@pytest.mark.parametrize("platforms", [(), ("unknown/unknown",)])
+def test_an_index_without_images_is_said(registry: FakeRegistry, platforms: tuple[str, ...]) -> None:
+    """An index that is empty, or lists only attestations, is the cause, and no platform is named."""
+    manifest = manifest_of(config_for("arm64"), [])
+    error = refused(registry.publish(index_of(dict.fromkeys(platforms, manifest))))
+    assert error.code == "image-platform-missing"
+    assert error.message.endswith("is not available for linux/amd64, because its index lists no images")
+
+
 def test_an_image_for_another_machine_is_refused_without_an_index(registry: FakeRegistry) -> None:
     """I07: the configuration says what an image is made for, whatever the registry says."""
     error = refused(registry.add_image(*ROOTS, architecture="s390x"))

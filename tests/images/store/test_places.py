@@ -57,3 +57,19 @@ def test_a_full_disk_has_its_own_error(tmp_path: Path, number: int) -> None:
         raise OSError(number, os.strerror(number))
     assert "images prune" in caught.value.hint
     assert DIRECTORY_VARIABLE in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.EACCES, f"set {DIRECTORY_VARIABLE} to"),
+        (errno.EROFS, f"set {DIRECTORY_VARIABLE} to"),
+        (errno.EMFILE, "raise the limit of open files"),
+        (errno.EIO, "check the disk for errors"),
+    ],
+)
+def test_another_directory_is_suggested_only_if_it_helps(tmp_path: Path, number: int, hint: str) -> None:
+    """Other errors of the disk or of this process have hints of their own."""
+    with pytest.raises(ImageError, match="cannot be used") as caught, explaining(tmp_path):
+        raise OSError(number, os.strerror(number))
+    assert caught.value.hint.startswith(hint)

@@ -649,7 +649,7 @@ def test_a_document_that_cannot_be_read_now_is_no_damage(own_store: ImageStore) 
         problem = _problem(own_store.entries)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert problem.startswith("image-store-unusable")
+    assert problem.startswith("image-store-unusable: raise the limit of open files")
     index = own_store.directory / "index.json"
     index.unlink()
     index.symlink_to("/")

@@ -171,6 +171,8 @@ def test_a_working_directory_may_be_named_where_the_dockerfile_sets_none(tmp_pat
         ({"task.toml": "[verifier]\ntimeout_sec = -1"}, "not a number above 0"),
         ({"task.toml": "[verifier]\ntimeout_sec = nan"}, "not a number above 0"),
         ({"task.toml": '[environment]\nmemory = "much"'}, "not a size"),
+        ({"task.toml": '[environment]\nmemory = "11T"'}, "'11T' is more than 10000 GiB"),
+        ({"task.toml": f'[environment]\nstorage = "{"9" * 400}"'}, "is more than 10000 GiB"),
         ({"task.toml": '[verifier.env]\nKEY = "x"'}, "environment variables"),
         ({"environment/docker-compose.yaml": "services: {}"}, "several containers"),
         ({"environment/Dockerfile": "FROM x\nWORKDIR /etc\n"}, "system"),

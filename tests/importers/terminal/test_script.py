@@ -94,6 +94,29 @@ def test_anything_that_is_not_known_is_refused(line: str) -> None:
         read_script(line)
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("pytest /tests\necho `ls`", "line 2: unsupported embedded command (`...`): echo `ls`"),
+        ("echo $(ls)", "line 1: unsupported embedded command or calculation ($(...)): echo $(ls)"),
+        ("cat <<EOF\nEOF", "line 1: unsupported here-document (<<): cat <<EOF"),
+        ("echo a\nif [ $? -eq 0 ]; then\npytest /tests", "line 3: unsupported command in an 'if': pytest /tests"),
+        ("pytest /tests\nif [ $? -eq 0 ]; then\necho a", "line 2: 'if' without 'fi'"),
+        ("pytest /tests\nfi\nif [ $? -eq 0 ]; then\necho a", "line 2: 'fi' without 'if'"),
+        ("echo done", "line 1: no pytest command found"),
+        ("UV_X=1", "line 1: unsupported assignment: UV_X=1"),
+        ("make test", "line 1: unknown command: make test"),
+        ("pytest /tests -k fast", "line 1: unsupported use of pytest: pytest /tests -k fast"),
+        ("pytest /tests\npython3 -m pytest /tests", "line 2: a second run of pytest: python3 -m pytest /tests"),
+    ],
+)
+def test_each_fault_has_a_name(text: str, fault: str) -> None:
+    """The reason for a refusal says what is wrong with the line, and two different faults have different reasons."""
+    with pytest.raises(UnreadableScriptError) as caught:
+        read_script(text)
+    assert str(caught.value) == fault
+
+
 def test_a_refusal_names_the_line() -> None:
     """The reason holds where the command stands, continued lines counted, and the command itself."""
     with pytest.raises(UnreadableScriptError, match=r"line 4: .*start-database --now"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from contextlib import closing
@@ -144,8 +145,21 @@ def handle() -> Iterator[tuple[ProcessHandle, socket.socket]]:
 def test_a_lost_descriptor_is_no_absence(handle: tuple[ProcessHandle, socket.socket]) -> None:
     """Where changes were reported and their descriptor did not arrive, the machine is at fault, not the candidate."""
     send(handle[1], pack({**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}))
-    with pytest.raises(InfrastructureError, match="too many open files"):
+    with pytest.raises(InfrastructureError, match="Too many open files") as raised:
         changed_layer(handle[0], "/app")
+    assert "ulimit" in raised.value.hint
+
+
+@pytest.mark.parametrize(("number", "has_hint"), [(errno.EMFILE, True), (errno.EIO, False)])
+def test_the_limit_of_open_files_is_blamed_only_if_it_was_reached(
+    handle: tuple[ProcessHandle, socket.socket], number: int, has_hint: bool
+) -> None:
+    """Other errors of the supervisor have no such hint."""
+    why = str(OSError(number, os.strerror(number), "app"))
+    send(handle[1], pack({**ENDED, "collected": why}))
+    with pytest.raises(InfrastructureError, match=os.strerror(number)) as raised:
+        changed_layer(handle[0], "/app")
+    assert ("ulimit" in raised.value.hint) is has_hint
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from securebench.errors import EngineError
 from securebench.sandboxes.oci import reaper
-from securebench.sandboxes.oci.reaper import make_run_directory, reap, runs_directory
+from securebench.sandboxes.oci.reaper import make_run_directory, reap, runs_directory, temporary_directory
 from securebench.sandboxes.owner import Owner
 
 HERE = Owner.current()
@@ -80,6 +80,46 @@ def test_what_may_live_is_left(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     reap(tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+KILLED = """
+import os, signal
+from securebench.sandboxes.oci.isolation import host_root
+with host_root() as (root, _):
+    print(root, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_temporary_directory_of_the_dead_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root of a test sandbox outlives its process if that is killed; nothing of a live process is touched."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(reaper, "find_group_directories", list)
+    killed = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, check=False)
+    root = Path(killed.stdout.strip())
+    assert root.is_dir()
+    assert root.parent == tmp_path
+    other = tmp_path / f"other{root.suffix}"
+    other.mkdir()
+    with temporary_directory() as own:
+        assert reap(tmp_path / "none") == 0
+        assert sorted(tmp_path.iterdir()) == sorted([own, other])
+    assert list(tmp_path.iterdir()) == [other]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_temporary_directory_of_another_user_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone may create a directory with such a name where all users have their temporary files."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    foreign = tmp_path / f"securebench-root-x.{replace(HERE, boot='another').label().replace('/', '.')}"
+    foreign.mkdir()
+    os.chown(foreign, 65534, 65534)
+    reap(tmp_path / "none")
+    assert foreign.is_dir()
+    os.chown(foreign, 0, 0)
+    reap(tmp_path / "none")
+    assert not foreign.exists()
 
 
 def test_cgroups_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: Owner) -> None:

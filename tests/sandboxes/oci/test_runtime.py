@@ -43,13 +43,20 @@ def test_crun_is_preferred(programs: Path) -> None:
     assert find_runtime("runsc").name == "runsc"
 
 
-@pytest.mark.parametrize("name", ["crun", "sh", "../crun", ""])
-def test_a_missing_runtime_is_told(programs: Path, name: str) -> None:
-    """What is not installed, or is no runtime that is known, is an error that says what to install."""
-    install(programs, "sh")
+def test_a_missing_runtime_is_told(programs: Path) -> None:
+    """What is not installed is an error that says what to install."""
     with pytest.raises(EngineError, match="not installed") as caught:
-        find_runtime(name)
+        find_runtime("crun")
     assert (caught.value.code, "apt-get install crun" in caught.value.hint) == ("runtime-unavailable", True)
+
+
+@pytest.mark.parametrize("name", ["sh", "../crun", ""])
+def test_an_unsupported_runtime_is_refused_with_the_supported_ones(programs: Path, name: str) -> None:
+    """The error is the same whether or not a program with this name is installed."""
+    install(programs, "sh")
+    with pytest.raises(EngineError, match=f"the runtime '{name}' is not supported") as caught:
+        find_runtime(name)
+    assert (caught.value.code, caught.value.hint) == ("runtime-unavailable", "use one of crun, runc, runsc")
 
 
 def test_asking_for_a_version_makes_no_file(programs: Path) -> None:

@@ -335,7 +335,7 @@ def test_an_unknown_machine_is_refused(fresh: None, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "x", "6", "1", "riscv64")))
     with pytest.raises(EngineError, match="riscv64") as caught:
         seccomp_for(SPEC, tmp_path)
-    assert caught.value.code == "seccomp-unavailable"
+    assert (caught.value.code, caught.value.hint) == ("seccomp-unavailable", "use the docker driver")
 
 
 def test_a_missing_library_is_told(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

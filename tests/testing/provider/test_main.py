@@ -52,3 +52,22 @@ def test_it_knows_faults() -> None:
     """A status, or one of the others by name."""
     assert answered("--fault", "529", results=[]).status == 529
     assert b'{"type": "message", "content": [' in answered("--fault", "garble", results=[]).body
+
+
+@pytest.mark.parametrize("fault", ["xyz", "99", "-1", "1000"])
+def test_an_unknown_fault_is_refused_with_the_valid_ones(fault: str) -> None:
+    """The error is one of usage, without a traceback."""
+    command = [sys.executable, "-m", "securebench.testing.provider", f"--fault={fault}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    expected = "is not a fault: expected hang, cut, slow, garble, or an HTTP status from 400 to 599"
+    assert done.stderr.splitlines()[-1].endswith(expected)
+
+
+def test_an_unknown_family_is_refused_with_the_valid_ones() -> None:
+    """The error is one of usage, without a traceback."""
+    command = [sys.executable, "-m", "securebench.testing.provider", "--family", "xyz"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--family: invalid choice: 'xyz'" in done.stderr.splitlines()[-1]
+    assert "'repo_patch'" in done.stderr.splitlines()[-1]

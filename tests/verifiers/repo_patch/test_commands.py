@@ -16,6 +16,7 @@ ARE = {
     ("pytest", "a;b"): PytestAdapter("pytest", ("a;b",), module=False),
     ("python3.9", "-m", "pytest", "x"): PytestAdapter("python3.9", ("x",), module=True),
     "/opt/env/bin/python -m pytest x": PytestAdapter("/opt/env/bin/python", ("x",), module=True),
+    "python -B -W error -m pytest x": PytestAdapter("python", ("x",), module=True, flags=("-B", "-W", "error")),
     "/opt/env/bin/pytest": PytestAdapter("/opt/env/bin/pytest", (), module=False),
 }
 
@@ -45,6 +46,14 @@ def test_pytest_is_loaded_before_the_repository_is_on_its_path() -> None:
     assert command is not None
     assert command.argv[-3:] == ("python3", "/opt/securebench/tests/securebench_launch.py", "x")
     assert "PYTHONPATH" not in command.environment
+
+
+def test_options_of_python_stay_before_the_launcher() -> None:
+    """The tests run with the same options of Python as in the task's command."""
+    command = recognise("python3 -u -W error -m pytest -q x")
+    assert command is not None
+    launcher = "/opt/securebench/tests/securebench_launch.py"
+    assert command.argv[-7:] == ("python3", "-u", "-W", "error", launcher, "-q", "x")
 
 
 def test_of_an_images_environment_little_holds() -> None:
@@ -89,3 +98,31 @@ def test_a_command_that_selects_single_tests_is_known(command: str, narrows: boo
     adapter = recognise(command)
     assert adapter is not None
     assert adapter.narrows is narrows
+
+
+METHOD_FILES = {"tests/__init__.py", "tests/test_a.py", "tests/sub/test_b.py", "django_tests/app/tests.py"}
+
+
+@pytest.mark.parametrize(
+    ("command", "is_method"),
+    [
+        ("python -m unittest tests.test_a.case.test_x", True),
+        ("python -m unittest tests.test_a tests.test_a.case.test_x", True),
+        ("python -m unittest tests.case.test_x", True),
+        ("django_tests/runtests.py app.tests.case.test_x", True),
+        ("python manage.py test django_tests.app.tests.case.test_x", True),
+        ("python -m unittest tests.test_a.case", False),
+        ("python -m unittest tests.sub.test_b tests/test_a.py", False),
+        ("python -m unittest elsewhere.test_a.case.test_x", False),
+        ("python -m unittest discover tests.test_a.case.test_x", False),
+        ("python manage.py test --settings tests.test_a.case.test_x tests.test_a", False),
+        ("django_tests/runtests.py app.tests", False),
+        ("pytest tests.test_a.case.test_x", False),
+        ("bin/test tests.test_a.case.test_x", False),
+    ],
+)
+def test_the_files_show_which_label_is_a_method(command: str, is_method: bool) -> None:
+    """A label that goes on for two names after its module is a method, whatever the name of the class."""
+    adapter = recognise(command)
+    assert adapter is not None
+    assert adapter.selects_method(METHOD_FILES.__contains__) is is_method

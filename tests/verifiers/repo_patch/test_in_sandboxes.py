@@ -35,6 +35,7 @@ COMMANDS: dict[str, Any] = {
     "text": "pytest -q tests/test_numbers.py",
     "directory": ["pytest", "tests"],
     "everything": "python3 -m pytest",
+    "options of Python": ["python3", "-B", "-u", "-W", "error", "-m", "pytest", "tests/test_numbers.py"],
     "one test": ["pytest", "-x", "-k", "double or half", "-p", "no:cacheprovider", "tests/test_numbers.py"],
 }
 
@@ -50,6 +51,15 @@ def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str
     assert evidence["controls_failed"] == evidence["controls"] > 0
     assert evidence["required_passed"] == evidence["required"] == 4
     assert verdict.metadata["phase"] == "verdict"
+
+
+def test_options_of_python_reach_the_tests(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """With ``-W error`` before ``-m pytest``, a change that warns fails; without it, the change passes."""
+    change = {"project/numbers.py": f"import warnings\n\nwarnings.warn('slow')\n{FIXED}"}
+    strict = RepositoryJob(command=["python3", "-W", "error", *PYTEST[1:]], image=image)
+    verdict = strict.judge(driver, tmp_path / "strict", change)
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    assert RepositoryJob(image=image).judge(driver, tmp_path / "plain", change).reason is None
 
 
 @pytest.mark.parametrize(
@@ -167,6 +177,49 @@ while frame:
         frame.f_globals["__test__"] = False
     frame = frame.f_back
 """
+
+
+OTHER_NAMES = """\
+--- /dev/null
++++ b/tests/pytest.ini
+@@ -0,0 +1,3 @@
++[pytest]
++pythonpath = ..
++python_classes = Check*
+--- /dev/null
++++ b/tests/test_treble.py
+@@ -0,0 +1,14 @@
++from project.numbers import treble
++
++
++class TestData:
++    def test_pair(self):
++        return 2, 6
++
++
++def test_treble():
++    number, expected = TestData().test_pair()
++    assert treble(number) == expected
++    assert treble(3) == 9
++    assert treble(4) == 12
++    assert treble(5) == 15
+"""
+
+
+def test_methods_that_the_configuration_does_not_call_tests_are_not_missed(
+    driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """The configuration may be in the command's working directory, and the tests need not load without the change."""
+    job = RepositoryJob(
+        image=image,
+        command=["pytest", "-q", "test_treble.py"],
+        workdir="/srv/project/tests",
+        test_patch=OTHER_NAMES,
+        expect={},
+    )
+    treble = "\n\ndef treble(number):\n    return number * 3\n"
+    verdict = job.judge(driver, tmp_path, {"project/numbers.py": FIXED + treble})
+    assert verdict.reason is None, (verdict.message, verdict.metadata)
 
 
 def test_tests_that_a_change_makes_vanish_are_missed(driver: SandboxDriver, image: str, tmp_path: Path) -> None:

@@ -51,6 +51,16 @@ _WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
         "the command has --co",
         {"command": ["python3", "-m", "pytest", "--co", "tests"]},
     ),
+    "a command with a debugger": (
+        "tests-not-run",
+        "cannot all run and be reported: the command has --pdb",
+        {"command": ["python3", "-m", "pytest", "--pdb", "tests"]},
+    ),
+    "a method in a class with a lower-case name, though more than an exit code is required": (
+        "command-not-test-by-test",
+        "names a test method",
+        {"command": ["python3", "-m", "unittest", "tests.test_numbers.case.test_x"], "require": "test_by_test"},
+    ),
     "a program that is nowhere": (
         "checker-missing",
         "no program /no/such/python",
@@ -60,6 +70,11 @@ _WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
         "checker-missing",
         "no program no-such-runner",
         {"command": ["no-such-runner", "tests"]},
+    ),
+    "a Python without pytest, with options of Python": (
+        "checker-missing",
+        "no Python module pytest",
+        {"command": [PLAIN_PYTHON, "-B", "-W", "error", "-m", "pytest", "tests"]},
     ),
     "a Python without pytest": (
         "checker-missing",

@@ -8,8 +8,8 @@ import pytest
 
 from securebench.errors import FailureReason
 from securebench.testing.attacks.repositories import UNITTEST_CHEATS
-from securebench.testing.judging.repository import BROKEN, EVERYTHING, FIXED
-from securebench.testing.judging.unittests import UNITTEST_COMMANDS, unittest_job
+from securebench.testing.judging.repository import BROKEN, EVERYTHING, FIXED, OLD_TESTS
+from securebench.testing.judging.unittests import UNITTEST_COMMANDS, UNITTESTS, patch, unittest_job
 from verifiers.repo_patch.runner_cheats import SYMPY_CHEATS, SYMPY_VANISHING, VANISHING
 from verifiers.repo_patch.runner_repos import SYMPY_BROKEN, SYMPY_FIXED, manage_job, script_job, sympy_job
 
@@ -47,15 +47,18 @@ def test_a_fix_passes_by_its_tests(command: list[str], driver: SandboxDriver, im
     assert (evidence["runner"], evidence["required_passed"]) == ("unittest", 4)
 
 
+@pytest.mark.parametrize("name", ["TestDouble", "double_case"])
 def test_a_command_that_names_a_method_is_judged_by_its_exit_code(
-    driver: SandboxDriver, image: str, tmp_path: Path
+    name: str, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
     """A control has another name than the test, so such a command could run only the test or only one control."""
-    command = ["python3", "-m", "unittest", "tests.test_numbers.TestDouble.test_two"]
-    job = unittest_job(image, command=command, expect={})
+    tests = patch({"tests/test_numbers.py": (OLD_TESTS, UNITTESTS.replace("TestDouble", name))})
+    command = ["python3", "-m", "unittest", f"tests.test_numbers.{name}.test_two"]
+    job = unittest_job(image, command=command, test_patch=tests, expect={})
     right = job.judge(driver, tmp_path / "right", FIX)
     wrong = job.judge(driver, tmp_path / "wrong", {"README.md": "x\n"})
-    assert (right.reason, right.metadata["evidence"]) == (None, {"kind": "exit_code"})
+    evidence: Any = right.metadata["evidence"]
+    assert (right.reason, evidence["kind"], evidence.get("controls", 0)) == (None, "exit_code", 0)
     assert wrong.reason is FailureReason.TESTS_FAILED
 
 

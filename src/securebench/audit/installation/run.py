@@ -51,9 +51,10 @@ _NO_DRIVER: Final = "no driver can make sandboxes on this machine"
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What to audit: sections of the catalogue, and names of drivers. Without names, all available drivers are audited.
+    """What to audit: sections of the catalogue, and names of drivers.
 
-    ``report`` is called with each line of the progress.
+    Without names, those of :data:`DRIVERS` that are available are audited. ``report`` is called with each line of the
+    progress.
     """
 
     sections: Sequence[CatalogueSection]
@@ -107,7 +108,7 @@ def _user() -> str:
 def _scratch() -> Iterator[Path]:
     """Yield a temporary directory. It is removed at the end, even if it contains hostile trees."""
     with tempfile.TemporaryDirectory(prefix="securebench-audit-") as top:
-        Path(top).chmod(0o755)  # sandboxes of other users mount directories below it
+        Path(top).chmod(0o755)  # sandboxes run as other users, and mount directories below it
         place = Path(top) / "scratch"
         make_private_directory(place)
         place.chmod(0o755)

@@ -56,7 +56,10 @@ def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[Prob
 
 
 def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: DriverInfo) -> ProbeFinding:
-    """Join the results for each user. Reaching a part of gVisor's own kernel counts as contained."""
+    """Combine an attempt's results, one for each user, into one finding.
+
+    Reaching something in gVisor's own kernel counts as contained.
+    """
     bad = []
     stopped = []
     for who, result in by_user.items():
@@ -131,9 +134,8 @@ def _attacked(context: ProbeContext, kind: str) -> ProbeFinding:
     problems += [
         f"a request for {one.method} {one.path} reached the provider" for one in received if not _is_allowed(one)
     ]
-    problems += [
-        f"the sandbox could read {counted(len(part), 'byte')} of the host's key" for part in _KEY_PARTS if part in loot
-    ]
+    if any(part in loot for part in _KEY_PARTS):
+        problems.append("the sandbox could read the host's key or a part of it")
     if keys - {_KEY}:
         problems.append("another key reached the provider")
     if kind == "keys" and b"placeholder" not in loot:

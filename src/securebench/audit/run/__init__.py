@@ -1,1 +1,1 @@
-"""Checks of a run directory, which may come from a stranger. They need only the files of the run."""
+"""Checks of runs and suites, which may come from strangers. Most checks need only the files of the run."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Final
 
-from securebench.errors import ConfigError, ImageError, SourceLocation
+from securebench.errors import ConfigError, ImageError, SourceLocation, StorageError
 from securebench.fs.archives import ArchiveLimits
+from securebench.fs.durable import disk_hint
 from securebench.fs.streams import chunks, decompressed
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.printable import printable_name
@@ -34,8 +35,9 @@ _MAX_PARTS: Final = 8
 def unpacked_bundle(path: Path) -> Iterator[Path]:
     """Yield the directory of the run or suite in the bundle ``path``. It is removed at the end of the block.
 
-    Raises :class:`ConfigError`: ``file-not-regular``, or ``bundle-damaged`` if the archive contains anything but plain
-    files and directories, or exceeds the limits of :class:`ArchiveLimits`.
+    Raises :class:`ConfigError`: the errors of :func:`open_regular`, or ``bundle-damaged`` if the archive is damaged,
+    contains anything but plain files and directories, or exceeds the limits of :class:`ArchiveLimits`. Raises
+    :class:`StorageError` if the disk is full or fails.
     """
     with TemporaryDirectory(prefix="securebench-bundle-") as name:
         root = Path(name).resolve()
@@ -45,13 +47,12 @@ def unpacked_bundle(path: Path) -> Iterator[Path]:
         except ImageError as error:
             raise _damaged(error.message, path) from None
         except OSError as error:
-            raise ConfigError(
+            raise StorageError(
                 f"cannot unpack the bundle to {root}: {error.strerror or error}",
-                code="bundle-damaged",
-                hint="free some space, or set TMPDIR to a directory on a larger disk",
+                hint=f"{disk_hint(error.errno)}, or set TMPDIR to a directory on another disk",
             ) from error
         if len(tops) != 1:
-            raise _damaged(f"it has {len(tops)} top-level directories, expected one", path)
+            raise _damaged(f"it has {len(tops)} top-level entries, expected one directory", path)
         try:
             yield root / tops.pop()
         except ConfigError as error:

@@ -20,6 +20,7 @@ from securebench.patches.model import PatchError
 from securebench.patches.parse import ChangeKind, parse
 from securebench.plugins import ExtensionKind
 from securebench.plurals import counted
+from securebench.resources import REDACTED
 from securebench.results.record import VerificationStatus
 from securebench.results.run_files import opened_run_file
 from securebench.results.sealed import sealed_content
@@ -190,8 +191,8 @@ def _kind_of(family: str) -> CandidateKind | None:
 def _recorded_changes(record: RecordedTask) -> set[str]:
     """Return a set with the digest of the paths that a recorded patch changes.
 
-    The set is empty if the record is redacted and its patch was clipped or cannot be parsed. Raises
-    :class:`PatchError` if a patch that is not redacted cannot be parsed.
+    The set is empty if the record is redacted, and its patch was clipped, cannot be parsed or has a redacted path.
+    Raises :class:`PatchError` if a patch that is not redacted cannot be parsed.
     """
     text = record.candidate_text or ""
     if record.candidate_redacted and text.endswith("more characters]"):  # files that did not fit were left out
@@ -202,7 +203,10 @@ def _recorded_changes(record: RecordedTask) -> set[str]:
         if record.candidate_redacted:
             return set()
         raise
-    return {_digest_of({_shown_path(patch.new): patch.kind is ChangeKind.DELETE for patch in patches})}
+    changes = {_shown_path(patch.new): patch.kind is ChangeKind.DELETE for patch in patches}
+    if record.candidate_redacted and any(REDACTED in path for path in changes):
+        return set()
+    return {_digest_of(changes)}
 
 
 def _sealed_changes(sealed: SealedCandidate) -> dict[str, bool]:

@@ -11,7 +11,7 @@ from securebench.errors import ConfigError
 from securebench.families.model_graded import is_model_graded
 from securebench.plurals import counted
 from securebench.resources import REDACTED
-from securebench.results.pack_match import match_pack, match_row
+from securebench.results.pack_match import Match, match_pack, match_row
 from securebench.results.provenance import json_digest
 from securebench.results.record import Assurance
 from securebench.results.recorded_task import object_of
@@ -58,8 +58,8 @@ class PackChecks:
     def finish(self) -> None:
         """Set the text of the check, which says what was compared."""
         hidden = "public and hidden content" if self._commitment else "public content"
-        left = "" if self._commitment else "; hidden content needs the run's commitment key"
-        self._check.text = f"{counted(self._number, 'record')}, consistent with {self._pack.id}, {hidden}{left}"
+        left = "" if self._commitment else "; comparing hidden content needs the run's commitment key"
+        self._check.text = f"{counted(self._number, 'record')}, consistent with the {hidden} of {self._pack.id}{left}"
 
     def _compare_header(self) -> None:
         pack, decisive = self._pack, self._header.decisive
@@ -68,7 +68,9 @@ class PackChecks:
                 f"the run used a benchmark or version other than {shown(pack.id)} {pack.version}", "run.json"
             )
         match = match_pack(decisive.get("pack"), pack, self._commitment)
-        self._check.require(match.agrees, f"the pack has {match.value} than the pack of the run", "run.json")
+        self._check.require(
+            match.agrees, f"the pack has {match.value} than the pack of the run{_doubt(match)}", "run.json"
+        )
         if self._header.pack_tasks != len(pack.rows):
             message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one has {len(pack.rows)}"
             self._check.add(message, "run.json")
@@ -107,7 +109,7 @@ class PackChecks:
             return f"task {name} has the family {task.task_type} in the pack, but {shown(record.family)} in the record"
         match = match_row(record.provenance.get("row"), self._rows[record.task_id], self._commitment)
         if not match.agrees:
-            return f"the row of task {name} has {match.value} in the pack"
+            return f"the row of task {name} has {match.value} in the pack{_doubt(match)}"
         is_same = len(record.tags) == len(task.tags) and all(
             found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
         )
@@ -117,6 +119,11 @@ class PackChecks:
         resources = json.loads(json.dumps(task.resources.summary()))
         is_same = record.raw["resource_summary"] == resources
         return "" if is_same else f"task {name} has another 'resource_summary' in the pack"
+
+
+def _doubt(match: Match) -> str:
+    """Return the other cause of a difference in hidden content, to append to a message; empty if there is none."""
+    return ", or the commitment key is that of another run" if match is Match.OTHER_HIDDEN else ""
 
 
 def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:

@@ -28,7 +28,7 @@ class CheckKind(IntEnum):
     BYTES = 10
     """Files can be read, and are written as SecureBench writes them."""
     CHAIN = 11
-    """No record was changed, removed, added or moved."""
+    """Each record has the hash of the one before it, and none is missing in between."""
     CLOSING = 12
     """Records and files are the same as when the run was closed."""
     CANDIDATES = 13
@@ -148,7 +148,7 @@ class RunReport:
 
 
 def missing_run() -> RunReport:
-    """Return the report of a run that a suite names but that has no directory."""
+    """Return the report of a run that a suite names but that has no ``run.json``."""
     check = RunCheck("closed", CheckKind.CLOSED)
     check.add("the run was not started, or its directory was removed")
     return RunReport(checks=[check])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_signatures(check: RunCheck, attestation: Attestation, evidence: Evidence) -> str:
-    """Check that the key or identity in ``evidence`` signed these results.
+    """Check that the key and the identity in ``evidence``, where given, signed these results.
 
     If ``evidence`` has no key, a signature by a key is not verified. Only its statement is compared with the results.
     If ``evidence`` has no identity, a Sigstore bundle is not checked.

@@ -19,10 +19,12 @@ from securebench.audit.run.pack import PackChecks
 from securebench.audit.run.report import CheckKind, RunCheck, RunReport
 from securebench.audit.run.signature import check_signatures
 from securebench.errors import ConfigError
+from securebench.limits import GIB
 from securebench.plurals import counted
 from securebench.results.attestation import RunAttestation
+from securebench.results.closing import log_names
 from securebench.results.commitment import KEY_FILE, Commitment
-from securebench.results.egress_log import EGRESS_LOG, MAX_BYTES
+from securebench.results.egress_log import MAX_BYTES
 from securebench.results.lock import is_locked
 from securebench.results.read import RecordedRun
 from securebench.results.record_files import RecordFiles
@@ -42,7 +44,10 @@ _MAX_DAMAGED: Final = 1000
 """After this many problems, the remaining records are not read."""
 
 _EGRESS_ROOM: Final = 16 * 1024 * 1024
-"""How far the egress log may exceed its limit, in bytes."""
+"""How far an egress log may exceed its limit, in bytes."""
+
+_EGRESS_TOTAL: Final = 4 * GIB
+"""Maximum size of all egress logs together, in bytes. A run may have one log for each of its worker processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +196,7 @@ class _Verification:
             for check in (self.checks.root, self.checks.counts, self.checks.files):
                 check.skipped = "the run is not closed"
             return
-        closed.text = f"the run was {closing.ending}, and closed at {closing.closed_at}"
+        closed.text = f"the run ended ({closing.ending}), and was closed at {closing.closed_at}"
         self.checks.root.require(header.root == closing.root, "'closing.root' is not the hash of this file", HEADER)
         self.checks.root.text = f"{HEADER} hashes to {closing.root}"
         count = closing.counts
@@ -219,7 +224,7 @@ class _Verification:
             checks.records.add(f"there are more problems than {_MAX_DAMAGED}: the rest of the records was not read")
         records = counted(number, "record")
         checks.records.text = f"{records}, valid and written as SecureBench writes them"
-        checks.chain.text = f"{records}, each with the hash of the one before it; none is missing"
+        checks.chain.text = f"{records}, each with the hash of the one before it; none is missing in between"
         candidates.finish(self._directory, is_closed=header.closing is not None)
         content.finish()
         if pack:
@@ -267,17 +272,24 @@ class _Verification:
         check, closing = self.checks.files, header.closing
         if closing is None:
             return
-        for name in (JOURNAL, SUPERSEDED, EGRESS_LOG):
+        room = _EGRESS_TOTAL
+        for name in sorted({*log_names(self._directory), *closing.files}):
             expected = closing.files.get(name)
             if expected is None:
-                is_new = os.path.lexists(self._directory / name)
-                check.require(not is_new, "the run was closed without this file", name)
+                check.add("the run was closed without this file", name)
                 continue
             try:
                 with open_regular(self._directory / name, "log of the run") as file:
                     # A larger file was changed. Do not hash it: it may be sparse, and hashing it could take hours.
-                    limit = MAX_BYTES + _EGRESS_ROOM if name == EGRESS_LOG else self._sizes[name]
-                    is_large = os.fstat(file.fileno()).st_size > limit
+                    size = os.fstat(file.fileno()).st_size
+                    if name in (JOURNAL, SUPERSEDED):
+                        is_large = size > self._sizes[name]
+                    else:
+                        is_large = size > MAX_BYTES + _EGRESS_ROOM
+                        room -= 0 if is_large else size
+                    if room < 0:
+                        check.add(f"the egress logs are larger than {_EGRESS_TOTAL // GIB} GiB, the limit", name)
+                        break
                     found = "" if is_large else hashlib.file_digest(file, "sha256").hexdigest()
             except ConfigError as error:
                 check.add(error.message, name)

@@ -33,7 +33,7 @@ _EARLY_DATA: Final = 42
 
 
 class HelloError(ValueError):
-    """The data is not a TLS ClientHello with a readable server name. ``reason`` says why."""
+    """The data is not a TLS ClientHello that the proxy accepts. ``reason`` says why."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)

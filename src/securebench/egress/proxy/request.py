@@ -38,7 +38,7 @@ class ProxyRequest:
 
 
 class UnreadableError(ProxyRequestError):
-    """A request whose target cannot be parsed or has another scheme. ``attempt`` has the readable parts."""
+    """A request whose target is invalid or has a scheme other than ``http``. ``attempt`` has the readable parts."""
 
     def __init__(self, attempt: ProxyAttempt, reason: Reason) -> None:
         super().__init__(reason)

@@ -132,7 +132,7 @@ class Proxy:
         server = HttpPeer(h11.CLIENT, *outside)
         await self._metered(attempt, address, lambda meter: exchange(client, server, head, meter))
         if client.connection.our_state is h11.SEND_RESPONSE:
-            await answer(client, BAD_GATEWAY, "the host closed the connection, or a limit was reached")
+            await answer(client, BAD_GATEWAY, "the host did not send a valid response, or a limit was reached")
         return client.connection.our_state is client.connection.their_state is h11.DONE
 
     async def _tunnel(self, client: HttpPeer, attempt: ProxyAttempt, address: str, outside: Streams) -> bool:

@@ -196,7 +196,7 @@ class RequestForwarder:
             message = whole if is_last_wait else f"the provider sent nothing for {silence:g} seconds"
             raise NoAnswerError(Trouble.UNREACHABLE, message) from None
         except (OSError, h11.RemoteProtocolError):
-            raise NoAnswerError(Trouble.FAILED, "the provider's answer is incomplete") from None
+            raise NoAnswerError(Trouble.FAILED, "the provider's answer is incomplete or not valid HTTP") from None
         if not isinstance(event, h11.Event) or isinstance(event, h11.ConnectionClosed):
             raise NoAnswerError(Trouble.FAILED, "the provider closed the connection")
         return event
@@ -261,7 +261,7 @@ class RequestForwarder:
     def _still_chargeable(self, meter: AnswerMeter) -> Reservation | None:
         """Return the most that the provider may charge for an incomplete answer; ``None`` if its tokens are known.
 
-        If the beginning of the answer reported the input tokens, that number is used.
+        If the beginning of the answer reported the input tokens, that number replaces the reserved one.
         """
         if self._entry.chargeable is None or meter.is_reported:
             return None
@@ -327,7 +327,7 @@ class RequestForwarder:
 
 
 def check_final(response: h11.Response) -> None:
-    """Raise :class:`NoAnswerError` for a redirect."""
+    """Raise :class:`NoAnswerError` unless the status is 2xx. Callers handle errors, so what remains is a redirect."""
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
         message = f"the provider answered {response.status_code}, but the relay does not follow redirects"
         raise NoAnswerError(Trouble.FAILED, message)

@@ -2,7 +2,8 @@
 
 An agent chooses its own requests, so an error response proves nothing about the provider: an agent can exceed the rate
 limit, send forbidden requests, or leave an answer unread. The gateway therefore sends small requests of its own. It
-sends one before a run's first task, to check the key and the model, and, if needed, after an agent received an error.
+sends one before a run's first task, to check the key and the model. After an agent received an error, it sends several
+if they are needed to find the cause.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
     except NoAnswerError as error:
         return ProbeReport(trouble=error.trouble, message=error.message, is_connected=server is not None)
     except h11.RemoteProtocolError:
-        return ProbeReport(trouble=Trouble.FAILED, message="the provider's answer is incomplete")
+        return ProbeReport(trouble=Trouble.FAILED, message="the provider's answer is incomplete or not valid HTTP")
     except OSError as error:
         what = "the connection to the provider broke" if server else "no connection to the provider"
         message = f"{what} ({type(error).__name__})"

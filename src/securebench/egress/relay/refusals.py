@@ -11,7 +11,7 @@ class RelayRefusal(StrEnum):
     """The reasons for refusing a request, as written to reports and logs."""
 
     MALFORMED = "malformed"
-    """Not HTTP/1.1, or ambiguous framing."""
+    """Not valid HTTP/1.1, ambiguous framing, or a body that did not arrive in time."""
     PATH = "path"
     """The path or its query is not allowed."""
     METHOD = "method"
@@ -19,7 +19,7 @@ class RelayRefusal(StrEnum):
     UPGRADE = "upgrade"
     """An upgrade to another protocol, such as WebSocket."""
     HEADER = "header"
-    """A header that the relay cannot allow: a compressed body, another content type, a beta for provider-side tools."""
+    """A header says that the body is compressed or not JSON, or requests a refused beta feature."""
     TOO_LARGE = "too_large"
     """The body is too large or contains too many values."""
     JSON = "json"

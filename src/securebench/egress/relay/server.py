@@ -46,8 +46,8 @@ _VERSIONS: Final = (b"1.0", b"1.1")
 class ProviderRelay:
     """The relay of one task. It belongs to one event loop.
 
-    ``log`` receives a line for each request: counts and names, never a body or a key. Raises :class:`EgressError` if
-    the base URL, CA certificate or key of the plan is invalid.
+    ``log`` receives a line for each request, but only for the first 1,000 refused ones. A line has counts and names,
+    never a body or a key. Raises :class:`EgressError` if the base URL, CA certificate or key of the plan is invalid.
     """
 
     def __init__(
@@ -84,7 +84,10 @@ class ProviderRelay:
             await agent.close()
 
     def report(self) -> RelayReport:
-        """Return the report so far. A running request is counted when it ends, at the latest in :meth:`close`."""
+        """Return the report so far. It has the tokens and the outcome of a request only after the request has ended.
+
+        All requests have ended after :meth:`close`.
+        """
         return self._tally.report()
 
     async def close(self) -> None:
@@ -225,7 +228,7 @@ def require_key(plan: RelayPlan) -> None:
 
 
 async def _request(agent: HttpPeer) -> h11.Request | h11.ConnectionClosed | None:
-    """Return the head of the next request, ``None`` if it is not HTTP/1.1, or ``ConnectionClosed`` if there is none.
+    """Return the head of the next request, ``None`` if it is invalid, or ``ConnectionClosed`` if there is none.
 
     Raises ``OSError``.
     """

@@ -115,7 +115,10 @@ class ModelHarnessProducer(ConnectedHarness):
         )
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Open egress to the provider, and return the session of the agent. Raises :class:`EgressError`."""
+        """Open egress to the provider and the allowed domains, and return the agent's session.
+
+        Raises :class:`EgressError`.
+        """
         identity: dict[str, JsonValue] = {"program": self.name, "version": __version__}
         agent = SessionAgent(identity=identity, parser=ModelEventParser(), is_trusted=True, is_streamed=False)
         return self._connection.open_session(view, context, agent)

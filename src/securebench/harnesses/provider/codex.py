@@ -31,7 +31,7 @@ _WORDS: Final = (
 
 
 class CodexEventParser(EventParser):
-    """Parses Codex's events. Its errors describe provider trouble only in their message text."""
+    """Parses Codex's events. Only the texts of Codex's error messages describe provider trouble."""
 
     def take(self, event: Event) -> None:
         """See :meth:`EventParser.take`."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.egress.gateway import Gateway
+    from securebench.errors import Problem
     from securebench.harnesses.provider.connection import ProviderConnection
     from securebench.resources import JsonValue
     from securebench.tester_config import PriceTable
@@ -30,7 +31,7 @@ class ConnectedHarness(Harness):
         """The provider key, after :meth:`prepare`."""
         return self._connection.credentials
 
-    def use_prices(self, table: PriceTable | None) -> str:
+    def use_prices(self, table: PriceTable | None) -> Problem | None:
         """See :meth:`HarnessProducer.use_prices`."""
         return self._connection.use_prices(table)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from securebench.egress.model import PROVIDER_TROUBLES, ProbeReport, Trouble
 from securebench.errors import ConfigError, ProviderError
 from securebench.harnesses.agent_session import open_egress
-from securebench.harnesses.base import PRICE_HINT
 from securebench.harnesses.provider.ca_bundle import read_ca_bundle
 from securebench.harnesses.provider.endpoints import HostNetwork
 from securebench.harnesses.provider.proxy import proxy_of
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.egress.gateway import EgressSession, Gateway
+    from securebench.errors import Problem
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.harnesses.provider.endpoints import ProviderEndpoint, ProviderKey
     from securebench.harnesses.provider.session import SessionAgent
@@ -57,13 +57,13 @@ class ProviderConnection:
         """The provider key for :attr:`HarnessProducer.credentials`; empty before :meth:`prepare`, or without a key."""
         return tuple(filter(None, [self._secrets.key.value])) if self._secrets else ()
 
-    def use_prices(self, table: PriceTable | None) -> str:
+    def use_prices(self, table: PriceTable | None) -> Problem | None:
         """See :meth:`HarnessProducer.use_prices`."""
         self.endpoint = self.endpoint.priced(table)
         fault = self.endpoint.cost_fault()
         if fault and self.endpoint.budget.usd is not None:
             place = f"{self.endpoint.place}.budget.usd"
-            raise ConfigError(f"{place} cannot be enforced: {fault}", code="price-missing", hint=PRICE_HINT)
+            raise ConfigError(f"{place} cannot be enforced: {fault.message}", code=fault.code, hint=fault.hint)
         return fault
 
     def require_key(self, variables: Mapping[str, str]) -> None:
@@ -160,7 +160,7 @@ class ProviderConnection:
 
 
 def _warning(report: ProbeReport) -> str:
-    """Return the warning about a provider that failed the first probe but may recover."""
+    """Return a warning if the first probe met trouble that does not end the run, else an empty string."""
     if report.trouble in PROVIDER_TROUBLES:
         return f"the model provider may be unavailable: {report.message}; continuing, tasks will retry"
     if report.trouble is Trouble.REJECTED:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from securebench.egress.gateway import RELAY_PORT
 from securebench.egress.model import SENDABLE_KEY, EgressPlan, KeyForm, Provider, RelayPlan
 from securebench.egress.relay.providers import dialect_of
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, Problem
 from securebench.harnesses.base import Spent
 from securebench.limits import ProviderTimeouts
 from securebench.money import TokenPrices, micro_usd
@@ -253,15 +253,22 @@ class ProviderEndpoint:
             price_fault=fault,
         )
 
-    def cost_fault(self) -> str:
-        """Return why the cost of an agent cannot be counted; empty if it can."""
+    def cost_fault(self) -> Problem | None:
+        """Return the problem because of which the cost of an agent cannot be counted; ``None`` if it can."""
         if not self.is_relayed:
-            return "with 'credentials: passthrough', no relay counts tokens"
-        if self.provider_tools:
-            return "the relay does not see the fees of the tools that 'provider_tools' allows"
-        if self.token_prices:
-            return ""
-        return f"the price of the model {self.model} is unknown: {self.price_fault}"
+            why, fix = "with 'credentials: passthrough', no relay counts tokens", "remove 'credentials: passthrough'"
+        elif self.provider_tools:
+            why = "the relay does not see the fees of the tools that 'provider_tools' allows"
+            fix = "remove 'provider_tools'"
+        elif self.token_prices:
+            return None
+        else:
+            why = f"the price of the model {self.model} is unknown: {self.price_fault}"
+            fix = (
+                "set 'prices: {input: 0.25, output: 2.00}' next to 'model' (US dollars per million tokens), or pass a "
+                "--price-table that has the model"
+            )
+        return Problem("price-missing", why, hint=f"{fix}; or remove the budget")
 
     def warning(self) -> str:
         """Return a warning about this configuration, or an empty string."""

@@ -216,7 +216,10 @@ class ProviderHarness(ConnectedHarness):
         )
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Open egress to the provider, and return the session of the agent. Raises :class:`EgressError`."""
+        """Open egress to the provider and the allowed domains, and return the agent's session.
+
+        Raises :class:`EgressError`.
+        """
         program = self._program(view)
         identity: dict[str, JsonValue] = {"program": program.name, "version": program.version}
         agent = SessionAgent(

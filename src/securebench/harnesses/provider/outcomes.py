@@ -10,8 +10,9 @@ program's own events. The first two are evidence. The third is a claim: any proc
   error *and* the provider still fails when the gateway probes it after the agent is dead. An error on the agent's
   last request proves nothing alone: an agent can flood a provider, request what the account may not use, or leave a
   slow answer unread.
-* A policy refusal by the model or the provider is a failure of the agent at any time, and so is a used-up budget.
-* After the first answer, a request that the provider rejects as invalid is a failure of the agent.
+* A policy refusal by the model or the provider and a used-up budget are never infrastructure errors. If the agent does
+  not succeed afterwards, it has failed.
+* The same applies to a request after the first answer that the provider rejects as invalid.
 * A command or a program that the tester declared is itself under test. It acts from the start, so it is judged as if
   the model had already answered: trouble is an infrastructure error only if the gateway also meets it. Nothing that it
   reports is trusted. The gateway therefore also probes if the provider's last response was an error but the agent left

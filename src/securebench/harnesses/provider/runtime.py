@@ -1,8 +1,8 @@
 """The runtime of agent programs that need Python or Node, mounted read-only beside them.
 
-Python, the loader and the C library are those of the default image; Node is installed like an agent program. They run
-through their own loader, so the C library of a task's image does not matter. The runtime sets no environment variables,
-so programs that the agent starts run as they would without it.
+Python, the loader and the C library are those of the base image; Node is installed like an agent program. Python and
+Node run through this loader, so the C library of a task's image does not matter. The runtime sets no environment
+variables, so programs that the agent starts run as they would without it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 RUNTIME_TARGET: Final = "/opt/securebench/runtime"
-"""Where the files of the default image are mounted."""
+"""Where the files of the base image are mounted."""
 
 NODE_TARGET: Final = "/opt/securebench/node"
 """Where Node is mounted."""
 
 _NODE_OPTIONS: Final = ("--liftoff-only",)
-"""Turns off the optimizing compiler for WebAssembly, which can use more than a gigabyte for a shell parser."""
+"""Turns off the optimizing compiler for WebAssembly. For the shell parser of an agent, the compiler can use more than a
+gigabyte of memory."""
 
 _LOADERS: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _PYTHONS: Final = (f"usr/local/bin/python{PYTHON}", f"usr/bin/python{PYTHON}")
@@ -57,7 +58,7 @@ class AgentRuntime:
 def prepare_runtime(kind: Runtime, store: AgentStore, run: RunContext) -> AgentRuntime:
     """Return the runtime for the agents of a run.
 
-    Raises the errors of the image store, and :class:`ConfigError` (``agent-unfit``) if the default image lacks Python
+    Raises the errors of the image store, and :class:`ConfigError` (``agent-unfit``) if the base image lacks Python
     or the loader of its C library.
     """
     image = run.driver.resolve_image(DEFAULT_IMAGE)

@@ -148,8 +148,8 @@ class ProviderSession(EgressAgentSession):
     def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:
         """Probe the provider, and return the last result. The agent is dead and can no longer influence it.
 
-        One failed probe of several is enough: a provider may fail intermittently. A rate limit must last longer than
-        a minute, because the agent alone could have caused a shorter one.
+        A single failed probe is enough to blame the provider, because a provider may fail intermittently. A rate limit
+        must last longer than a minute, because the agent alone could have caused a shorter one.
         """
         model = relay.model if relay and relay.model else self._setup.model
         pauses = iter(RATE_LIMIT_PAUSES)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "mmdebstrap"
 _PACKAGES = (PROGRAM, "debian-archive-keyring")
-"""The packages to install. The second contains the keys to check Debian's packages. Other distributions lack it."""
+"""The packages to install. The second contains the keys to check Debian's packages, which other distributions do
+not install by default."""
 
 
 @dataclass(frozen=True, slots=True)

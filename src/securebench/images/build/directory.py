@@ -1,8 +1,8 @@
 """Build directories: what a failed or killed build leaves is removed, except for its log.
 
 Each build has its own directory and token, and holds a lock on the directory while it runs. Whatever it creates in the
-engine carries the token as a label. An unlocked directory was left by a killed build: the next build removes it
-and whatever carries its token.
+engine carries the token as a label. An unlocked directory was left by a killed build: the next build removes it,
+and the containers and unnamed images that carry its token.
 """
 
 from __future__ import annotations

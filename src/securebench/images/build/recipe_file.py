@@ -177,8 +177,8 @@ class _DerivedFile(_Common):
     @field_validator("source")
     @classmethod
     def _has_workdir(cls, source: _Source, info: ValidationInfo) -> _Source:
-        if info.data.get("workdir", "") in (None, "/"):
-            raise refusal("recipe-invalid", "needs a 'workdir' to be unpacked in, other than '/'")
+        if info.data.get("workdir", "") is None:
+            raise refusal("recipe-invalid", "needs a 'workdir' to be unpacked in")
         return source
 
     def recipe(self, directory: Path) -> Recipe:

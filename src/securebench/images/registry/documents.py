@@ -57,8 +57,9 @@ class Index:
         return next((offered[name] for name in names if name in offered), None)
 
     def offered(self) -> str:
-        """Return the names of the platforms, for messages."""
-        return ", ".join(dict.fromkeys(str(platform) for platform, _ in self.entries)) or "nothing"
+        """Return what the index offers, for messages."""
+        names = ", ".join(dict.fromkeys(str(platform) for platform, _ in self.entries))
+        return f"only for {names}" if names else "because its index lists no images"
 
 
 def digest_of(data: bytes) -> str:
@@ -93,7 +94,7 @@ def parse_manifest(data: bytes, announced: str, what: str) -> RegistryManifest |
     media_type = _media_type(value, announced, what)
     if value.get("schemaVersion") == 1 or media_type.startswith(_SCHEMA_1):
         raise _unsupported(
-            f"{what} has a manifest of schema 1, which has no digests", "push the image again with a current tool"
+            f"{what} has a manifest of schema 1, which is obsolete", "push the image again with a current tool"
         )
     is_index, is_manifest = "manifests" in value, "layers" in value or "config" in value
     with _answers():

@@ -93,7 +93,7 @@ class _Pull:
         _expect(descriptor.digest, data, f"the configuration of {self._what}")
         made = made_for(data, self._what)
         if not runs_on(made, self._platform):
-            raise self._wrong_platform(str(made))
+            raise self._wrong_platform(f"only for {str(made) or 'an unknown platform'}")
         return data
 
     def layers(self, layers: Sequence[Descriptor], sink: BlobSink) -> None:
@@ -119,7 +119,7 @@ class _Pull:
 
     def _wrong_platform(self, offered: str) -> ImageError:
         return ImageError(
-            f"{self._what} is not available for {self._platform}, only for {offered}",
+            f"{self._what} is not available for {self._platform}, {offered}",
             code="image-platform-missing",
             hint="use a tag or digest of an image for this platform; images do not run under emulation",
         )

@@ -82,7 +82,7 @@ def _content(path: Path) -> Iterator[bytes]:
 
 
 class ImageStore:
-    """The store in ``directory``, by default that of this user. Directories are created with the first image.
+    """The store in ``directory``, by default that of this user. Its directories are created when they are first needed.
 
     All methods may also raise :class:`ImageError` (``image-store-damaged``, ``image-store-unusable``) and
     :class:`DiskFullError`.
@@ -202,9 +202,10 @@ class ImageStore:
                     self._collector.collect()
 
     def saved(self, reference: str) -> Iterator[bytes]:
-        """Return a tar archive for ``docker load`` of the image with this reference or id, named by the reference.
+        """Return the image with this reference or id as a tar archive for ``docker load``, piece by piece.
 
-        Raises :class:`ImageError` (``image-unavailable``).
+        In the archive, the image has the reference as its name, or no name if an id was given. Raises
+        :class:`ImageError` (``image-unavailable``).
         """
         found = self._catalogue.find(canonical(reference))
         if found is None:
@@ -217,7 +218,7 @@ class ImageStore:
             self._collector.forget(canonical(reference))
 
     def entries(self) -> tuple[StoreEntry, ...]:
-        """Return all images, named ones first."""
+        """Return all images, named ones first, except those that are still being imported."""
         return self._catalogue.consistently(self._collector.entries)
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:

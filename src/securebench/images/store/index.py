@@ -110,7 +110,7 @@ class Catalogue:
 
         If a document is missing and the index has changed meanwhile, ``look`` is called again: an image is removed from
         the index before its documents are deleted. With an unchanged index, a missing document is damage. Readers hold
-        no lock, because unpacking or a prune would make them wait for minutes.
+        no lock: they would have to wait while a prune runs, or while an import flushes its data to disk.
         """
         while True:
             before = self._written()

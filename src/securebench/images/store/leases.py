@@ -111,7 +111,7 @@ def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimit
 
 
 def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: ArchiveLimits) -> int:
-    """Unpack one layer, and return the size of its archive in bytes."""
+    """Unpack one layer, and return the size of its uncompressed archive in bytes."""
     with opened(layer.path, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
         digester = Digester()
         reader = TarReader(digester.through(decompressed(chunks(file), limits, what)), what, limits.header)

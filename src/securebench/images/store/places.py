@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import DiskFullError, ImageError
-from securebench.fs.durable import write_whole
+from securebench.fs.durable import disk_hint, write_whole
 from securebench.fs.home import data_directory, in_closed_home
 from securebench.fs.locks import locked
 from securebench.images.layout import INDEX_FILE, LAYOUT, LAYOUT_FILE, encoded
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 DIRECTORY_VARIABLE: Final = "SECUREBENCH_IMAGES"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_WRONG_PLACE: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""The errors that another directory for the store avoids."""
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
@@ -41,7 +45,7 @@ def explaining(top: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise disk_full(top, str(error.strerror)) from error
-        raise _unusable(top, str(error)) from error
+        raise _unusable(top, str(error), "" if error.errno in _WRONG_PLACE else disk_hint(error.errno)) from error
 
 
 def disk_full(top: Path, problem: str) -> DiskFullError:
@@ -53,11 +57,11 @@ def disk_full(top: Path, problem: str) -> DiskFullError:
     )
 
 
-def _unusable(top: Path, problem: str) -> ImageError:
+def _unusable(top: Path, problem: str, hint: str = "") -> ImageError:
     return ImageError(
         f"the image store {top} cannot be used: {problem}",
         code="image-store-unusable",
-        hint=f"set {DIRECTORY_VARIABLE} to a directory of your own",
+        hint=hint or f"set {DIRECTORY_VARIABLE} to a directory of your own",
     )
 
 

@@ -125,7 +125,7 @@ class Pins:
 
 @cache
 def shipped_pins() -> Pins:
-    """Return SecureBench's own pins. Each version was built from its release, and some of its tests passed."""
+    """Return SecureBench's own pins. Each version that has a release was built from it, and some tests passed."""
     pins = Pins()
     for path in sorted(_SHIPPED.glob("*.yaml")):
         pins = read_pins(path).over(pins)

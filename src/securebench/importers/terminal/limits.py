@@ -40,10 +40,16 @@ def seconds(value: Any, place: Path) -> float | None:
 
 
 def gigabytes(value: Any, place: Path) -> float | None:
-    """Return a size such as ``2G`` or ``512M`` in GiB, or ``None``."""
+    """Return a size such as ``2G`` or ``512M`` in GiB; ``None`` for ``None``.
+
+    Raises :class:`ConfigError` for anything else, and for a size that no machine has.
+    """
     if value is None:
         return None
     match = _SIZE.fullmatch(str(value).strip())
     if match is None:
         raise refused(place, f"{str(value)[:40]!r} is not a size such as 2G or 512M")
-    return float(match[1]) * _GIB[match[2].lower()]
+    found = float(match[1]) * _GIB[match[2].lower()]
+    if found > _MOST:
+        raise refused(place, f"{str(value)[:40]!r} is more than {_MOST:.0f} GiB")
+    return found

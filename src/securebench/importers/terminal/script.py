@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
 _ENDS = frozenset({";", "&&", ";;"})
 _PUNCTUATION = ";&|<>()"
+_UNSUPPORTED: Final = {
+    "`": "embedded command (`...`)",
+    "$(": "embedded command or calculation ($(...))",
+    "<<": "here-document (<<)",
+}
 
 TESTS: Final = "/tests"
 """Where the authors' harnesses put a task's tests."""
 
 _DOWNLOADERS: Final = frozenset({"curl", "wget", "ca-certificates"})
 _RUNNER_PACKAGES: Final = frozenset({"pytest", "pytest-json-ctrf", "pytest-json-report", "uv", "pip"})
-"""Packages that the tests do not get: SecureBench's runner replaces pytest, its report plugins and the installers."""
+"""Packages that are not taken from a script: SecureBench's runner replaces pytest, its plugins and the installers."""
 
 _PIN = re.compile(
     r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[[A-Za-z0-9,_-]+\])?(?:==([A-Za-z0-9][A-Za-z0-9._+!]*))?"
@@ -67,8 +72,9 @@ class ShellCommand:
 def commands(script: str) -> Iterator[ShellCommand]:
     """Yield the commands of a script in order. Raises :class:`UnreadableScriptError` for unsupported syntax."""
     for number, text in _logical_lines(script):
-        if "`" in text or "$(" in text or "<<" in text:
-            raise UnreadableScriptError(number, f"unsupported expansion or embedded command: {text.strip()[:60]}")
+        for sign, meaning in _UNSUPPORTED.items():
+            if sign in text:
+                raise UnreadableScriptError(number, f"unsupported {meaning}: {text.strip()[:60]}")
         words: list[str] = []
         for word in [*_words(number, text), ";"]:
             if word not in _ENDS:
@@ -114,6 +120,8 @@ class VerifierScript:
     own_environment: bool = False
     """Whether pytest runs in its own environment (uv). Otherwise it sees the image's packages."""
     writes_reward: bool = False
+    runs: int = 0
+    """The number of commands that run pytest."""
     replaced: int = 0
     """The number of commands that SecureBench's runner replaces."""
 
@@ -121,17 +129,24 @@ class VerifierScript:
 def read_script(text: str) -> VerifierScript:
     """Parse a script. Raises :class:`UnreadableScriptError` if any part of it is unsupported or unknown."""
     found = VerifierScript()
-    depth = 0
+    open_ifs: list[int] = []
     for command in commands(text):
         words = command.words
+        if words[0] == "if":
+            open_ifs.append(command.line)
+        elif words[0] == "fi":
+            if not open_ifs:
+                raise UnreadableScriptError(command.line, "'fi' without 'if'")
+            open_ifs.pop()
         if words[0] in ("if", "then", "else", "elif", "fi"):
-            depth += {"if": 1, "fi": -1}.get(words[0], 0)
             words = words[1:]
         if words:
-            _read(command.line, words, found, inside=depth > 0)
+            _read(command.line, words, found, inside=bool(open_ifs))
             found.replaced += 1
-    if depth or not found.tests:
-        raise UnreadableScriptError(1, "no pytest command found, or 'if' without 'fi'")
+    if open_ifs:
+        raise UnreadableScriptError(open_ifs[-1], "'if' without 'fi'")
+    if not found.tests:
+        raise UnreadableScriptError(1, "no pytest command found")
     return found
 
 
@@ -139,16 +154,20 @@ def _read(line: int, words: Sequence[str], found: VerifierScript, *, inside: boo
     """Recognize one command. An ``if`` may contain only harmless commands and those for the reward file."""
     if _is_harmless(words) or _is_verdict(words, found):
         return
+    given = " ".join(words)[:80]
+    if inside:
+        raise UnreadableScriptError(line, f"unsupported command in an 'if': {given}")
     words = _without_environment(words)
-    if inside or not words:
-        raise _unknown(line, words)
-    handler = _HANDLERS.get(PurePosixPath(words[0]).name)
-    if handler is None or not handler(words, found):
-        raise _unknown(line, words)
-
-
-def _unknown(line: int, words: Sequence[str]) -> UnreadableScriptError:
-    return UnreadableScriptError(line, f"unknown command: {' '.join(words)[:80]}")
+    if not words:
+        raise UnreadableScriptError(line, f"unsupported assignment: {given}")
+    name = PurePosixPath(words[0]).name
+    handler = _HANDLERS.get(name)
+    if handler is None:
+        raise UnreadableScriptError(line, f"unknown command: {given}")
+    if not handler(words, found):
+        raise UnreadableScriptError(line, f"unsupported use of {name}: {given}")
+    if found.runs > 1:
+        raise UnreadableScriptError(line, f"a second run of pytest: {given}")
 
 
 def _is_harmless(words: Sequence[str]) -> bool:
@@ -263,8 +282,7 @@ def _uvx(words: Sequence[str], found: VerifierScript) -> bool:
 
 def _pytest(words: Sequence[str], found: VerifierScript) -> bool:
     """Recognize a run of pytest on paths, with options that do not affect the verdict."""
-    if found.tests:
-        return False
+    found.runs += 1
     rest = list(words[1:])
     while rest:
         word = rest.pop(0)

@@ -24,7 +24,10 @@ _PRIVATE: Final = ("tests", "run-tests.sh", "solution.sh", "solution.yaml", MARK
 _METADATA: Final = ("difficulty", "category", "tags", "author_name")
 _READ: Final = {"instruction", "parser_name", "max_agent_timeout_sec", "max_test_timeout_sec", *_METADATA}
 _HARNESS_KEYS: Final = {"build", "image", "container_name", "command", "environment", "volumes", "deploy"}
-"""Compose keys that only tell the authors' harness how to start the service. Every task has them."""
+"""Compose keys that are not reported as lost: they tell the authors' harness how to start the service.
+
+Of ``deploy``, the resource limits are read.
+"""
 
 
 def read_terminal_bench(directory: Path) -> TerminalTask:
@@ -84,7 +87,10 @@ def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
 
 
 def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> dict[str, Any]:
-    """Return the resource limits of the only service. Raises :class:`ConfigError` unless there is exactly one."""
+    """Return the resource limits of the only service in the Compose file, or none without such a file.
+
+    Raises :class:`ConfigError` unless the file has exactly one service.
+    """
     if _COMPOSE not in files:
         return {}
     services = _yaml(files, _COMPOSE, directory).get("services")

@@ -132,7 +132,7 @@ def _unpacked(wheel: Path) -> Iterator[tuple[str, TaskFile]]:
                 if room < 0:
                     raise _too_large(f"{wheel.name}: it is larger than {MAX_BYTES} bytes uncompressed")
                 if relative_path_fault(path) or stat.S_ISLNK(member.external_attr >> 16):
-                    raise _broken(wheel, f"it contains a link or the unsafe name {path[:100]!r}")
+                    raise _broken(wheel, f"{path[:100]!r} is a link or has an unsafe name")
                 yield path, TaskFile(_content(archive, member), executable=False)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise _broken(wheel, str(error)) from None

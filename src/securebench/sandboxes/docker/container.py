@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SIGKILLED = 137
-"""128 + SIGKILL: killed by SecureBench, or by the kernel because it was out of memory."""
+"""128 + SIGKILL: killed, for example by SecureBench, or by the kernel for lack of memory."""
 
 _POLL_SECONDS = 0.005
 _LOST = 128
 """The exit code of gVisor's runtime if the sandbox's kernel died with the command, for example for lack of memory."""
 _EXIT_NOTICE_SECONDS = 1.0
-"""Seconds in which the engine must report the container's exit if a command's exit code is ``_LOST``."""
+"""Seconds to wait until the engine reports the container's exit, if a command's exit code is ``_LOST``."""
 _STAT_HEADER = "X-Docker-Container-Path-Stat"
 _PIECE = 1024 * 1024
 _OOM_NOTICE_SECONDS = 1.0

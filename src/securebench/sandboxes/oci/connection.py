@@ -66,7 +66,7 @@ class SupervisorConnection:
     """A supervisor process, started in the background, and the connection to it. Thread-safe.
 
     ``run`` is the supervisor's directory and ``group`` the name of its cgroups. The supervisor copies ``files``
-    (paths by name) to ``run``.
+    (paths by name) to a directory below ``run``.
     """
 
     def __init__(

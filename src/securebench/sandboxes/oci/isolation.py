@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import DriverInfo, Mount
 from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
+from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.oci.sandbox import OciSandbox
 from securebench.sandboxes.self_test import inspect_sandbox
 
@@ -102,8 +102,7 @@ def host_root(host: Path = Path("/")) -> Iterator[tuple[Path, tuple[Mount, ...]]
 
     The host's root itself cannot be used, because a user namespace cannot bind it without the mounts below it.
     """
-    with tempfile.TemporaryDirectory(prefix="securebench-root-") as name:
-        root = Path(name)
+    with reaper.temporary_directory() as root:
         root.chmod(0o755)
         for directory in _DIRECTORIES:
             _make_directory(root / directory)

@@ -28,6 +28,7 @@ The kernel runs a new filter once for every call number. With a tree, a sandbox 
 """
 
 _NAME: Final = "libseccomp.so.2"
+_INSTALL: Final = "install libseccomp 2.5 or newer (apt-get install libseccomp2), or use the docker driver"
 
 _ACTIONS: Final = {"SCMP_ACT_ALLOW": 0x7FFF_0000, "SCMP_ACT_ERRNO": 0x0005_0000}
 _COMPARISONS: Final = {"SCMP_CMP_NE": 1, "SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
@@ -93,7 +94,7 @@ class Library:
         refused = _ACTIONS[document["defaultAction"]] | document["defaultErrnoRet"]
         built = ctypes.c_void_p(self._library.seccomp_init(ctypes.c_uint32(refused)))
         try:
-            # This fails before version 2.5, where the filter is only slower.
+            # Before version 2.5, this fails. The filter then works, but is slower.
             self._library.seccomp_attr_set(built, _OPTIMIZE, _AS_TREE)
             for name in document["architectures"]:
                 code = self._library.seccomp_arch_add(built, ctypes.c_uint32(_ARCHITECTURES[name]))
@@ -140,13 +141,9 @@ class Library:
         return max(int(resolve(ctypes.c_uint32(architecture), name.encode())) for name in names)
 
 
-def unavailable(why: str) -> EngineError:
+def unavailable(why: str, hint: str = _INSTALL) -> EngineError:
     """Return the error for a filter that cannot be created because of ``why``."""
-    return EngineError(
-        f"cannot create a system call filter: {why}",
-        code="seccomp-unavailable",
-        hint="install libseccomp 2.5 or newer (apt-get install libseccomp2), or use the docker driver",
-    )
+    return EngineError(f"cannot create a system call filter: {why}", code="seccomp-unavailable", hint=hint)
 
 
 def _unless_newer(architecture: int, newest: int, newest_x32: int | None) -> list[tuple[int, int, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.faults import FaultPoint, reached
+from securebench.fs.durable import disk_hint
 from securebench.ipc.frames import close_all
 from securebench.sandboxes.base import ExitState, Stream
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.wire import ProcessReport
 
 _READ = 64 * 1024
+_TOO_MANY_FILES = os.strerror(errno.EMFILE)
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -375,12 +378,12 @@ def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
     if outcome != CHANGED:
         raise _changes_lost(outcome) if outcome else nothing_to_collect()
     if handle.descriptor < 0:
-        raise _changes_lost("this process has too many open files")
+        raise _changes_lost(_TOO_MANY_FILES)
     return CollectedLayer(handle.descriptor, report.opaque, whole=report.whole)
 
 
 def _changes_lost(why: str) -> InfrastructureError:
     return InfrastructureError(
         f"cannot receive the files that were changed in a sandbox: {why}",
-        hint="raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
+        hint=disk_hint(errno.EMFILE) if _TOO_MANY_FILES in why else "",
     )

@@ -1,4 +1,6 @@
-"""Run directories and cgroups: they are labeled with the owning process, and removed when it is gone.
+"""What a process leaves when it is killed: run directories, temporary directories and cgroups.
+
+They are labeled with the process that owns them, and removed when it is gone.
 
 If a driver is killed, its supervisor removes everything automatically. If the supervisor was killed too, the kernel
 kills all processes in its pid namespace. The next run then removes the cgroups and the empty directory on which the
@@ -12,7 +14,7 @@ import shutil
 import stat
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _REMOVAL_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.01
+_TEMPORARY: Final = "securebench-root-"
 
 
 def runs_directory() -> Path:
@@ -55,15 +58,26 @@ def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, st
         raise EngineError(
             f"cannot create files for sandboxes in {parent}: {error}",
             code="sandbox-unavailable",
-            hint="set XDG_RUNTIME_DIR to a directory that you own",
+            hint=f"check the owner and the free space of {parent}; users other than root can set XDG_RUNTIME_DIR",
         ) from error
     return run, f"{token}.{label.replace('/', '.')}"
 
 
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """Yield an empty directory. Remove it afterwards, or if this process is killed, at the next :func:`reap`."""
+    label = Owner.current().label().replace("/", ".")
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY, suffix=f".{label}") as name:
+        yield Path(name)
+
+
 def reap(parent: Path | None = None) -> int:
-    """Remove the run directories and cgroups of processes that are gone. Return their number."""
+    """Remove the run directories, temporary directories and cgroups of processes that are gone.
+
+    Return the number of run directories and cgroups.
+    """
     found = [path for path in _entries(runs_directory() if parent is None else parent) if _is_gone(_owner_in(path))]
-    for path in found:
+    for path in (*found, *(path for path in _temporary() if _is_gone(_owner_of(path)))):
         shutil.rmtree(path, ignore_errors=True)
     groups = [group for group in _groups() if _is_gone(_owner_of(group))]
     return len(found) + sum(remove_tree_of_groups(group) for group in groups)
@@ -99,6 +113,15 @@ def _make_private(directory: Path) -> None:
         raise PermissionError(f"{directory} is not a directory to which only this user can write")
 
 
+def _temporary() -> Iterator[Path]:
+    """Yield the temporary directories of this user. Other users may create directories with such names, too."""
+    for path in _entries(Path(tempfile.gettempdir())):
+        if path.name.startswith(_TEMPORARY):
+            with suppress(FileNotFoundError):
+                if path.stat().st_uid == os.geteuid():
+                    yield path
+
+
 def _groups() -> Iterator[Path]:
     for directory in find_group_directories():
         yield from _entries(Path(directory, NAMESPACE))
@@ -118,8 +141,9 @@ def _owner_in(run: Path) -> Owner | None:
         return None
 
 
-def _owner_of(group: Path) -> Owner | None:
-    return Owner.parse(group.name.partition(".")[2].replace(".", "/"))
+def _owner_of(named: Path) -> Owner | None:
+    """Return the owner in the name of a cgroup or a temporary directory."""
+    return Owner.parse(named.name.partition(".")[2].replace(".", "/"))
 
 
 def _is_gone(owner: Owner | None) -> bool:

@@ -92,7 +92,7 @@ class OciRuntime:
 
     @property
     def detaches_containers(self) -> bool:
-        """Whether the runtime starts a sandbox and exits, so that the supervisor waits for the sandbox's first process.
+        """Whether the runtime can start a sandbox and exit. The supervisor then waits for the sandbox's first process.
 
         A runtime that waits returns the exit code 137 both if the first process was killed and if it exited with 137.
         The first process in gVisor runs on gVisor's own kernel, so only gVisor can wait for it.
@@ -196,13 +196,19 @@ class OciRuntime:
 def find_runtime(name: str | None = None) -> OciRuntime:
     """Return the runtime ``name``. By default, return crun or, if crun is not installed, runc.
 
-    Raises :class:`EngineError` (``runtime-unavailable``) if the runtime is unknown or not installed, or its version
-    cannot be read.
+    Raises :class:`EngineError` (``runtime-unavailable``) if the runtime is not supported or not installed, or if its
+    version cannot be read.
     """
+    if name is not None and name not in _OPTIONS:
+        raise EngineError(
+            f"the runtime {name!r} is not supported",
+            code="runtime-unavailable",
+            hint=f"use one of {', '.join(_OPTIONS)}",
+        )
     names = _PREFERRED if name is None else (name,)
     for candidate in names:
         path = _find(candidate, _DIRECTORIES)
-        if candidate in _OPTIONS and path is not None:
+        if path is not None:
             return OciRuntime(candidate, path, _version_of(path), rootless=os.geteuid() != 0)
     raise EngineError(
         f"the runtime {' or '.join(names)} is not installed",

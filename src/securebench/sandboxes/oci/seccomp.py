@@ -68,7 +68,7 @@ def _seccomp(capabilities: tuple[str, ...], directory: Path | None) -> Seccomp:
     try:
         document = profile(machine, capabilities)
     except KeyError:
-        raise unavailable(f"there is no profile for {machine}") from None
+        raise unavailable(f"there is no profile for {machine}", "use the docker driver") from None
     library = Library()
     key = hashlib.sha256(json.dumps([document, library.version, RECIPE]).encode()).hexdigest()
     program = _read(directory, key) if directory else None

@@ -3,9 +3,9 @@
 The protocol uses :mod:`~securebench.ipc.frames` on two kinds of channel:
 
 * The control channel of the supervisor. Its first frame contains the supervisor's settings. The supervisor answers with
-  a report about the machine. Each later frame starts a process: a container, or a command in a container. The frame is
-  empty, and its descriptors are the process's own channel, the request (:func:`write_request`) and three standard
-  streams. A frame with a request to mount a file system (:data:`BOUNDED`) has no streams.
+  a report about the machine. Each later frame starts a process (a container, or a command in a container) or mounts a
+  file system (:data:`BOUNDED`). The frame is empty. Its descriptors are a channel of its own, the request
+  (:func:`write_request`) and, for a process, three standard streams.
 * The channel of a process. The supervisor sends reports. The last one says how the process ended. Then the supervisor
   closes the channel. For a container with forwarded ports, the listening sockets are reported before the runtime starts
   (:data:`FORWARDED_PORTS`). If changes are collected, the last report has a descriptor of the container's changes. The
@@ -53,7 +53,7 @@ START_DESCRIPTORS: Final = 5
 class SupervisorSettings:
     """The settings of a supervisor, which it receives once.
 
-    ``run`` is its directory, ``group`` the name of its cgroups, and ``owner`` the host id of root in sandboxes.
+    ``run`` is its directory, ``group`` the name of its cgroups, and ``owner`` the id of the owner of image files.
     ``sealed`` is the path of a runtime to run from a copy in memory, or ``None``. The other settings are true under
     these conditions:
 

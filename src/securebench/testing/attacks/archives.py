@@ -18,12 +18,13 @@ TOP: Final = "workspace"
 class ArchiveAttack:
     """A tar archive of a directory: the entry of the catalogue, a name, and a function that makes the archive.
 
-    It must be refused, or unpacked without an effect outside of its directory.
+    The archive must be refused, or unpacked without an effect outside of its directory. The function gets the absolute
+    path of a directory outside, into which some archives lead.
     """
 
     entry: str
     name: str
-    data: Callable[[], bytes]
+    data: Callable[[str], bytes]
 
 
 def member(name: str, data: bytes = b"x", *, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -61,33 +62,35 @@ HONEST: Final = archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/a")])
 """A harmless archive, which must be unpacked."""
 
 ATTACKS: Final = (
-    ArchiveAttack("H13", "a parent", lambda: archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/../../escaped")])),
-    ArchiveAttack("H13", "an absolute path", lambda: archived([_file("/tmp/escaped")])),
-    ArchiveAttack("H13", "an empty component", lambda: archived([_file(f"{TOP}//../escaped")])),
+    ArchiveAttack(
+        "H13", "a parent", lambda _: archived([_special(TOP, tarfile.DIRTYPE), _file(f"{TOP}/../../escaped")])
+    ),
+    ArchiveAttack("H13", "an absolute path", lambda outside: archived([_file(f"{outside}/escaped")])),
+    ArchiveAttack("H13", "an empty component", lambda _: archived([_file(f"{TOP}//../escaped")])),
     ArchiveAttack(
         "H13",
         "a file through a link",
-        lambda: archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "../.."), _file(f"{TOP}/link/escaped")]),
+        lambda _: archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "../.."), _file(f"{TOP}/link/escaped")]),
     ),
     ArchiveAttack(
         "H13",
         "a file through a link to the root",
-        lambda: archived([_special(f"{TOP}/link", tarfile.SYMTYPE, "/tmp"), _file(f"{TOP}/link/escaped")]),
+        lambda outside: archived([_special(f"{TOP}/link", tarfile.SYMTYPE, outside), _file(f"{TOP}/link/escaped")]),
     ),
     ArchiveAttack(
         "H13",
         "a file over a link",
-        lambda: archived([_special(f"{TOP}/escaped", tarfile.SYMTYPE, "../escaped"), _file(f"{TOP}/escaped")]),
+        lambda _: archived([_special(f"{TOP}/escaped", tarfile.SYMTYPE, "../escaped"), _file(f"{TOP}/escaped")]),
     ),
     ArchiveAttack(
-        "H13", "a hard link to the host", lambda: archived([_special(f"{TOP}/l", tarfile.LNKTYPE, "/etc/passwd")])
+        "H13", "a hard link to the host", lambda _: archived([_special(f"{TOP}/l", tarfile.LNKTYPE, "/etc/passwd")])
     ),
     ArchiveAttack(
-        "H13", "a hard link to a parent", lambda: archived([_special(f"{TOP}/l", tarfile.LNKTYPE, f"{TOP}/../x")])
+        "H13", "a hard link to a parent", lambda _: archived([_special(f"{TOP}/l", tarfile.LNKTYPE, f"{TOP}/../x")])
     ),
-    ArchiveAttack("H13", "a device", lambda: archived([_special(f"{TOP}/device", tarfile.CHRTYPE)])),
-    ArchiveAttack("H14", "an announced terabyte", lambda: _sparse_header(1 << 40)),
-    ArchiveAttack("H14", "many files", lambda: archived(_file(f"{TOP}/{number}", b"") for number in range(60_000))),
-    ArchiveAttack("H14", "a deep tree", lambda: archived([_file(f"{TOP}/{'d/' * 400}x")])),
-    ArchiveAttack("H14", "cut short", lambda: HONEST[:700]),
+    ArchiveAttack("H13", "a device", lambda _: archived([_special(f"{TOP}/device", tarfile.CHRTYPE)])),
+    ArchiveAttack("H14", "an announced terabyte", lambda _: _sparse_header(1 << 40)),
+    ArchiveAttack("H14", "many files", lambda _: archived(_file(f"{TOP}/{number}", b"") for number in range(60_000))),
+    ArchiveAttack("H14", "a deep tree", lambda _: archived([_file(f"{TOP}/{'d/' * 400}x")])),
+    ArchiveAttack("H14", "cut short", lambda _: HONEST[:700]),
 )

@@ -116,7 +116,7 @@ def fifo(root: Path) -> None:
 def unix_socket(root: Path) -> None:
     """Leave a socket behind."""
     here = Path.cwd()
-    os.chdir(root)  # a socket's path may have 107 bytes
+    os.chdir(root)  # a socket's path may have at most 107 bytes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
     os.chdir(here)

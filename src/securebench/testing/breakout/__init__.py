@@ -1,4 +1,4 @@
-"""The breakout probe: a candidate that makes every known attempt to escape from a sandbox, on any driver.
+"""The breakout probe: a program that tries many ways to escape from a sandbox, on any driver.
 
 ``securebench audit --self`` runs it on this machine. If a driver is too weak, attempts have the outcome ``escaped``.
 """

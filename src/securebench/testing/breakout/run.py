@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import MIB, UNPRIVILEGED_USER, Command, Limits, Mount, SandboxSpec
 from securebench.testing.breakout.inside import base, exhaustion, files, kernel, main, mounts, network, processes
-from securebench.testing.breakout.inside.base import ATTEMPTS, ENDLESS, ENTERED, LEAKED, TOGETHER
+from securebench.testing.breakout.inside.base import ALONE, ATTEMPTS, ENDLESS, ENTERED, LEAKED, TOGETHER
 from securebench.testing.breakout.target import EVIDENCE, Target
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _MODULES: Final = (base, kernel, mounts, processes, files, network, exhaustion, 
 
 _TOGETHER_SECONDS: Final = 240.0
 _ALONE_SECONDS: Final = 20.0
-_ENDLESS_SECONDS: Final = 2.0
+_ENDLESS_SECONDS: Final = 5.0
 _LIKELY_DESCRIPTORS: Final = range(3, 11)
 
 _BOOTSTRAP: Final = """\
@@ -53,10 +53,10 @@ module.main()
 
 
 class AttemptOutcome(StrEnum):
-    """The result of an attempt. Only ``contained`` is a success.
+    """The result of an attempt. ``contained`` means that it failed, or that a limit ended it that was meant to.
 
     ``reached``: a part of the kernel that was often used to escape can be called, which alone gains nothing.
-    ``unknown``: there was no answer.
+    ``unknown``: the attempt was not made, or it gave no answer and was not meant to be ended by a limit.
     """
 
     CONTAINED = "contained"
@@ -115,20 +115,26 @@ class BreakoutStage:
     small: Limits
 
     def together(self, attempts: list[BreakoutAttempt]) -> list[AttemptResult]:
-        """Make ``attempts`` in one sandbox."""
-        if not attempts:
-            return []
-        with self.driver.create(self.spec) as sandbox:
-            result = sandbox.run(self._command(attempts, _TOGETHER_SECONDS))
-        answers = dict(_answers(result))
-        return [AttemptResult(attempt.name, *answers.get(attempt.name, _ending(result))) for attempt in attempts]
+        """Make ``attempts`` in one sandbox. If it ends too early, make the rest in another, while any are made."""
+        found: dict[str, AttemptResult] = {}
+        left = attempts
+        while left:
+            with self.driver.create(self.spec) as sandbox:
+                result = sandbox.run(self._command(left, _TOGETHER_SECONDS))
+            found |= {attempt.name: _judged(attempt, result) for attempt in left}
+            made = dict(_answers(result))
+            rest = [attempt for attempt in left if attempt.name not in made]
+            if rest == left:
+                break
+            left = rest
+        return [found[attempt.name] for attempt in attempts]
 
     def apart(self, attempt: BreakoutAttempt) -> AttemptResult:
         """Make ``attempt`` in its own sandbox."""
         if attempt.staging == LEAKED:
             return self._leaked(attempt)
         result = self._entered(attempt) if attempt.staging == ENTERED else self._alone(attempt)
-        return AttemptResult(attempt.name, *dict(_answers(result)).get(attempt.name, _ending(result)))
+        return _judged(attempt, result)
 
     def _alone(self, attempt: BreakoutAttempt) -> CommandResult:
         seconds = _ENDLESS_SECONDS if attempt.staging == ENDLESS else _ALONE_SECONDS
@@ -144,17 +150,17 @@ class BreakoutStage:
             return attempted.result()
 
     def _leaked(self, attempt: BreakoutAttempt) -> AttemptResult:
-        """Make the attempt in each directory that a runtime may have left open; "contained" if it can start in none."""
+        """Make the attempt in each directory that a runtime may have left open, until one is not contained."""
         for number in _LIKELY_DESCRIPTORS:
             command = replace(self._command([attempt], _ALONE_SECONDS), workdir=f"/proc/self/fd/{number}")
             try:
                 with self.driver.create(self.spec) as sandbox:
-                    answers = dict(_answers(sandbox.run(command)))
+                    result = sandbox.run(command)
             except InfrastructureError:
                 continue
-            outcome, how = answers.get(attempt.name, (AttemptOutcome.CONTAINED, ""))
-            if outcome is not AttemptOutcome.CONTAINED:
-                return AttemptResult(attempt.name, outcome, how)
+            judged = _judged(attempt, result)
+            if judged.outcome is not AttemptOutcome.CONTAINED:
+                return judged
         return AttemptResult(attempt.name, AttemptOutcome.CONTAINED, "no descriptor reaches the host's files")
 
     def _command(self, attempts: list[BreakoutAttempt], seconds: float) -> Command:
@@ -163,25 +169,40 @@ class BreakoutStage:
         return Command(argv=argv, timeout_seconds=seconds, stdin=_program(), workdir="/tmp")  # noqa: S108 - inside
 
 
-def _ending(result: CommandResult) -> tuple[AttemptOutcome, str]:
-    """Return the outcome of an attempt that did not answer, and the limit or signal that ended it."""
+def _judged(attempt: BreakoutAttempt, result: CommandResult) -> AttemptResult:
+    """Return the result of ``attempt``: its answer, or what the end of the program says about it.
+
+    A limit or signal that ended the program contained only an attempt that was begun and is meant to end that way.
+    """
+    made = dict(_answers(result))
+    if answer := made.get(attempt.name):
+        return AttemptResult(attempt.name, *answer)
+    limit = _limit_of(result)
+    how = limit or f"exit code {result.exit_code}: {result.stderr[-200:].decode('utf-8', 'replace')}"
+    if attempt.name not in made:
+        return AttemptResult(attempt.name, AttemptOutcome.UNKNOWN, f"not made: {how}")
+    contained = bool(limit) and attempt.staging in {ALONE, ENDLESS}
+    return AttemptResult(attempt.name, AttemptOutcome.CONTAINED if contained else AttemptOutcome.UNKNOWN, how)
+
+
+def _limit_of(result: CommandResult) -> str:
+    """Return the limit or the signal that ended the program; empty if it ended in another way."""
     for flag, limit in (
         (result.out_of_memory, "memory limit"),
         (result.output_limit_exceeded, "output limit"),
         (result.timed_out, "time limit"),
     ):
         if flag:
-            return AttemptOutcome.CONTAINED, limit
+            return limit
     number = result.exit_code - 128
-    if number in {signal.SIGKILL, signal.SIGXFSZ}:
-        return AttemptOutcome.CONTAINED, signal.Signals(number).name
-    return AttemptOutcome.UNKNOWN, f"exit code {result.exit_code}: {result.stderr[-200:].decode('utf-8', 'replace')}"
+    return signal.Signals(number).name if number in {signal.SIGKILL, signal.SIGXFSZ} else ""
 
 
-def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome, str]]]:
+def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome, str] | None]]:
+    """Yield the name of each attempt as it was begun, with ``None``, and then with its answer."""
     for line in result.stdout.splitlines():
-        name, outcome, how = json.loads(line)
-        yield name, (AttemptOutcome(outcome), how)
+        name, *answer = json.loads(line)
+        yield name, (AttemptOutcome(answer[0]), answer[1]) if answer else None
 
 
 def _host_result(name: str, harm: str) -> AttemptResult:

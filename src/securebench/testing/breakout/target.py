@@ -31,7 +31,7 @@ _VICTIM: Final = "securebench-victim"
 
 @dataclass(frozen=True, slots=True)
 class HostEvidence:
-    """A check of the host after all attempts. ``entry`` is the catalogue's entry."""
+    """A check of the host after all attempts. ``means`` names the harm, ``entry`` the catalogue's entry."""
 
     name: str
     means: str

@@ -178,7 +178,7 @@ def as_many_at_once_as_workers(make: Callable[[int], Executor]) -> None:
 
 
 def taken_when_they_can_start(make: Callable[[int], Executor]) -> None:
-    """An assignment is taken when it can start, and unread results do not pile up."""
+    """An assignment is taken only when it can start, and unread results do not pile up."""
     one = _Execution(make(2), _sleeps(50))
     with closing(one.results):
         next(one.results)

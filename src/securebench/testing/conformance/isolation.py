@@ -51,7 +51,7 @@ def a_command_overrides_its_spec(bench: Bench) -> None:
 
 @CHECKS
 def the_first_process_has_no_other_variables(bench: Bench) -> None:
-    """The first process of a sandbox has only variables of the spec, if its environment is readable (J15)."""
+    """If the environment of a sandbox's first process is readable, it has only variables of the spec (J15)."""
     allowed = {f"{name}={value}" for name, value in BASE_ENVIRONMENT.items()}
     found = set(bench.facts()["first_environment"])
     require(found <= allowed, f"more variables in /proc/1/environ: {sorted(found - allowed)}")

@@ -108,7 +108,7 @@ def initial_stdin_comes_before_what_is_sent(bench: Bench) -> None:
 
 @CHECKS
 def one_thread_may_send_while_another_receives(bench: Bench) -> None:
-    """Sending from one thread and receiving in another work at once."""
+    """One thread can send while another receives."""
     data = ALL_BYTES * (2 * MIB // 256)
     process = bench.sandbox().open(probe_command("cat"))
 
@@ -179,7 +179,7 @@ def many_small_writes_keep_their_order(bench: Bench) -> None:
 
 @CHECKS
 def capture_is_bounded(bench: Bench) -> None:
-    """Only the first ``capture`` bytes of each stream are kept, and the result reports that."""
+    """Only the first ``capture`` bytes of each stream are kept, and the result says that the stream was truncated."""
     result = bench.sandbox().run(probe_command("flood", str(MIB), capture=1000))
     require_equal((len(result.stdout), len(result.stderr)), (1000, 1000), "kept bytes")
     require(result.stdout_truncated and result.stderr_truncated, "a stream is not reported as truncated")

@@ -77,7 +77,11 @@ EVERYTHING = {"allow_sensitive_paths": ["**"]}
 
 @dataclass
 class RepositoryJob:
-    """A ``repo_patch`` task on the small repository. Its fields are as in a row; ``image`` has the repository."""
+    """A ``repo_patch`` task on the small repository, which ``image`` contains.
+
+    The other fields except ``limits`` are as in a row, where ``policy`` and ``timeout`` are named ``candidate_policy``
+    and ``timeout_seconds``.
+    """
 
     command: Any = field(default_factory=lambda: list(PYTEST))
     test_patch: str = TEST_PATCH

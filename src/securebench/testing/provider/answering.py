@@ -51,10 +51,10 @@ BESIDE: Final = frozenset(
         "vector_stores",
     }
 )
-"""Endpoints of providers' APIs that do not return a model's answer.
+"""Endpoints of providers' APIs for which the model has no script.
 
-The scripted provider reports success for them, so that a test notices a request that should have been blocked. In the
-Chat Completions API, it reports "not found".
+The scripted provider reports success for them, so that a test notices a request that should have been blocked. The path
+``/chat/completions`` is not one of them: a request there that asks for no answer gets "not found".
 """
 
 

@@ -22,7 +22,8 @@ _GARBLED: Final = b'{"type": "message", "content": ['
 class ModelRequest:
     """A request for a model's answer to which a fault may apply.
 
-    ``number`` counts these requests from 1. ``attempt`` counts from 1 how often this answer was requested.
+    ``number`` counts these requests from 1. ``attempt`` counts from 1 how often this answer was requested. A request of
+    the gateway itself is not counted: it has the number of the request before it, and its attempt is always 1.
     """
 
     number: int

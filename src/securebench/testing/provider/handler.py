@@ -60,7 +60,7 @@ def _size(text: str, base: int) -> int:
     except ValueError:
         raise BodyError(400, "the size of the body or of a chunk is not a number") from None
     if not 0 <= size <= MAX_BODY_BYTES:
-        raise BodyError(413, "the body is too large")
+        raise BodyError(413, "the size of the body or of a chunk is negative or too large")
     return size
 
 

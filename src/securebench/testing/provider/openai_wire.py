@@ -39,7 +39,7 @@ _STREAMED: Final = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
 }
-"""Calls whose arguments are streamed, each with the name of the event and the field of the item."""
+"""Calls whose arguments are streamed, each with the prefix of the event names and the field of the item."""
 
 Event = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """Scripts: models that solve tasks, give up, cheat, or attack their sandbox.
 
-Each function returns a script. Commands run in ``/bin/sh`` and start in the agent's working directory, which is the
-workspace, or for ``repo_patch`` the repository.
+Each public function except :func:`by_marker` returns a script. Commands run in ``/bin/sh`` and start in the agent's
+working directory, which is the workspace, or for ``repo_patch`` the repository.
 """
 
 from __future__ import annotations
@@ -160,5 +160,5 @@ def attack_everything(targets: Targets) -> Script:
 
 
 def attack_budget(targets: Targets, most: int = 1000) -> Script:
-    """Request answers from the relay without the agent program, until the relay's budget is exhausted."""
+    """Request up to ``most`` answers from the relay without the agent program, until the relay refuses one."""
     return (attack("budget", targets=targets, most=most), Say("I tried."))

@@ -33,7 +33,7 @@ class Tls:
 
 
 class ScriptedProvider:
-    """A provider whose model follows ``script``, or the script that this function chooses. A context manager.
+    """A provider whose model follows ``script``. If ``script`` is a function, it chooses the script. A context manager.
 
     It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
     ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer

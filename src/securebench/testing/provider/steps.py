@@ -70,7 +70,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Garble:
-    """The answer is not JSON."""
+    """The answer contains invalid JSON."""
 
 
 @dataclass(frozen=True, slots=True)

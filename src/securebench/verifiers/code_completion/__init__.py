@@ -22,7 +22,7 @@ and the environment reveal nothing.
 
 ``docs/how-to/write-a-pack.md`` lists the features of a candidate that tests can use. Containers are copied. Changes to
 arguments are copied back when the call returns. Later changes to values that the candidate kept or returned are not
-copied. Equality is computed on the tests' side, from copied data, without running code of the candidate.
+copied. Equality is computed on the tests' side, from copied data, and never by an ``__eq__`` of the candidate.
 
 A candidate necessarily learns the arguments of each call, but never a test, an expected value or a verdict.
 """

@@ -121,7 +121,7 @@ def program_bytes(program: Program) -> bytes:
 
 @functools.cache
 def _source(name: str) -> tuple[str, str]:
-    """Return a module's full name and its text without docstrings, which are a third of its size."""
+    """Return a module's full name and its text as :func:`_bare` shortens it, by more than a third."""
     source = resources.files(_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     return f"{_PACKAGE}.{name}", _bare(source)
 

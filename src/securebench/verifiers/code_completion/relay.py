@@ -51,7 +51,7 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     "printed": "the tests read printed output",
     "copy": "the tests copy an object of the candidate's dataclass, or of its subclass of a builtin type",
     "process": "the tests configure their own process (random seed, environment variables, warnings)",
-    "files": "the tests create files, which the candidate cannot see",
+    "files": "the tests create files that the candidate cannot see",
     "attribute": "the tests change a list, dict or set that they got from an object of the candidate",
     "kind": "the tests inspect what kind of function the candidate defines",
 }

@@ -130,7 +130,7 @@ class CodeCompletionVerifier(Verifier):
         where = f" at line {verdict.line} of the tests" if verdict.line else ""
         message = f"{message}{where}: {verdict.error}" if verdict.error else message + where
         if verdict.outcome in _UNUSABLE and details["isolation"] != SHARED:
-            # The sandbox of the tests found the problem before it received anything from the candidate.
+            # The sandbox of the tests found the problem before the tests used anything of the candidate.
             raise MaterializationError(message, code="tests-unusable", hint=_UNUSABLE[verdict.outcome])
         if verdict.note:
             details["note"] = verdict.note

@@ -3,8 +3,9 @@
 * The quotation begins and ends with lines that contain a random token, new for each request.
 * Each line of the response has a prefix, so none of them can look like another part of the prompt. All line separators
   of Unicode become line feeds.
-* Invisible characters, control characters and text-direction overrides are escaped visibly. Text that looks like a
-  special token of a chat format is escaped, too, because an inference server might interpret it.
+* Characters that a reader does not see, such as text-direction overrides, are escaped visibly. Only tabs, zero-width
+  joiners and the emoji style are kept. Text that looks like a special token of a chat format is escaped, too, because
+  an inference server might interpret it.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class GradingTask:
 
 
 def quoted_bytes(response: str) -> int:
-    """Return the size of a quoted response, in bytes of UTF-8."""
+    """Return the size of ``response`` when it is quoted, in bytes of UTF-8."""
     return len(quoted_lines(response).encode())
 
 

@@ -40,8 +40,8 @@ class JudgeSession(ABC):
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
         """Ask the judge, and return its reply. Raises :class:`EgressError` and :class:`ProviderError`.
 
-        If the provider refuses a response or keeps failing on it, the reply has a ``trouble``, because the response may
-        be the cause. If this happens with the control, an error is raised.
+        If the provider refuses the request, or keeps failing on it, the reply has a ``trouble``, because the response
+        may be the cause. If the provider fails on the control, an error is raised.
         """
 
     def close(self) -> Mapping[str, JsonValue]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.errors import MaterializationError
 from securebench.pack_paths import is_at_or_below
-from securebench.runner_commands import read_command, words
+from securebench.runner_commands import interpreter_flags, read_command, words
 from securebench.sandboxes.base import SandboxSpec
 from securebench.verifiers.repo_patch.environment import check_environment
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.plan import Overlay, task_patch
 from securebench.verifiers.repo_patch.pytest_options import added_options, refused_option
 from securebench.verifiers.repo_patch.repository import require_commit
+from securebench.verifiers.repo_patch.selection import configuration_directories, selects_method
 from securebench.workspaces.image_tree import HostTree
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def require_judgeable(request: RepoPatchRequest, context: VerifyContext) -> None
     """Raise :class:`MaterializationError` for a task that no candidate could pass.
 
     In such a task, the repository is missing or at another commit, a patch does not apply, a pytest option prevents
-    tests from running, or the image lacks a program or module that the test command needs.
+    tests from running or being reported, the command can only be judged by its exit code but the task requires more, or
+    the image lacks a program or module that the test command needs.
     """
     image = context.driver.resolve_image(request.image)
     with (
@@ -37,7 +39,9 @@ def require_judgeable(request: RepoPatchRequest, context: VerifyContext) -> None
         require_commit(pristine, request.base_commit)
         setup = Overlay(pristine, task_patch(request.setup_patch, pristine, "setup_patch"))
         tests = task_patch(request.test_patch, setup, "test_patch")
-        _require_options(request, Overlay(setup, tests))
+        judged = Overlay(setup, tests)
+        _require_options(request, judged)
+        _require_evidence(request, judged)
     program, modules, python = _starts(request)
     spec = SandboxSpec(
         image=image,
@@ -54,20 +58,33 @@ def require_judgeable(request: RepoPatchRequest, context: VerifyContext) -> None
 
 
 def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
-    """Raise :class:`MaterializationError` (``tests-not-run``) for pytest options with which no test would run."""
+    """Raise :class:`MaterializationError` (``tests-not-run``) for pytest options that keep tests from being judged."""
     command = read_command(request.command)
     if command is None or command.runner != "pytest":
         return
-    here = PurePosixPath(request.workdir).relative_to(request.repository).as_posix()
-    path, added = added_options(command.arguments, tree, [here, "."])
+    path, added = added_options(command.arguments, tree, configuration_directories(request))
     for place, arguments in (("the command", command.arguments), (path, added)):
         if option := refused_option(arguments):
             raise MaterializationError(
-                f"the task's tests would not run: {place} has {option}",
+                f"the task's tests cannot all run and be reported: {place} has {option}",
                 code="tests-not-run",
                 hint=f"remove {option} from {place}"
                 + ("" if place == "the command" else ", or add '-o addopts=' to the command"),
             )
+
+
+def _require_evidence(request: RepoPatchRequest, tree: FileTree) -> None:
+    """Raise :class:`MaterializationError` (``command-not-test-by-test``) if the files show that the evidence is weak.
+
+    The check of the pack sees only the command, in which a class with a lower-case name looks like a module.
+    """
+    adapter = recognise(request.command)
+    if request.test_by_test and adapter is not None and selects_method(adapter, request, tree):
+        raise MaterializationError(
+            "tests.require is 'test_by_test', but the command names a test method, so its exit code decides",
+            code="command-not-test-by-test",
+            hint="name the method's class or module in the command, and the method in tests.expect",
+        )
 
 
 def _starts(request: RepoPatchRequest) -> tuple[list[str], list[str], list[str]]:
@@ -80,7 +97,8 @@ def _starts(request: RepoPatchRequest) -> tuple[list[str], list[str], list[str]]
     own = "/" in program and (not program.startswith("/") or is_at_or_below(program, request.repository))
     if not program or own:
         return [], [], []
-    return [program], ["pytest"] if found[1:3] == ["-m", "pytest"] else [], [program, "-I"]
+    rest = found[1 + len(interpreter_flags(found[1:])) :]
+    return [program], ["pytest"] if rest[:2] == ["-m", "pytest"] else [], [program, "-I"]
 
 
 def _unusable(problem: str) -> MaterializationError:

@@ -8,6 +8,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from securebench.patches.names import parents
+from securebench.runner_commands import read_command
+from securebench.verifiers.repo_patch.plan import Overlay
+from securebench.verifiers.repo_patch.pytest_options import configuration_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,9 +22,11 @@ if TYPE_CHECKING:
 
 _READ_BY_PYTEST: Final = "pytest.ini .pytest.ini pytest.toml .pytest.toml tox.ini setup.cfg pyproject.toml"
 _RUN: Final = "conftest.py sitecustomize.py usercustomize.py entry_points.txt"
-CONFIGURATION: Final = frozenset(f"{_READ_BY_PYTEST} {_RUN}".split())
+_CONFIGURATION: Final = frozenset(f"{_READ_BY_PYTEST} {_RUN}".split())
 """Names of files that pytest reads or runs, or that Python runs before pytest starts."""
 
+_OTHER_NAMES: Final = re.compile(rb"python_(?:functions|classes)")
+"""Settings that change which names count as tests."""
 
 _TEST_NAME = re.compile(rb"test_.*\.py|.*_test\.py|tests\.py", re.DOTALL)
 
@@ -33,12 +38,12 @@ class Selection:
 
     ``control_files`` are the files that may get controls, most informative first: files of ``fail_to_pass`` tests,
     files that the task changed, other files of expected tests and of the command, and test files in directories that
-    the command names. If neither of them names anything, these are the test files in the working directory.
+    the command names. If neither the command nor the task names existing files, these are the test files in the working
+    directory. There are none if the command names a test method.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
-        here = PurePosixPath(request.workdir).relative_to(request.repository).as_posix().encode()
-        self._here = b"" if here == b"." else here
+        self._here = _working_directory(request)
         self._adapter = adapter
         self._request = request
         self._named = {pattern.encode("utf-8") for pattern in request.policy.allow_sensitive_paths}
@@ -56,10 +61,11 @@ class Selection:
         changed = [path for path in self.tests if path in tests]
         groups = (fixed, [*changed, *first], self.tests, inside)
         ordered = dict.fromkeys(path for group in groups for path in _shuffled(group))
-        self.control_files = [path for path in ordered if path.endswith(b".py")]
+        alone = selects_method(adapter, request, Overlay(pristine, tests))
+        self.control_files = [] if alone else [path for path in ordered if path.endswith(b".py")]
 
     def _paths(self, names: Iterable[str | None]) -> list[bytes]:
-        found = (self._path(name) for name in names if name is not None)
+        found = (_path(self._here, name) for name in names if name is not None)
         return list(dict.fromkeys(path for path in found if path is not None))
 
     def restored(self, candidate: Iterable[bytes], trusted: FileTree) -> list[bytes]:
@@ -93,14 +99,59 @@ class Selection:
         modules = {test.removesuffix(b".py") for test in self.tests}
         return module in packages or module in modules or directory in modules
 
-    def _path(self, name: str) -> bytes | None:
-        """Return the path in the repository that a command or test id names, or ``None`` if it may be outside."""
-        path = PurePosixPath(name.removeprefix("./"))
-        if not name or path.is_absolute() or ".." in path.parts:
-            return None
-        text = path.as_posix().encode("utf-8", "surrogatepass")
-        whole = self._here + b"/" + text if self._here and text != b"." else (self._here if text == b"." else text)
-        return whole or b""
+
+def selects_method(adapter: Adapter, request: RepoPatchRequest, tree: FileTree) -> bool:
+    """Return whether the command names a single test, so that no control can run: see :meth:`Adapter.selects_method`.
+
+    ``tree`` is the repository with the task's patches, without the candidate's changes.
+    """
+    here = _working_directory(request)
+
+    def is_file(name: str) -> bool:
+        path = _path(here, name)
+        version = None if path is None else tree.get(path)
+        return version is not None and not version.link
+
+    return adapter.selects_method(is_file)
+
+
+def configuration_directories(request: RepoPatchRequest) -> list[str]:
+    """Return the directories in which pytest searches for its configuration, in its order.
+
+    These are the command's working directory and its parents, as paths in the repository.
+    """
+    here = PurePosixPath(request.workdir).relative_to(request.repository)
+    return [directory.as_posix() for directory in (here, *here.parents)]
+
+
+def has_usual_names(request: RepoPatchRequest, tree: FileTree) -> bool:
+    """Return whether neither the command nor a configuration file of ``tree`` changes which names count as tests."""
+    command = read_command(request.command)
+    arguments = command.arguments if command else ()
+    names = filter(None, (*_CONFIGURATION, configuration_file(arguments)))
+    paths = {PurePosixPath(place, name) for name in names for place in configuration_directories(request)}
+    versions = (tree.get(path.as_posix().encode("utf-8", "surrogateescape")) for path in paths)
+    texts = [*(version.content for version in versions if version), " ".join(arguments).encode("utf-8", "replace")]
+    return not any(map(_OTHER_NAMES.search, texts))
+
+
+def _working_directory(request: RepoPatchRequest) -> bytes:
+    """Return the command's working directory as a path in the repository. The repository itself is an empty path."""
+    here = configuration_directories(request)[0].encode()
+    return b"" if here == b"." else here
+
+
+def _path(here: bytes, name: str) -> bytes | None:
+    """Return the path in the repository that ``name`` means in the directory ``here``; ``None`` if it may be outside.
+
+    ``name`` comes from a command or a test id.
+    """
+    path = PurePosixPath(name.removeprefix("./"))
+    if not name or path.is_absolute() or ".." in path.parts:
+        return None
+    text = path.as_posix().encode("utf-8", "surrogatepass")
+    whole = here + b"/" + text if here and text != b"." else (here if text == b"." else text)
+    return whole or b""
 
 
 def owns(adapter: Adapter, request: RepoPatchRequest, path: bytes) -> bool:
@@ -113,7 +164,7 @@ def owns(adapter: Adapter, request: RepoPatchRequest, path: bytes) -> bool:
 def is_configuration(path: bytes) -> bool:
     """Return whether pytest, or Python before pytest starts, reads or runs ``path``."""
     name = path.rpartition(b"/")[2].decode("utf-8", "surrogateescape")
-    return name in CONFIGURATION or name.endswith(".pth") or b".egg-info/" in path or b".dist-info/" in path
+    return name in _CONFIGURATION or name.endswith(".pth") or b".egg-info/" in path or b".dist-info/" in path
 
 
 def is_test(path: bytes) -> bool:

@@ -12,14 +12,14 @@ from securebench.errors import FailureReason
 from securebench.verifiers.base import CandidateFailedError, VerificationResult, Verifier
 from securebench.verifiers.repo_patch.checks import CommandRun
 from securebench.verifiers.repo_patch.evidence.adapters import recognise
-from securebench.verifiers.repo_patch.evidence.collection import OTHER_NAMES, required
+from securebench.verifiers.repo_patch.evidence.collection import required
 from securebench.verifiers.repo_patch.evidence.controls import plant
 from securebench.verifiers.repo_patch.layout import PatchLayout
 from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require_allowed, require_tree, task_patch
 from securebench.verifiers.repo_patch.preflight import require_judgeable
 from securebench.verifiers.repo_patch.repository import require_commit
 from securebench.verifiers.repo_patch.request import read_request
-from securebench.verifiers.repo_patch.selection import CONFIGURATION, Selection, owns
+from securebench.verifiers.repo_patch.selection import Selection, has_usual_names, owns
 from securebench.workspaces.image_tree import HostTree
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.images.model import ResolvedImage
-    from securebench.patches.model import Delta
+    from securebench.patches.model import Delta, FileTree
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
@@ -47,7 +47,7 @@ class RepoPatchVerifier(Verifier):
     """
 
     family = "repo_patch"
-    version = "2"
+    version = "3"
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
         """Raise :class:`MaterializationError` for a commit, patch or command that does not fit the image."""
@@ -76,7 +76,7 @@ class RepoPatchVerifier(Verifier):
 class _Unchanged:
     """The inputs of a run without the candidate: the differences from the image, and the task's test files.
 
-    ``usual_names`` is true if no configuration file changes which names count as tests.
+    ``usual_names`` is the result of :func:`has_usual_names`.
     """
 
     delta: Delta
@@ -84,14 +84,10 @@ class _Unchanged:
     usual_names: bool
 
 
-def _without_candidate(judged: Overlay, setup: Delta, tests: Delta, control_files: Sequence[bytes]) -> _Unchanged:
-    versions = {path: judged.get(path) for path in control_files}
-    configuration = [judged.get(name.encode()) for name in CONFIGURATION]
-    return _Unchanged(
-        delta={**setup, **tests},
-        files={path.decode("utf-8", "replace"): version.content for path, version in versions.items() if version},
-        usual_names=not any(version and OTHER_NAMES.search(version.content) for version in configuration),
-    )
+def _files(tree: FileTree, paths: Sequence[bytes]) -> dict[str, bytes]:
+    """Return the content of those ``paths`` that exist."""
+    versions = {path: tree.get(path) for path in paths}
+    return {path.decode("utf-8", "replace"): version.content for path, version in versions.items() if version}
 
 
 class _RepoPatchVerification:
@@ -144,7 +140,7 @@ class _RepoPatchVerification:
         return PatchLayout(directory, unchanged.delta, self._request.repository, self._request.workdir)
 
     def _lay_out(self, image: ResolvedImage) -> PatchLayout:
-        """Write out the final tree and return its layout. No part of the image is kept in memory afterwards."""
+        """Compute the final tree and return its layout. The image is released before the layout is written."""
         with (
             self._context.driver.image_tree(image) as lease,
             HostTree.of_image(lease.root, self._request.repository) as pristine,
@@ -193,7 +189,11 @@ class _RepoPatchVerification:
             expected = self._request.fail_to_pass or self._request.pass_to_pass
             self._controls = plant(selection.control_files, judged, expected, self._adapter)
             final.update(self._controls.files)
-            self._unchanged = _without_candidate(judged, trusted.delta, tests, selection.control_files)
+            self._unchanged = _Unchanged(
+                delta={**trusted.delta, **tests},
+                files=_files(judged, selection.control_files),
+                usual_names=has_usual_names(self._request, judged),
+            )
         require_tree(final, pristine)
         return final
 

@@ -12,7 +12,7 @@ the checker must exit with 0 and print the state that it found, as JSON on its l
 states.
 
 Programs of the candidate that the checker starts run as the same user. The sandbox is persistent, so that the checker
-is not its first process: a program that takes over the first process of an ephemeral sandbox decides the exit code.
+is not its first process. In an ephemeral sandbox, a program that takes over the first process decides the exit code.
 A program of the candidate can still do to the checker what any process can do to another process of the same user,
 unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See docs/how-to/write-a-checker.md.
 

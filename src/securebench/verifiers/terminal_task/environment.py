@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 SAFE_INTERPRETERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # The checker starts in the workspace. Python 3.11 and later then leave the working directory (`-c`, `-m`) and
-        # the script's directory out of sys.path; older versions ignore the variable and need `-I`.
+        # The checker starts in the workspace. With this variable, Python 3.11 and later leave the working directory
+        # (`-c`, `-m`) and the script's directory out of sys.path. Older versions ignore it and need `-I`.
         "PYTHONSAFEPATH": "1",
         # HOME is /tmp, where a program of the candidate that the checker runs can write ~/.local/lib/python3*/.
         "PYTHONNOUSERSITE": "1",

@@ -67,10 +67,10 @@ class CheckLayout:
         return (Mount(workspace.source, target, read_only=False, bounded=workspace.bounded), *covers)
 
     def require_untouched(self) -> None:
-        """Raise :class:`CandidateFailedError` if an evaluation input was changed."""
+        """Raise :class:`CandidateFailedError` if an evaluation input or a read-only asset was changed."""
         if any(asset_digest(self.inputs, path) != digest for path, digest in self.covers):
             raise CandidateFailedError(
-                FailureReason.TAMPERED, "the evaluation inputs were changed while the checker ran"
+                FailureReason.TAMPERED, "evaluation inputs or read-only assets were changed while the checker ran"
             )
 
 

@@ -46,7 +46,7 @@ class WorkspaceLinks:
         return iter(self._links)
 
     def resolve(self, path: bytes) -> bytes | None:
-        """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` if it leads nowhere.
+        """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` for too many links.
 
         Returns :data:`UNKNOWN` if the workspace does not determine this: for ``..`` after a name outside the workspace,
         anything in ``/proc``, most of ``/dev``, very long paths, and paths by which the image may give access to
@@ -86,7 +86,7 @@ class WorkspaceLinks:
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
     def _is_plain(self, path: bytes) -> bool:
-        """Return whether ``path``, with resolved links, cannot be another link: it is in or above the workspace."""
+        """Return whether ``path``, with resolved links, is in or above the workspace. It is then not a link itself."""
         return self.below_root(path) is not None or self.root.startswith(path + b"/")
 
     def _count(self) -> None:

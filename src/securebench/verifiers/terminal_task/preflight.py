@@ -49,8 +49,8 @@ def require_startable(request: CheckRequest, view: VerifierView, context: Verify
     """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start with any candidate.
 
     Only problems that are beyond doubt count: a program, a script's interpreter or a module that the image lacks, a
-    script that the image's Python cannot compile, or an evaluation input that does not exist. Files that a candidate
-    may provide are not checked.
+    script that the image's Python cannot compile, or an evaluation input that does not exist or cannot be executed.
+    Files that a candidate may provide are not checked.
     """
     words = necessary_command(request.argv)
     if not words or context.policy.denied(request.needed_commands):
@@ -150,7 +150,7 @@ class _Start:
         return is_at_or_below(self._absolute(path), self._request.target)
 
     def _input(self, path: str) -> str | None:
-        """Return ``path`` relative to the evaluation inputs, or ``None`` if it may not be an evaluation input.
+        """Return ``path`` relative to the evaluation inputs, or ``None`` if it is not certain to be one of them.
 
         A path with ``..`` may pass through a link of the candidate.
         """
@@ -183,5 +183,5 @@ def _unusable(problem: str) -> MaterializationError:
     return MaterializationError(
         f"the task's checker cannot start: {problem}",
         code="checker-missing",
-        hint="list the checker's own files in 'eval.test_files', and use an image with its programs and modules",
+        hint="list the checker's files in 'eval.test_files', and use an image with its programs, modules and Python",
     )

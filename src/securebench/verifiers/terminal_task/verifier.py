@@ -75,7 +75,7 @@ def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyCont
     capabilities = _capabilities(request, context, details)
     details["phase"] = "workspace"
     scratch, last_line = context.scratch.resolve(), LastLine()
-    # Sealing may have made the candidate larger than its workspace was: hard links and sparse files became files.
+    # Sealing may have made the candidate larger than its workspace was: hard links and sparse files became full files.
     size = context.limits.workspace + LIMITS.total_bytes
     with writable_directory(context.driver, scratch / "workspace", size) as directory:
         layout = lay_out(view, candidate, request, directory, scratch / "inputs", shared=bool(capabilities))

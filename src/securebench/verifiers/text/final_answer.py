@@ -4,9 +4,9 @@
    different answers with the same marker contradict each other.
 2. Otherwise, the final answer follows the last cue (``Answer:``, ``The answer is``) on the last line or at the start
    of an earlier line.
-3. Otherwise, it is the first line if the second one begins an explanation. If not, it is the last line, or the first
-   line if the last line is not an answer. Blank lines, code fences and the delimiter lines of LaTeX displays are
-   skipped.
+3. Otherwise, it is the first line if the second one begins an explanation. If not, it is the last line or, in a
+   multiple choice, the first line if the last line names no choice. Blank lines, code fences and the delimiter lines
+   of LaTeX displays are skipped.
 4. If none of these is an answer, the *whole* text may still be an answer of several lines.
 
 The text after the answer is its **remark**: verifiers check that it is an explanation and not a second answer. Every
@@ -231,13 +231,17 @@ def _json_answer(text: str) -> list[str]:
         pairs = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return []
-    named = [value for key, value in pairs if _ANSWER_KEY.fullmatch(key)]
-    if not named:
-        return []
-    rivals = [value for key, value in pairs if _RIVAL_KEY.search(key) and not _ANSWER_KEY.fullmatch(key)]
+    named = [_json_text(value) for key, value in pairs if _ANSWER_KEY.fullmatch(key)]
+    others = [_json_text(value) for key, value in pairs if _RIVAL_KEY.search(key) and not _ANSWER_KEY.fullmatch(key)]
+    # A flag such as `"final_answer": true` is not an answer, unless there is no other.
+    answers = [one for one in named if one != "true"] or named
+    rivals = [one for one in others if one != "true"]
     units = "".join(f" {value}" for key, value in pairs if _UNIT_KEY.fullmatch(key) and isinstance(value, str))
-    shown = [value if isinstance(value, str) else json.dumps(_plain_json(value)) for value in [*named, *rivals]]
-    return [one + units for one in shown if one != "true"]
+    return [one + units for one in (*answers, *rivals)] if answers else []
+
+
+def _json_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(_plain_json(value))
 
 
 def _plain_json(value: Any) -> Any:
@@ -245,7 +249,7 @@ def _plain_json(value: Any) -> Any:
 
 
 def _on_last_line(lines: list[str]) -> list[AnswerReading] | None:
-    """Return the text after the last cue of the last line, or ``None`` if that line has no cue."""
+    """Return the text after the last cue of the last line, or ``None`` if there is no such text."""
     line = _MARGIN.sub("", lines[-1], count=1)
     cues = list(CUE.finditer(line))
     if cues and normalize_text(answer := line[cues[-1].end() :]):

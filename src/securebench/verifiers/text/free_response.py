@@ -161,10 +161,10 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 
 
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
-    """Return whether ``text`` denies or hedges a phrase beside it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
+    """Return whether words beside ``phrase`` deny or hedge it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
-    A denial counts within the sentence of the phrase, or as a single word after it. A hedge counts across the end of a
-    sentence as well. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
+    A denial counts before the phrase in the same sentence, or as a single word after it. A hedge counts across the end
+    of a sentence as well. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
     """
     spoken, written = words(text), normalize_text(text).split()
     for at in _positions(phrase, spoken):

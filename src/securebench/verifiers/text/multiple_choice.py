@@ -73,7 +73,7 @@ class MultipleChoiceVerifier(TextVerifier):
     """Judges by ``choices`` (public) and ``answer`` (hidden). Words of ``question`` (public) may surround an answer."""
 
     family = "multiple_choice"
-    version = "3"
+    version = "4"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge ``text`` by the label or the text of the choice that it names."""
@@ -109,7 +109,10 @@ def judge_choice(
 
 
 def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice whose label concludes a line. Empty if the text before it doubts or names another choice."""
+    """Return the choice whose label concludes a line.
+
+    Empty if the text before the label contains a denial, a doubt or another choice.
+    """
     for reading in found:
         end = _CONCLUSION.search(reading.answer)
         if end is None or reading.whole or reading.is_first or is_denied(reading.lead):
@@ -124,7 +127,9 @@ def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozen
 
 
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
-    """Return the choices that ``answer`` names: by label, by text, by label and matching text, or in a sentence.
+    """Return the choices that ``answer`` names.
+
+    It may name them by label, by text, by label and matching text, in a sentence, or by the result of an equation.
 
     Texts are compared after normalization, then without spaces beside punctuation. Filler, as in ``It is option (B)``,
     is skipped, and so are words of the question around the text of a choice. It is not enough that the text of a
@@ -188,7 +193,10 @@ def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
 
 
 def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
-    """Return the choice whose text ``answer`` gives, apart from words of the question. Empty for other texts."""
+    """Return the choice whose whole text is in ``answer``. Empty if the rest could be another answer.
+
+    Filler and words of the question may surround the text.
+    """
     spoken, phrases = words(plain(answer)), [words(choice) for choice in choices]
     standing = [i for i, phrase in enumerate(phrases) if position(phrase, spoken) >= 0]
     longest = max(standing, key=lambda i: len(phrases[i]), default=None)
@@ -202,7 +210,7 @@ def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]
 
 
 def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice that equals the result of an equation. Empty if another choice is named before the result."""
+    """Return the choice that equals the result of an equation. Empty if ``answer`` has a label or another choice."""
     result = unwrapped(result_of(answer))
     if result == answer or strict_decimal(normalize_text(result)) is None or _labels_in(answer, choices):
         return frozenset()
@@ -214,7 +222,7 @@ def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
 def _is_taken_back(
     part: AnswerReading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]
 ) -> bool:
-    """Return whether the text around an answer denies it, or names another choice by label or in a sentence."""
+    """Return whether the text around an answer denies or doubts it, names another choice, or is too long."""
     if is_denied(part.lead) or is_too_long(part.remark):
         return True
     asked = frozenset(word for word in question if word.isalpha())
@@ -238,7 +246,10 @@ def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
 
 
 def _shown(answer: str) -> list[str]:
-    """Return the words of ``answer`` with their case, without surrounding punctuation, articles and pronouns."""
+    """Return the words of ``answer`` with their case, without punctuation around them.
+
+    The article ``A`` and the pronoun ``I`` are left out.
+    """
     return [word.strip(_CLINGING) or word for word in _PRONOUN.sub("", plain(answer).translate(_WIDE)).split()]
 
 

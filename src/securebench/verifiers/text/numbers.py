@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.families.normalization import strict_decimal
 from securebench.verifiers.text.questions import MAX_UNIT_WORDS, may_be_a_unit
-from securebench.verifiers.text.vocabulary import CIRCUMSTANCES, COPULAS, CURRENCIES, NUMBER_WORDS
+from securebench.verifiers.text.vocabulary import CIRCUMSTANCES, COPULAS, CURRENCIES, NUMBER_WORDS, RATES
 from securebench.verifiers.text.wording import is_denied, plain, words
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
 _REASON: Final = re.compile(
     r"(?<=\S)\s+(?:(?:because|since|given|due)|(?<=,\s)(?:as|where|which)|(as|where|when|if|using|by))\b", re.IGNORECASE
 )
-"""The start of an explanation: an equation after it is not the answer. ``by`` and ``if`` count only after an answer."""
+"""The start of an explanation. An equation after it is not the answer.
+
+The words in the group, such as ``by`` and ``if``, count only after an answer.
+"""
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
 _SPOKEN_EQUALS: Final = re.compile(
@@ -230,13 +233,26 @@ def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) ->
 def ends_in_another_number(remark: Iterable[str], number: Number, question: Question) -> bool:
     """Return whether the last sentence with numbers in a remark lacks ``number``.
 
-    A calculation with numbers of the question, as in ``42 (7 trays x 6 rolls)``, does not count.
+    A calculation with only numbers of the question, as in ``42 (7 trays x 6 rolls)``, does not count.
     """
     for sentence in reversed(list(remark)):
         values = values_in(sentence)
-        if values and not (len(values) > 1 and _COMPUTED.search(sentence) and values <= given_values(question)):
+        computed = len(values) > 1 and (_COMPUTED.search(sentence) or _is_product(words(sentence)))
+        if values and not (computed and values <= given_values(question)):
             return number.value not in values
     return False
+
+
+def _is_product(spoken: tuple[str, ...]) -> bool:
+    """Return whether ``spoken`` has only numbers and their units, multiplied with the letter x: ``7 trays x 6``."""
+    factors = [factor.split() for factor in " ".join(spoken).split(" x ")]
+    return len(factors) > 1 and all(map(_is_quantity, factors))
+
+
+def _is_quantity(spoken: list[str]) -> bool:
+    unit = spoken[1:]
+    known = all(may_be_a_unit(word) or word in RATES for word in unit)
+    return bool(spoken) and parse_number(spoken[0]) is not None and len(unit) <= MAX_UNIT_WORDS and known
 
 
 def given_values(question: Question) -> set[Fraction]:
@@ -253,8 +269,8 @@ def values_in(sentence: str) -> set[Fraction]:
 def result_of(answer: str) -> str:
     """Return the right side of the last equals sign in an equation. Other answers are returned unchanged.
 
-    ``x = 5`` and ``2 + 3 = 5`` give 5. ``x = 4, x = 5`` gives two values, unless the last one is computed. In
-    ``4 because 3 + 2 = 5`` the equation only explains an answer.
+    ``x = 5`` and ``2 + 3 = 5`` give 5. ``x = 4, x = 5`` has two values and is returned unchanged, unless the last value
+    is computed. ``4 because 3 + 2 = 5`` is unchanged, too: its equation only explains an answer.
     """
     signs = list(_EQUALS.finditer(answer))
     if not signs:
@@ -281,9 +297,9 @@ def _has_digit(text: str) -> bool:
 
 
 def with_figures(text: str) -> str:
-    """Return ``text`` with its number as figures: ``They have 8 legs``, and ``8`` for ``eight (8)`` or ``8 (eight)``.
+    """Return ``text`` with its number in figures: ``They have eight legs`` becomes ``They have 8 legs``.
 
-    A text with a second number, in figures or in words, is returned unchanged.
+    ``eight (8)`` and ``8 (eight)`` always become ``8``. Other words are replaced only if they are the only number.
     """
     for both in (_AND_FIGURES, _AND_WORDS):
         text = both.sub(lambda found: _same_number(found, found["words"], found["figures"]), text)

@@ -9,8 +9,8 @@
                 | contrast with another name: "not Sydney"
 
 The phrase is the head of the sentence because only filler precedes it. A sentence has only one head, so it cannot give
-two answers. A description has no word of doubt, and no other name except as a place, date or similar after a
-preposition.
+two answers. Apart from a contrast, a description has no word of doubt, and no other name except as a place, date or
+similar after a preposition.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Final
 
 from securebench.families.skeleton import skeleton
+from securebench.verifiers.text.numbers import parse_number
 from securebench.verifiers.text.questions import stem, stems, unit_name
 from securebench.verifiers.text.vocabulary import (
     ADVERBS,
@@ -62,7 +63,7 @@ _GOVERNED: Final = 3
 
 _LONGEST_ABBREVIATION: Final = 6
 _CHEMICAL_SYMBOL: Final = 2
-"""The length of a symbol such as ``Hg``, which is not an answer in words."""
+"""The length of a symbol such as ``Hg``. In parentheses after a longer word, it is not another answer."""
 
 _SHORTEST_ADJECTIVE: Final = 5
 """The fewest letters in a word of the question from which an adjective may be derived: ``Japan`` for ``Japanese``."""
@@ -124,6 +125,7 @@ class Phrase:
     def __init__(self, accepted: str, question: frozenset[str]) -> None:
         self.words = words(accepted)
         self._accepted = accepted.partition(" ")[0]
+        self._is_list = _is_list_of_numbers(accepted)
         self._question = question
         self._is_name = _is_written_as_name(_tokens(accepted))
         content = set(self.words) - FUNCTION_WORDS
@@ -203,7 +205,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Return whether ``said`` describes the phrase and contains no other name."""
+        """Return whether ``said`` describes the phrase without another name, or only denies other names."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):
@@ -221,7 +223,8 @@ class Phrase:
     def _is_note(self, said: list[_Token]) -> bool:
         """Return whether ``said`` is a note without another name: years, a size, an abbreviation or its meaning."""
         if not any(_LETTERS.search(token.word) for token in said):
-            return True
+            has_figures = any(character.isdigit() for token in said for character in token.word)
+            return not (has_figures and self._is_list)  # "3, 5 (6)" could be a list of three
         word = said[0].word
         initial = said[0].is_shouted and len(word) <= _LONGEST_ABBREVIATION and word[0] == self.words[0][0]
         symbol = said[0].is_name and len(word) == _CHEMICAL_SYMBOL < len(self.words[0])
@@ -246,7 +249,7 @@ class Phrase:
     def _has_another_name(self, said: list[_Token]) -> bool:
         """Return whether ``said`` has a name that neither this phrase nor the question has.
 
-        A name after a preposition does not count.
+        A name after a preposition does not count, and neither does one that is used as an adjective.
         """
         known = {*self.words} | self._question | FUNCTION_WORDS
         governed = 0
@@ -307,6 +310,14 @@ def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
     if first == "and":
         return is_name and any(map(_is_participle, rest[:1]))
     return is_name and first in PRONOUNS and len(rest) > 1
+
+
+def _is_list_of_numbers(accepted: str) -> bool:
+    """Return whether ``accepted`` has several numbers, and otherwise only variables and function words."""
+    spoken = words(accepted)
+    others = {run for word in spoken if word not in FUNCTION_WORDS for run in _LETTERS.findall(word) if len(run) > 1}
+    is_grouped = parse_number(",".join(accepted.split())) is not None  # "10 000" is one number
+    return sum(parse_number(word) is not None for word in spoken) > 1 and not others and not is_grouped
 
 
 def _is_role(word: str) -> bool:

@@ -52,7 +52,7 @@ _SHORTEST_STEM: Final = 3
 
 @dataclass(frozen=True)
 class Question:
-    """A question whose answer is a number."""
+    """A question, and what it reveals about a number in an answer to it."""
 
     raw: str
     rounded: bool = False
@@ -69,7 +69,7 @@ class Question:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words of the question that consist of letters only."""
+        """The runs of letters in the question."""
         return frozenset(_LETTERS.findall(self.text))
 
     @cached_property

@@ -64,7 +64,7 @@ class ExpectedAnswer:
 
     @property
     def words(self) -> frozenset[str]:
-        """The words of the question that consist of letters only."""
+        """The runs of letters in the question."""
         return frozenset(word for word in question_words(self.question) if word.isalpha())
 
     @cached_property
@@ -89,7 +89,7 @@ class ShortAnswerVerifier(TextVerifier):
     """
 
     family = "short_answer"
-    version = "3"
+    version = "4"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge the final answer of ``text``."""
@@ -110,30 +110,42 @@ class ShortAnswerVerifier(TextVerifier):
 
 def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
     """Judge the final answer of ``text`` by an exact match, then as a number, then as words with filler."""
+    if _is_exact(text, expected):
+        return TextVerdict.passing("exact")
     found = readings(text)
     if any(reading.contradicted for reading in found):
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
     for reading in found:
         if reading.whole or reading.is_first:
-            continue  # an explanation below an answer in words looks like another answer
-        parts = tuple(reading.parts())
-        numbers = [read_number(part.answer, expected.asked) for part in parts]
-        if len({number.written for number in numbers if number}) > 1:
-            return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
-        for part, number in zip(parts, numbers, strict=True):
-            if any(numbers) and number is None:
-                # One split of the line gives a number, so a split without a number does not give the answer.
-                continue
-            if rule := _rule(part.answer, expected):
-                taken_back = _is_taken_back(part, expected)
-                return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else TextVerdict.passing(rule)
-        if any(numbers) or _settles(reading, expected):
+            continue  # a whole text is compared below; text after a first line in words could be another answer
+        if verdict := _judge_reading(reading, expected):
+            return verdict
+        if _settles(reading, expected):
             break
     if any(reading.whole and _is_exact(reading.answer, expected) for reading in found):
         return TextVerdict.passing("exact")
     spoken = words(plain(found[0].answer)) if found else ()
     standing = any(position(words(accepted), spoken) >= 0 for accepted in expected.accepted)
     return TextVerdict(FailureReason.AMBIGUOUS_ANSWER if standing else FailureReason.WRONG_ANSWER, "none")
+
+
+def _judge_reading(reading: AnswerReading, expected: ExpectedAnswer) -> TextVerdict | None:
+    """Return the verdict on an answer in one line, or ``None`` if the line does not give an accepted answer."""
+    parts = tuple(reading.parts())
+    if _is_exact(reading.answer, expected) or _is_exact(parts[0].answer, expected):
+        return _unless_taken_back(parts[0], "exact", expected)
+    numbers = [read_number(part.answer, expected.asked) for part in parts]
+    if len({number.written for number in numbers if number}) > 1:
+        return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
+    for place, (part, number) in enumerate(zip(parts, numbers, strict=True)):
+        is_list = any(numbers[1:place]) and _is_exact(part.answer, expected)
+        if any(numbers) and number is None and not is_list:
+            # One split of the line gives a number, so a split without a number does not give the answer, unless the
+            # number is only the start of an accepted answer: "3; 5".
+            continue
+        if rule := _rule(part.answer, expected):
+            return _unless_taken_back(part, rule, expected)
+    return None
 
 
 def _rule(answer: str, expected: ExpectedAnswer) -> str:
@@ -172,9 +184,17 @@ def _number(answer: str, expected: ExpectedAnswer) -> Number | None:
 
 
 def _settles(reading: AnswerReading, expected: ExpectedAnswer) -> bool:
-    """Return whether ``reading`` is an answer at all. If only numbers are accepted, it needs a digit."""
-    numeric = all(parse_number(normalize_text(accepted)) for accepted in expected.accepted)
-    return not numeric or any(character.isdigit() for character in reading.answer)
+    """Return whether ``reading`` is an answer at all. If only numbers are accepted, it needs a digit or a number."""
+    if not all(parse_number(normalize_text(accepted)) for accepted in expected.accepted):
+        return True
+    has_digit = any(character.isdigit() for character in reading.answer)
+    return has_digit or any(read_number(part.answer, expected.asked) for part in reading.parts())
+
+
+def _unless_taken_back(part: AnswerReading, rule: str, expected: ExpectedAnswer) -> TextVerdict:
+    """Return a pass by ``rule``, unless the text around the answer ``part`` takes it back."""
+    taken_back = _is_taken_back(part, expected)
+    return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else TextVerdict.passing(rule)
 
 
 def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:

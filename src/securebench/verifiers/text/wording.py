@@ -67,7 +67,7 @@ _CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
 """GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
 
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
-"""Punctuation after a space, which remains when a dollar sign between them is removed."""
+"""Punctuation after a space that was left when the dollar sign between the two was removed."""
 
 _ESCAPED_DOLLAR: Final = "\ue000"
 _MAX_NESTING: Final = 8
@@ -111,7 +111,7 @@ def position(part: tuple[str, ...], whole: tuple[str, ...], start: int = 0) -> i
 
 
 def question_words(question: str) -> frozenset[str]:
-    """Return the words of ``question`` that consist only of letters or only of figures."""
+    """Return the runs of letters and the numbers in ``question``: ``x`` and ``2`` for ``x2``."""
     return frozenset(_QUESTION_WORD.findall(normalize_text(question)))
 
 

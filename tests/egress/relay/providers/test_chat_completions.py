@@ -107,6 +107,12 @@ def test_tools_of_the_provider(tool: dict[str, Any]) -> None:
         assert reason_of(GOOD | {"tools": tools}, OPEN) is RelayRefusal.TOOL
 
 
+def test_a_field_of_a_tool_is_named_as_a_field() -> None:
+    """The message about an unknown field of a tool does not call the field a tool."""
+    with pytest.raises(RefusedError, match="a tool with the field 'googleSearch' is not allowed"):
+        ChatCompletions().check(GOOD | {"tools": [{**TOOL, "googleSearch": {}}]}, CHAT)
+
+
 def test_web_search_only_if_configured() -> None:
     """The search option is accepted with ``provider_tools`` only."""
     assert reason_of(GOOD | {"web_search_options": {}}) is RelayRefusal.FIELD

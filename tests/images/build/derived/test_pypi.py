@@ -130,6 +130,13 @@ def test_what_leads_out_or_is_no_file_is_refused(part: tuple[tarfile.TarInfo, by
     assert caught.value.code in {"source-unusable", "image-malformed"}
 
 
+def test_a_file_outside_of_the_top_directory_is_named() -> None:
+    """The error has the name of the file, which is not part of any directory."""
+    with pytest.raises(ImageError, match="it has the file 'README' outside of its top directory") as caught:
+        unpacked(layer(file("x-1/ok"), file("README")), "the archive")
+    assert caught.value.code == "source-unusable"
+
+
 def test_an_archive_that_grows_out_of_all_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """H14: bytes and files have limits."""
     monkeypatch.setattr("securebench.images.build.derived.pypi.MAX_BYTES", 1000)

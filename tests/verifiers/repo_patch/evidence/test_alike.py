@@ -60,6 +60,12 @@ def test_other_values_of_parameters_are_expected(expected: str, copies: str) -> 
     assert shown == {f"assert add(number, other) == {re.sub('[0-9]+', 'N', copies)}"}
 
 
+def test_true_is_expected_in_place_of_none() -> None:
+    """There is only one value of its type, and what is None never equals True: such a copy must fail."""
+    for before, after in (("load() == None", "load() == True"), ("load() == [None]", "load() == [True]")):
+        assert _asserted(f"def test_load():\n    assert {before}\n") == {f"assert {after}"}
+
+
 def _tables(text: str) -> list[list[tuple[int, ...]]]:
     return [
         ast.literal_eval(call.args[1]) for copy in _copies(text) if isinstance(call := copy.decorator_list[0], ast.Call)

@@ -123,7 +123,7 @@ class Dialect(ABC):
         return [(name, value) for name, value in given if name in admitted or name.startswith(self.answer_prefixes)]
 
     def local_answer(self, method: str, target: str, model: str) -> bytes | None:
-        """Return the body of the relay's own response (status 200), or ``None`` to forward the request."""
+        """Return the body of the relay's own response (status 200), or ``None`` if it has none for the request."""
         del method, target, model
         return None
 

@@ -204,7 +204,7 @@ def _check_tool(tool: Object) -> None:
     if (kind := kind_of(tool, "")) not in _TOOLS:
         raise tool_refused(kind)
     if other := sorted(name for name in tool.keys() - {"type", "cache_control", kind} if tool[name] is not None):
-        raise tool_refused(other[0])
+        raise RefusedError(RelayRefusal.TOOL, f"a tool with the field {shown(other[0])} is not allowed")
 
 
 def _check_message(message: Object) -> None:

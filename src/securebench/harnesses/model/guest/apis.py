@@ -173,7 +173,7 @@ class ResponsesApi(ModelApi):
         }
 
     def take(self, answer: Any) -> ModelReply:
-        """See :meth:`ModelApi.take`. Items are sent back without their ids, which refer to stored answers."""
+        """See :meth:`ModelApi.take`. Messages and calls are sent back without the ids that refer to stored answers."""
         status, why = answer.get("status"), (answer.get("incomplete_details") or {}).get("reason")
         if status == "failed":
             raise ValueError("the answer failed")

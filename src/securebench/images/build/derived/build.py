@@ -181,7 +181,7 @@ class DerivedBuild:
             self.log.write_text("".join(f"{line}\n" for line in fetched))
             shutil.copy(_INSTALLER, tools)
         for path in (tools, *tools.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)  # a sandbox's root has no rights on the host
+            path.chmod(0o755 if path.is_dir() else 0o644)  # root in a sandbox may be another user on the host
         return tools
 
     def _output_handler(self, keep: Callable[[bytes], object]) -> Callable[[bytes], None]:

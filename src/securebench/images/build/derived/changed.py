@@ -46,7 +46,7 @@ def is_excluded(path: bytes) -> bool:
 
 
 def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes]:
-    """Yield the layer in an overlay's upper directory. ``descriptor`` is -1 if there were no changes.
+    """Yield the layer in an overlay's upper directory, ``descriptor``, which is -1 if there were no changes.
 
     ``opaque`` is the extended attribute that marks directories that replace a directory of the image. ``shift`` was
     added to each user and group id; with 0, root owns all files of the layer. Raises :class:`ImageError`
@@ -80,9 +80,9 @@ def _from_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
 
 
 def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterator[bytes]:
-    """Yield the layer with the differences between the image unpacked at ``tree`` and the changed root.
+    """Yield the layer that turns the image unpacked at ``tree`` into the root directory as the steps left it.
 
-    ``pieces`` are an archive of the changed root. ``shift`` was added to each owner in ``tree``. Raises the errors of
+    ``pieces`` are an archive of that directory. ``shift`` was added to each owner in ``tree``. Raises the errors of
     :func:`layer_of_overlay`, and :class:`ImageError` (``image-malformed``).
     """
     found: dict[bytes, MemberKind] = {}

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MTIME: Final = 1_577_836_800
-"""The time of all files: 2020-01-01, so that a layer does not depend on its build time. Zip archives can store it."""
+"""The time of all files: 2020-01-01, so that a layer does not depend on its build time.
+
+It is not 0, because zip archives cannot store times before 1980.
+"""
 
 END: Final = bytes(2 * BLOCK)
 

@@ -29,6 +29,7 @@ from securebench.images.build.git.model import (
     check_path,
     unusable,
 )
+from securebench.printable import printable_name
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def unpacked(data: bytes, what: str) -> SourceTree:
         tops.update(parts[:1])
         if member.kind is MemberKind.DIRECTORY or not parts:
             continue
+        if len(parts) == 1:
+            raise unusable(what, f"it has the file {printable_name(parts[0])!r} outside of its top directory")
         path = b"/".join(parts[1:])
         check_path(path, what)
         if member.path.startswith(b"/") or member.kind is MemberKind.SPECIAL:

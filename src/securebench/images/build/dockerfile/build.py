@@ -82,8 +82,8 @@ def require_engine(engine: Engine | None, recipe: DockerfileRecipe) -> Engine:
         raise EngineError(
             f"{recipe.reference} has a Dockerfile, and building it needs an engine: {error.message}",
             code=error.code,
-            hint=f"{error.hint}; or build it on a machine with an engine, run 'docker save -o FILE' there and "
-            "'securebench images import FILE' here",
+            hint=f"{error.hint}; or build it on a machine with an engine, run "
+            f"'docker save -o FILE {recipe.reference}' there and 'securebench images import FILE' here",
         ) from error
 
 
@@ -130,7 +130,10 @@ class DockerfileBuild:
         return image
 
     def _rewritten(self) -> Rewritten:
-        """Return the Dockerfile with the recipe's ``base_images`` replaced by their ids, which are unambiguous."""
+        """Replace the recipe's ``base_images`` in the Dockerfile with the ids of their replacements.
+
+        Ids are unambiguous, unlike names.
+        """
         text = read_text(self.recipe.dockerfile, "Dockerfile", _MAX_DOCKERFILE)[0]
         ids = {
             name: resolve(self.engine, other, self.report, self.store).id

@@ -1,8 +1,8 @@
 """Find history that a task's repository must not contain. Reads plain files and never runs git.
 
 In a task's image, only the history of the commit that the task starts from is allowed (F01 and C22 in the catalogue of
-attacks). In an image from a Dockerfile, findings are only warnings, because a task may be about this history. In a
-derived image, they are errors.
+attacks). In an image from a Dockerfile, other history is only a warning, because a task may be about it. In a derived
+image, it is an error.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    """Files by relative path, separated by ``/``. ``submodules`` are paths of submodules, whose files are missing."""
+    """Files by their relative paths, as in git. ``submodules`` are paths of submodules, whose files are missing."""
 
     files: Mapping[bytes, SourceFile]
     submodules: tuple[bytes, ...] = ()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SIGKILLED = 137
-"""128 + SIGKILL: killed by SecureBench, or by the kernel because it was out of memory."""
+"""128 + SIGKILL: killed, for example by SecureBench, or by the kernel for lack of memory."""
 
 TIMED_OUT = 124
 

@@ -144,7 +144,7 @@ def _set_id(directory: str, _host: Host) -> str:
     )
     os.unlink(path)
     if int(done.stdout or before) == before:
-        raise Stopped("not honoured")
+        raise Stopped("not honored")
     return "another user"
 
 

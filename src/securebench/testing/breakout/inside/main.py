@@ -1,6 +1,7 @@
 """Makes the attempts that its last argument requests: ``{"host": {...}, "names": [...]}``.
 
-Prints a line of JSON for each attempt: its name, its outcome, and what stopped it or what it reached.
+Prints two lines of JSON for each attempt: its name before it begins, and then its name, its outcome, and what stopped
+it or what it reached.
 """
 
 from __future__ import annotations
@@ -19,4 +20,9 @@ def main() -> None:
     for name in request["names"]:
         attempt = ATTEMPTS[name]
         make = outcome_apart if attempt.staging == TOGETHER else outcome_of
-        os.write(1, (json.dumps([name, *make(attempt, host)]) + "\n").encode())
+        _write([name])
+        _write([name, *make(attempt, host)])
+
+
+def _write(line: list[str]) -> None:
+    os.write(1, (json.dumps(line) + "\n").encode())

@@ -85,7 +85,7 @@ def send(address: tuple[str, int], *messages: bytes) -> list[bytes]:
 
 
 def judged(answer: bytes) -> str:
-    """Return the status of a successful HTTP answer. Raises :class:`Denied` for any other answer."""
+    """Return the status of an HTTP answer. Raises :class:`Denied` if it is an error or the answer is not HTTP."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     if found is None:
         raise Denied("closed" if not answer else "no HTTP")

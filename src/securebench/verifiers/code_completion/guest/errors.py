@@ -47,14 +47,14 @@ def make_error(parts: list[Any]) -> Exception:
 
 
 def give_attributes(error: Exception, attributes: Any) -> None:
-    """Set the attributes of an exception. Raises :class:`MalformedError` if :func:`is_attribute` refuses a name."""
+    """Set the attributes of an exception. Raises :class:`MalformedError` if they are not allowed."""
     if type(attributes) is not dict or len(attributes) > MAX_ATTRIBUTES or not all(map(is_attribute, attributes)):
         raise MalformedError("invalid attributes of an exception")
     vars(error).update(attributes)
 
 
 def is_attribute(name: Any) -> bool:
-    """Return whether ``name`` may be set on an exception. Reserved names and dunders except ``__notes__`` may not."""
+    """Return whether ``name`` may be set on an exception. SecureBench's own names and most dunders may not."""
     if type(name) is not str or len(name) > _LONGEST_NAME or name.startswith("_securebench"):
         return False
     return name == "__notes__" or not name.startswith("__")

@@ -25,7 +25,7 @@ def all_fields_of(subject: Any) -> list[Any]:
     """Return the values of all fields of a dataclass object. Raises :class:`UnsupportedError` if they are unreliable.
 
     The values that came with the object are used until a request may have changed them. For an object that the tests
-    have built, the values of its arguments are used until the candidate may have changed the object. After that, the
+    have built, the values that they passed are used until the candidate may have changed the object. After that, the
     values are requested.
     """
     state = subject_state(subject)
@@ -103,8 +103,8 @@ def fields_equal(self: Any, other: Any) -> Any:
 def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> None:
     """Check that a comparison considered the fields that the tests gave when they built one of the two objects.
 
-    A class could exclude fields with wrong values. So :class:`UnsupportedError` is raised if the objects
-    ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given field.
+    A class could exclude fields with wrong values from comparisons. So :class:`UnsupportedError` is raised if the
+    objects ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given field.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
     if bool(given[0]) == bool(given[1]):
@@ -152,7 +152,7 @@ class DataclassFields:
 
 
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
-    """Check whether the fields of ``made``, an object that the tests have built, have the values of its arguments.
+    """Check whether the fields of ``made``, an object that the tests have built, have the values that were passed.
 
     If they do, comparisons use these values until the candidate may have changed the object. If they do not,
     comparisons with the object are refused, except a comparison of the object with itself if it ``is_new``. A class

@@ -116,7 +116,7 @@ class Peer:
                 raise MalformedError("a reply without a request")
 
     def sent(self, *, arrives: bool) -> None:
-        """Note whether a packed message was sent."""
+        """Note whether the message that was packed last is sent (``arrives``)."""
 
     # Answering requests.
 
@@ -185,7 +185,7 @@ class Peer:
     # Objects of this side.
 
     def number_of(self, value: Any) -> int:
-        """Return the number of an object of this side, which never changes. Raises :class:`ValueTooLargeError`."""
+        """Return the number of an object of this side. It never changes. Raises :class:`ValueTooLargeError`."""
         number = self._export_numbers.get(id(value))
         if number is None:
             number = len(self._exports)

@@ -45,7 +45,7 @@ READABLE_DUNDERS = frozenset(
         "__dict__",
     }
 )
-"""Special attributes that are plain data. All other special attributes are code, and cannot be read."""
+"""Special attributes that are plain data. Others may be code, and are not requested by name."""
 
 
 class Remote:

@@ -111,7 +111,11 @@ class JudgingPeer(Peer):
         return found
 
     def defined(self, names: list[str]) -> Any:
-        """Return those of ``names`` that the candidate says it defines."""
+        """Return those of ``names`` that the candidate says it defines.
+
+        This does not set ``has_requested``: the answer only decides which names are looked up, and cannot make an
+        import of the tests fail.
+        """
         return super().request("defined", None, names)
 
     # Answers that could mislead the tests.
@@ -276,5 +280,5 @@ def main() -> NoReturn:
     run = Run(source["code"], source["starter"], peer.look_up, peer.defined, peer.notes)
     verdict = run.verdict()
     if verdict.pop("import", False) and not peer.has_requested:
-        verdict["outcome"] = "unusable"  # no answer of the candidate has reached this side yet
+        verdict["outcome"] = "unusable"  # the tests have not used anything of the candidate yet
     send_verdict(wire, {**verdict, "answered": peer.answered})

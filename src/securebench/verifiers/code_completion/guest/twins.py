@@ -176,7 +176,7 @@ def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
 
 
 def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
-    """Return the methods that compare and access fields, for a class that is not a subclass of a plain type."""
+    """Return the methods for fields, comparisons, ``bool()`` and ``in``, for a class that extends no plain type."""
     methods: dict[str, Any] = {}
     if "dataclass" in flags:
         methods.update(__dataclass_fields__=DataclassFields(), __getattr__=_get_of_fields, __setattr__=_set_field)
@@ -196,7 +196,7 @@ def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
 
 
 def _get_of_fields(self: Any, name: str) -> Any:
-    """Return an attribute. If it is not a field, it may be a method that changes fields, which are requested again."""
+    """Return an attribute. If it is not a field, it may be a method that changes fields. They are requested again."""
     if name not in type(self)._securebench_fields:
         note_possible_change(self)
     return Remote.__getattr__(self, name)

@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 GUEST = "/opt/securebench/tests"
 """Where a sandbox mounts the modules of ``guest/``."""
 
 NO_BYTECODE: Final[Mapping[str, str]] = MappingProxyType({"PYTHONDONTWRITEBYTECODE": "1"})
-"""The variable that makes Python write no bytecode, so that no later process can load bytecode."""
+"""The variable that makes Python write no bytecode, which later processes would load."""
 
 
 class CasePlace(NamedTuple):
@@ -62,6 +62,14 @@ class Adapter(ABC):
     @abstractmethod
     def narrows(self) -> bool:
         """Whether the command selects single tests by name or mark. The reporter must then also select the controls."""
+
+    def selects_method(self, _is_file: Callable[[str], bool]) -> bool:
+        """Return whether the command names a single test so that no control can run beside it.
+
+        ``_is_file`` returns whether a path, relative to the working directory, is a file of the task. Only an exit code
+        can judge such a command.
+        """
+        return False
 
     @property
     def collecting(self) -> Adapter | None:

@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
     from securebench.runner_commands import RunnerCommand
 
-_OPTIONS: Final = """
--s --start-directory -p --pattern -t --top-level-directory --settings --parallel --verbosity --testrunner --durations
---using --start-at --start-after --pythonpath
-"""
-
-_WITH_VALUE: Final = frozenset(_OPTIONS.split())
-"""Options with a value in the next argument, which is not the label of a test."""
-
 _STARTS: Final = ("-s", "--start-directory")
 _PRINTED = re.compile(r"(\w+) \(([\w.<>]+)\)")
 _SERIAL: Final = "--parallel=1"
@@ -60,7 +52,7 @@ _pytest.config _pytest.fixtures _pytest.main _pytest.mark.structures _pytest.nod
 _pytest.python _pytest.python_api _pytest.raises _pytest.recwarn _pytest.reports _pytest.runner
 _pytest.skipping _pytest.subtests _pytest.unittest pluggy.*
 """
-"""Modules of pytest and pluggy, in all versions, that determine the outcome of a test."""
+"""The modules that determine the outcome of a test, in any version of pytest and pluggy."""
 
 
 class ReportedTest(NamedTuple):
@@ -85,7 +77,7 @@ class LauncherAdapter(Adapter):
 
     @property
     def narrows(self) -> bool:
-        """Always false: commands with arguments that select single tests are not recognized."""
+        """Always false: commands with options that select single tests are not recognized."""
         return False
 
     @property
@@ -121,22 +113,20 @@ class UnittestAdapter(LauncherAdapter):
 
         Labels are modules, classes or paths. Paths that do not exist select nothing.
         """
-        labels, starts, before = [], [], ""
-        for word in self._words:
-            if before in _STARTS:
-                starts.append(word)
-            elif not word.startswith("-") and before not in _WITH_VALUE:
-                labels.append(word)
-            before = word
-        if self.command.runner == "unittest" and labels[:1] == ["discover"]:
-            return tuple(starts or labels[1:2] or ["."])
-        return tuple(path for label in labels for path in self._paths(label)) or (self._top or ".",)
+        command = self.command
+        if command.discovers:
+            pairs = zip(command.arguments, command.arguments[1:], strict=False)
+            starts = tuple(word for before, word in pairs if before in _STARTS)
+            return starts or command.names[1:2] or (".",)
+        return tuple(path for label in command.labels for path in self._paths(label)) or (self._top or ".",)
+
+    def selects_method(self, is_file: Callable[[str], bool]) -> bool:
+        """Return whether a label names more than a module and a class in it, such as a method."""
+        labels = [label.split(".") for label in self.command.labels if "/" not in label]
+        return any(self._inside_module(parts, is_file) > 1 for parts in labels)
 
     def file(self, test: str) -> str | None:
-        """Return the file of an id in unittest's format, or ``None`` for any other id.
-
-        Names that begin with a capital letter count as classes.
-        """
+        """Return the file of an id in unittest's format, or ``None`` for any other id."""
         printed = _PRINTED.fullmatch(test)
         return self._paths(printed[2])[0] if printed else None
 
@@ -171,11 +161,6 @@ class UnittestAdapter(LauncherAdapter):
         return "" if top == "." else top
 
     @property
-    def _words(self) -> tuple[str, ...]:
-        arguments = self.command.arguments
-        return arguments[1:] if PurePosixPath(self.command.script).name == "manage.py" else arguments
-
-    @property
     def _is_serial(self) -> bool:
         text = " ".join(self.command.arguments)
         return "--parallel 1" in text or _SERIAL in text
@@ -183,7 +168,8 @@ class UnittestAdapter(LauncherAdapter):
     def _paths(self, label: str) -> list[str]:
         """Return the files and directories that a label may refer to, relative to the working directory.
 
-        Modules are searched in the script's directory, where Python looks first, and in the working directory.
+        Modules are searched in the script's directory, where Python looks first, and in the working directory. Names
+        that begin with a capital letter count as classes.
         """
         if "/" in label or label.endswith(".py"):
             return [label]
@@ -196,6 +182,15 @@ class UnittestAdapter(LauncherAdapter):
         tops = dict.fromkeys(["/".join([self._top, *named]).strip("/"), "/".join(named)])
         return [name for path in tops if path for name in (f"{path}.py", path)] or ["."]
 
+    def _inside_module(self, parts: list[str], is_file: Callable[[str], bool]) -> int:
+        """Return how many of the last ``parts`` of a label are inside its module, or 0 if no file is its module."""
+        for count in range(len(parts), 0, -1):
+            for top in (self._top, ""):
+                module = "/".join([top, *parts[:count]]).strip("/")
+                if is_file(f"{module}.py") or is_file(f"{module}/__init__.py"):
+                    return len(parts) - count
+        return 0
+
 
 def read_unittest(command: RunnerCommand) -> UnittestAdapter | None:
     """Return the adapter of a command that runs its tests with unittest."""
@@ -204,7 +199,7 @@ def read_unittest(command: RunnerCommand) -> UnittestAdapter | None:
 
 @dataclass(frozen=True, slots=True)
 class PytestAdapter(Adapter):
-    """A pytest command: ``PROGRAM -m pytest ARGUMENTS`` if ``module``, else ``PROGRAM ARGUMENTS``."""
+    """A pytest command: ``PROGRAM FLAGS -m pytest ARGUMENTS`` if ``module``, else ``PROGRAM ARGUMENTS``."""
 
     runner: ClassVar[str] = "pytest"
     plain_classes: ClassVar[bool] = True
@@ -213,12 +208,13 @@ class PytestAdapter(Adapter):
     program: str
     arguments: tuple[str, ...]
     module: bool
+    flags: tuple[str, ...] = ()
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The argv of the task's command, with the reporter as a plugin."""
         if self.module:  # the launcher does the same as -m, but first loads the installed pytest
-            return started((self.program, f"{GUEST}/securebench_launch.py", *self.arguments))
+            return started((self.program, *self.flags, f"{GUEST}/securebench_launch.py", *self.arguments))
         return started((self.program, "-p", "securebench_report", *self.arguments))
 
     @property
@@ -276,7 +272,7 @@ def read_pytest(command: RunnerCommand) -> PytestAdapter | None:
     """Return the adapter of a command that runs pytest."""
     if command.runner != "pytest":
         return None
-    return PytestAdapter(command.program, command.arguments, module=command.interpreter)
+    return PytestAdapter(command.program, command.arguments, module=command.interpreter, flags=command.flags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ its source is searched for tests with the runner's usual names, unless the repos
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
 
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
     from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
-
-OTHER_NAMES: Final = re.compile(rb"python_(?:functions|classes)")
-"""Settings in a configuration file that change which names count as tests."""
-
 
 _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 """Classes of unittest and Django whose direct subclasses are test cases."""
@@ -95,7 +90,7 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePla
 def _bound_again(body: list[ast.stmt]) -> set[str]:
     """Return the names that a module deletes, reassigns or redefines, so that their first definition may not run.
 
-    If the module defines ``load_tests`` or ``disabled``, any definition may not run: all names are returned.
+    If the module defines ``load_tests`` or ``disabled``, no definition is certain to run, so all names are returned.
     """
     stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -118,7 +113,7 @@ def _holds_tests(node: ast.ClassDef, adapter: Adapter) -> bool:
 
 
 def _tests(body: list[ast.stmt]) -> Iterator[str]:
-    """Yield the names of plain functions that are named like tests."""
+    """Yield the names of undecorated functions that are named like tests."""
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not node.decorator_list:
             yield node.name

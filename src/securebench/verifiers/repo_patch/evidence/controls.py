@@ -61,7 +61,7 @@ def places_of(
 ) -> dict[str, frozenset[CasePlace]]:
     """Return where the ``files`` (path and content) define tests, for the ``ids`` that do not show this.
 
-    Tests in classes that may not be test cases are left out, because the source does not show which class runs them.
+    Methods of classes without a base ``...TestCase`` are left out: the source does not show which class runs them.
     """
     wanted = {test for test in ids if adapter.place(test) is None}
     found: dict[str, set[CasePlace]] = {}
@@ -171,7 +171,10 @@ def _bases(content: bytes) -> set[str]:
 
 
 class _Choice:
-    """Chooses how many variants each test gets: as few as possible, with at most ``MAX_COPIES`` copies."""
+    """Chooses how many variants each test gets, with at most ``MAX_COPIES`` copies in total.
+
+    There should be enough to cover the tests and to make them hard to guess, and no more.
+    """
 
     def __init__(self, tests: list[TaskTest], wanted: set[CasePlace]) -> None:
         self._tests = [test for test in tests if test.ways]

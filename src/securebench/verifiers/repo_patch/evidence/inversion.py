@@ -216,7 +216,7 @@ class _Inverter:
         return self._other_number(node, apart=apart) if isinstance(node, ast.BinOp) else ()
 
     def _one_of(self, nodes: list[ast.expr], *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return the edits of one of ``nodes``. All choices for one node have different values."""
+        """Return edits that change one of ``nodes``, chosen at random, to different values."""
         for node in _RANDOM.sample(nodes, len(nodes)):
             if found := self._other(node, apart=apart):
                 return found

@@ -306,7 +306,10 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the test for each of ``own``: by its name in ``named``, or else by position. Empty if neither matches."""
+    """Return the one of ``tests`` for each of ``own``: by the names in ``named``, or else by position.
+
+    Returns an empty list if neither fits.
+    """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]

@@ -36,7 +36,10 @@ class Values:
         self._numbers = source.numbers
 
     def others(self, value: object, text: str, *, apart: bool = False) -> list[str]:
-        """Return other constants of the type of ``value``, or ``True`` for ``None``. The list may be empty.
+        """Return other constants of the type of ``value``. The list may be empty.
+
+        ``None`` is the only value of its type, so the other value is ``True``. No honest value equals both, and a value
+        that equals everything is detected as with any other constant.
 
         ``text`` is the source of ``value``. If ``apart``, numbers differ by more than approximate assertions allow.
         """

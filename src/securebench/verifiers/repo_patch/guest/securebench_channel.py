@@ -63,7 +63,7 @@ def open_channel() -> Any:
             data = data[write(channel, data) :]
 
     def nonce() -> Any:
-        """Return the nonce that the host sends after the end. Return ``None`` in a forked process, or if stdin ends."""
+        """Return the nonce that the host sends after ``end``. Return ``None`` in a forked process, or if stdin ends."""
         if getpid() != process:
             return None
         answer = line(read, back)

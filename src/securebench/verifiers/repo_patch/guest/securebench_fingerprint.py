@@ -41,7 +41,7 @@ IGNORED_NAMES = frozenset(
         "_pytest.unittest:TestCaseFunction.failfast",
     ]
 )
-"""Names that honest packages replace: interactive displays, mocks, legacypath, pytest-subtests and Hypothesis."""
+"""Names that interactive displays, mocks, legacypath, pytest-subtests and Hypothesis replace, which is honest."""
 
 _RESULT = "_pytest.unittest:TestCaseFunction."
 PLUGIN_REPLACEMENTS = {

@@ -16,7 +16,7 @@ from securebench_fingerprint import (  # type: ignore[import-not-found] # as abo
 )
 
 _RUNNING = "running"
-"""The entry of a test in ``calls`` while it runs. Afterwards, the entry is the name of its error."""
+"""The entry of a test in ``calls`` while it runs. Afterwards, the entry is the result of ``_error``."""
 
 
 def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of this one function
@@ -69,7 +69,8 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         def pytest_collection_finish(self, session: Any) -> None:
             """Keep each test's id and whether it may fail, so that later changes do not count.
 
-            Choose the tests before which fingerprints are compared. If the order is only to collect, report the tests.
+            Choose the tests before which fingerprints are compared. If the host's order has ``collect``,
+            report the tests.
             """
             for item in session.items:  # a reference to the item, so that its id() is not reused
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
@@ -87,7 +88,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Any:
-            """Remember which test runs: code under test could modify its reports."""
+            """Remember the running test, because code under test could change the test id in a report."""
             current.append(id(item))
             yield
             current.pop()

@@ -3,11 +3,11 @@
 ``securebench_unittest.py module ARGUMENTS`` works like ``python -m unittest ARGUMENTS``, and
 ``securebench_unittest.py script FILE ARGUMENTS`` like ``python FILE ARGUMENTS``.
 
-unittest is loaded from Python's library before anything of the repository can be imported. An outcome counts only if
-it was added while ``unittest.TestCase.run`` ran that test, in the main thread of this process. A runner's output and
-counts, and other changes to a result, are ignored.
+unittest is loaded from Python's library before anything of the repository can be imported. A pass or skip counts only
+if it was added while ``unittest.TestCase.run`` ran that test, in the main thread of this process. A runner's output
+and counts, and other changes to a result, are ignored.
 
-If the order is only to collect, no test runs: see ``_hook_collection``.
+If the host's order has ``collect``, no test runs: see ``_hook_collection``.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ def _cases(suite: Any) -> Any:
 
 
 def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
-    """Report each test that unittest runs. Before some tests, check whether the candidate changed the test framework.
+    """Make unittest report each test that it runs. Before some tests, check for changes to the test framework.
 
     The state is in closures, so that code under test cannot find it by a name.
     """
@@ -167,7 +167,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
 
 
 def _hook_collection(say: Any, *_: Any) -> None:
-    """Report the tests to run and the modules that failed to load. Run nothing."""
+    """Make unittest report the tests and the modules that failed to load, instead of running anything."""
     suite, case, test_id = unittest.BaseTestSuite, unittest.TestCase, _test_id
 
     def collect(test: Any) -> None:

@@ -1,0 +1,49 @@
+"""Errors of the Ray executor before a cluster is there. They need no Ray."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from securebench.errors import InfrastructureError
+from securebench.executors import ray
+from securebench.executors.ray import RayExecutor, RaySettings, _connected
+
+
+@pytest.fixture(autouse=True)
+def broken_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a Ray that neither starts nor finds a cluster, and restore the variables that the executor sets."""
+
+    def init(**_: object) -> None:
+        raise RuntimeError("no raylet")
+
+    fake = SimpleNamespace(init=init, _private=SimpleNamespace(worker=SimpleNamespace()))
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    names = ("AUTH_MODE", "ENABLE_AUTO_CONNECT", "USAGE_STATS_ENABLED", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "AUTH_TOKEN")
+    for name in names:
+        monkeypatch.setenv(f"RAY_{name}", "")
+
+
+@pytest.mark.parametrize(
+    ("address", "message", "hint"),
+    [
+        (None, "cannot start a Ray cluster on this machine: no raylet", "check the free memory"),
+        ("head:6379", "cannot connect to the Ray cluster at head:6379: no raylet", "check the address"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used(address: str | None, message: str, hint: str) -> None:
+    """A cluster of the run's own cannot be started, and another cluster cannot be reached: the message says which."""
+    with pytest.raises(InfrastructureError) as caught, _connected(address, 1):
+        pass
+    assert (caught.value.code, caught.value.message) == ("ray-unavailable", message)
+    assert caught.value.hint.startswith(hint)
+
+
+def test_a_cluster_of_the_run_has_the_capacity_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``max_workers: auto`` then considers this machine's memory and cores, as for the local executor."""
+    monkeypatch.setattr(ray, "find_spec", lambda _name: object())
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "x")
+    assert RayExecutor(1, RaySettings()).is_local
+    assert not RayExecutor(1, RaySettings(address="head:6379")).is_local
