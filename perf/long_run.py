@@ -36,7 +36,7 @@ from sides import Side
 
 from securebench import __version__
 from securebench.candidates.store import UNFINISHED
-from securebench.results.run_files import JOURNAL
+from securebench.results.run_directory.files import JOURNAL
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
 

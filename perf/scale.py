@@ -23,7 +23,7 @@ from securebench.executors.local import LocalExecutor
 from securebench.executors.ray import RayExecutor, RaySettings
 from securebench.harnesses.base import AgentResult, HarnessProducer
 from securebench.progress import RunStart
-from securebench.results.run_files import JOURNAL
+from securebench.results.run_directory.files import JOURNAL
 from securebench.tasks import CandidateKind
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, RunParts, run_benchmark

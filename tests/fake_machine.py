@@ -13,7 +13,7 @@ from securebench.sandboxes.base import DriverInfo
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.oci.isolation import Isolation
 from securebench.sandboxes.oci.runtime import OciRuntime
-from securebench.tester_run.capacity import Capacity
+from securebench.tester_run.planning.capacity import Capacity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from securebench.harnesses.base import AgentResult, HarnessProducer, ProduceCont
 from securebench.plugins import Identity
 from securebench.progress import Event, Reporter
 from securebench.resources import Resource, ResourceBundle, Visibility
-from securebench.results.commitment import Commitment
+from securebench.results.records.commitment import Commitment
 from securebench.sandboxes.base import Limits
 from securebench.tasks import AgentView, CandidateKind, SecureBenchTask, VerifierView
 from securebench.testing.scripted_sandbox import ScriptedDriver

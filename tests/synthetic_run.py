@@ -13,17 +13,24 @@ from unittest import mock
 
 from securebench.candidates.store import CANDIDATES, CandidateStore
 from securebench.errors import FailurePhase, FailureReason
-from securebench.results.chain import line_hash
-from securebench.results.closing import Closing
-from securebench.results.commitment import Commitment
-from securebench.results.journal import Journal
 from securebench.results.read import read_run
-from securebench.results.record import Assurance, Failure, Output, TaskRecord, VerificationStatus, candidate_fields
-from securebench.results.redaction import Redactor
-from securebench.results.run_files import JOURNAL
-from securebench.results.run_header import RunHeader
+from securebench.results.records.chain import line_hash
+from securebench.results.records.commitment import Commitment
+from securebench.results.records.record import (
+    Assurance,
+    Failure,
+    Output,
+    TaskRecord,
+    VerificationStatus,
+    candidate_fields,
+)
+from securebench.results.records.redaction import Redactor
+from securebench.results.records.trajectory import TRAJECTORIES, keep_trajectory, trajectory_file
+from securebench.results.run_directory.closing import Closing
+from securebench.results.run_directory.files import JOURNAL
+from securebench.results.run_directory.header import RunHeader
+from securebench.results.run_directory.journal import Journal
 from securebench.results.summary import RunEnd
-from securebench.results.trajectory import TRAJECTORIES, keep_trajectory, trajectory_file
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
 
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.resources import JsonValue
-    from securebench.results.record import RecordEntry
+    from securebench.results.records.record import RecordEntry
 
 RUN_ID: Final = "synthetic"
 BENCHMARK_ID: Final = "made-up"

@@ -24,8 +24,8 @@ from securebench.errors import FailurePhase, FailureReason
 from securebench.limits import Limits
 from securebench.progress import EVENTS, Event, EventKind
 from securebench.results.dataframe import COLUMNS
+from securebench.results.records.usage import Usage
 from securebench.results.summary import Counts, TesterRunSummary
-from securebench.results.usage import Usage
 from securebench.sandboxes.enforcement import ENFORCEABLE, DriverFeature
 from securebench.strict_input.models import WireModel
 from securebench.tester_config.model import RunConfig
@@ -346,7 +346,7 @@ def test_every_restriction_is_described() -> None:
 
 def test_every_field_of_a_record_is_described() -> None:
     """The table of a record has the fields that a record may have, and no others."""
-    from securebench.results.strict_record import FIELDS
+    from securebench.results.records.strict_record import FIELDS
 
     section = _section(_text(REFERENCE / "records.md"), "A record") or ""
     cells = re.findall(r"^\| (`[^|]*) \| [^|]* \| [^|]* \|$", section, re.MULTILINE)
@@ -355,8 +355,8 @@ def test_every_field_of_a_record_is_described() -> None:
 
 def test_each_format_of_records_is_described() -> None:
     """Who raises a version says in docs/reference/records.md what changed; header and records have one version."""
-    from securebench.results.record import RECORD_VERSION
-    from securebench.results.run_header import HEADER_VERSION
+    from securebench.results.records.record import RECORD_VERSION
+    from securebench.results.run_directory.header import HEADER_VERSION
 
     assert RECORD_VERSION == HEADER_VERSION
     formats = _text(REFERENCE / "records.md").partition("### Formats")[2].partition("\n## ")[0]

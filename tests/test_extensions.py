@@ -15,7 +15,7 @@ import pytest
 from securebench import plugins
 from securebench.errors import ConfigError
 from securebench.plugins import ExtensionKind
-from securebench.results.record import comparable
+from securebench.results.records.record import comparable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

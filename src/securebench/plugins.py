@@ -91,8 +91,8 @@ _BUILT_IN: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
             "ray": "securebench.executors.ray:RayExecutor",
         },
         ExtensionKind.EVENT_PARSER: {
-            "codex": "securebench.harnesses.provider.codex:CodexEventParser",
-            "claude_code": "securebench.harnesses.provider.claude_code:ClaudeEventParser",
+            "codex": "securebench.harnesses.provider.events.codex:CodexEventParser",
+            "claude_code": "securebench.harnesses.provider.events.claude_code:ClaudeEventParser",
         },
         ExtensionKind.AGENT: {},
     }

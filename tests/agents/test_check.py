@@ -8,7 +8,7 @@ import pytest
 
 from securebench.agents.model import AgentProgram
 from securebench.errors import ConfigError
-from securebench.harnesses.provider.installation import parse_version, require_version, version_command
+from securebench.harnesses.provider.program.installation import parse_version, require_version, version_command
 from securebench.sandboxes.base import CommandResult
 
 CODEX = AgentProgram(

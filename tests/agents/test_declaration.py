@@ -10,9 +10,9 @@ import pytest
 from securebench import plugins
 from securebench.agents.catalogue import PROGRAMS, find
 from securebench.errors import ConfigError
-from securebench.harnesses.provider.declared_files import DeclaredFiles
+from securebench.harnesses.provider.events.mapped import MappedEventParser
 from securebench.harnesses.provider.harness import Call, ProviderHarness
-from securebench.harnesses.provider.mapped_events import MappedEventParser
+from securebench.harnesses.provider.program.declared_files import DeclaredFiles
 from securebench.plugins import ExtensionKind
 from securebench.tester_config import ProviderSettings
 

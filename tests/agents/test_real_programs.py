@@ -10,7 +10,12 @@ import pytest
 from securebench.agents.catalogue import PROGRAMS
 from securebench.agents.compatibility import choose_platform, read_elf, require_fit
 from securebench.fs.safe_open import OPEN_FILE, opened
-from securebench.harnesses.provider.installation import VERSION_SECONDS, parse_version, require_version, version_command
+from securebench.harnesses.provider.program.installation import (
+    VERSION_SECONDS,
+    parse_version,
+    require_version,
+    version_command,
+)
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
 
 if TYPE_CHECKING:

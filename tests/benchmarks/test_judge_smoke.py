@@ -9,7 +9,7 @@ from benchmarks.packs import BENCHMARKS
 from run_fakes import FakeProducer, seal
 from scripted_judge import judging, parts_of, verdict
 from securebench.harnesses.base import AgentResult
-from securebench.results.record import Assurance
+from securebench.results.records.record import Assurance
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
 from securebench.testing.provider import Say

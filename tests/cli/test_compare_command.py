@@ -16,10 +16,10 @@ from rich.console import Console
 
 from bounds import on_this_machine
 from securebench.cli import cli
-from securebench.cli.compare_view import tables
+from securebench.cli.views.compare import tables
 from securebench.results.comparison import compare, tally
 from securebench.results.read import read_run
-from securebench.results.record import VerificationStatus
+from securebench.results.records.record import VerificationStatus
 from synthetic_run import header, record, records, write_run
 
 if TYPE_CHECKING:

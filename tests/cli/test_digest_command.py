@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pack_files import load, row
 from securebench.cli import cli
 from securebench.errors import ConfigError
-from securebench.results.commitment import KEY_FILE, Commitment
+from securebench.results.records.commitment import KEY_FILE, Commitment
 from synthetic_run import header, record, write_run
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from securebench.cli import cli
 from securebench.errors import ConfigError, FailurePhase, FailureReason, StorageError
-from securebench.results.record import Failure, Output, VerificationStatus
+from securebench.results.records.record import Failure, Output, VerificationStatus
 from synthetic_run import header, record, trajectory, write_run
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from image_archives import ARCHITECTURE, docker_save, file, layer
 from pseudo_terminals import shown_on
 from securebench.cli.images_command import command
 from securebench.cli.images_sandboxes import BuildSandboxes
-from securebench.cli.images_view import Row, human_size, images_table, parse_size
+from securebench.cli.views.images import Row, human_size, images_table, parse_size
 from securebench.errors import EngineError
 from securebench.images.build.build import Builder, ImageState
 from securebench.images.build.recipes import all_recipes

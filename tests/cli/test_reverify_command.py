@@ -14,7 +14,7 @@ import securebench.tester_run.reverify as reverify_module
 from run_fakes import FakeProducer, FakeVerifier, agent_failure, seal
 from securebench.candidates.store import CANDIDATES
 from securebench.cli import cli
-from securebench.cli.reverify_view import print_result
+from securebench.cli.views.reverify import print_result
 from securebench.errors import FailureReason
 from securebench.harnesses.base import AgentResult
 from securebench.tester_run import RunOptions

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-import securebench.cli.summary_table as summary_table_module
+import securebench.cli.views.summary as summary_table_module
 import securebench.tester_run as tester_run_module
 import synthetic_run
 from results.samples import STATUS, record
 from securebench.cli import main
 from securebench.cli.run_command import command, exit_code, resume_command
 from securebench.progress import AgentOutput, Event, RunStart, SandboxCommand
-from securebench.results.strict_record import read_entry
+from securebench.results.records.strict_record import read_entry
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary
 from securebench.tester_run import RunOptions
 from tester_run.running import make_parts, run, write_run
@@ -350,7 +350,7 @@ def _on_terminal(root: Path) -> str:
 
     from rich.console import Console
 
-    from securebench.cli.live import LiveSink
+    from securebench.cli.views.live import LiveSink
 
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=30)
     run(root, sinks=[LiveSink(console)], parts=make_parts())

@@ -19,7 +19,7 @@ from pack_files import row, write_pack
 from securebench.cli import cli
 from securebench.cli.run_command import EXIT_BELOW, gate
 from securebench.errors import ConfigError
-from securebench.results.record import VerificationStatus, comparable
+from securebench.results.records.record import VerificationStatus, comparable
 from securebench.results.suite import RecordedSuite, read_runs, write_suite
 from synthetic_run import record, write_run
 

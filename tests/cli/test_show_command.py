@@ -17,12 +17,12 @@ from bounds import processor_seconds
 from securebench import read_run
 from securebench.candidates.store import CANDIDATES
 from securebench.cli import show_command
-from securebench.cli.excerpt import print_lines
 from securebench.cli.show_command import command
-from securebench.cli.summary_table import summary_lines
-from securebench.cli.task_view import TaskView
+from securebench.cli.views.excerpt import print_lines
+from securebench.cli.views.summary import summary_lines
+from securebench.cli.views.task import TaskView
 from securebench.errors import ConfigError
-from securebench.results.record import Assurance, Output, VerificationStatus, candidate_fields
+from securebench.results.records.record import Assurance, Output, VerificationStatus, candidate_fields
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from securebench.resources import JsonValue
-    from securebench.results.record import TaskRecord
+    from securebench.results.records.record import TaskRecord
 
 STATUS = VerificationStatus
 TASK = "made-up/task-00000"

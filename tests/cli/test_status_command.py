@@ -26,10 +26,10 @@ from securebench.cli import status_command
 from securebench.cli.status_command import command
 from securebench.errors import ConfigError
 from securebench.progress import RunStart, TaskDone, TaskStart, VerifierStart
-from securebench.results.lock import RunLock
-from securebench.results.record import VerificationStatus
-from securebench.results.run_snapshot import run_snapshot, watch_run
-from securebench.results.running import RUNNING, RunningTasks, read_running
+from securebench.results.records.record import VerificationStatus
+from securebench.results.run_directory.lock import RunLock
+from securebench.results.run_directory.running import RUNNING, RunningTasks, read_running
+from securebench.results.snapshot import run_snapshot, watch_run
 from tester_run.running import write_run
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-    from securebench.results.journal import Journal
+    from securebench.results.run_directory.journal import Journal
 
 STATUS = VerificationStatus
 TESTS = Path(__file__).parents[1]
@@ -193,7 +193,7 @@ class TestWatching:
 
     @pytest.fixture(autouse=True)
     def _fast(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("securebench.results.run_snapshot.INTERVAL", 0.01)
+        monkeypatch.setattr("securebench.results.snapshot.INTERVAL", 0.01)
 
     def test_until_the_end(self, tmp_path: Path) -> None:
         """Snapshots come until the run's process has gone."""

@@ -18,8 +18,8 @@ from securebench.errors import ConfigError, StorageError
 from securebench.fs.zstd import zstd
 from securebench.results.attestation import RunAttestation
 from securebench.results.bundle import write_bundle
-from securebench.results.commitment import KEY_FILE
 from securebench.results.read import read_run
+from securebench.results.records.commitment import KEY_FILE
 from securebench.results.suite import RecordedSuite, write_suite
 from securebench.signing.key_files import create_key, load_signer
 from securebench.signing.signers import KeySigner

@@ -8,9 +8,9 @@ from results.samples import STATUS, record
 from securebench.errors import FailurePhase, FailureReason
 from securebench.execution import History
 from securebench.execution.assignment import Assignment
-from securebench.results.record import Assurance, Failure, Output, TaskRecord
-from securebench.results.strict_record import read_task_record
-from securebench.results.usage import Usage
+from securebench.results.records.record import Assurance, Failure, Output, TaskRecord
+from securebench.results.records.strict_record import read_task_record
+from securebench.results.records.usage import Usage
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ from securebench.execution.removal import Removals
 from securebench.fs.rmtree import MARKER, make_private_directory, remove_private_directory
 from securebench.harnesses.base import AgentResult, Spent
 from securebench.progress import AgentOutput
-from securebench.results.commitment import Commitment
-from securebench.results.record import VerificationStatus, comparable
-from securebench.results.strict_record import read_entry
-from securebench.results.usage import Usage
+from securebench.results.records.commitment import Commitment
+from securebench.results.records.record import VerificationStatus, comparable
+from securebench.results.records.strict_record import read_entry
+from securebench.results.records.usage import Usage
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.tester_config import KeepWorkspaces
 from securebench.testing.scripted_sandbox import ScriptedDriver

@@ -14,7 +14,7 @@ from securebench.execution import execute_task
 from securebench.execution.verifier_output import VerifierOutput
 from securebench.plurals import counted
 from securebench.resources import FileReference, Resource, ResourceBundle, ResourceKind, Visibility
-from securebench.results.redaction import Redactor
+from securebench.results.records.redaction import Redactor
 from securebench.sandboxes.base import Command, ExitState, SandboxSpec, Stream
 from securebench.tasks import DEFAULT_IMAGE, AssetRoot
 from securebench.testing.scripted_sandbox import ScriptedDriver

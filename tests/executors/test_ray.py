@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from executors.ray_cluster import RayCluster
-from securebench.results.egress_log import EGRESS_LOG
+from securebench.results.run_directory.egress_log import EGRESS_LOG
 from securebench.testing.conformance.executors import EXECUTOR_CHECKS
 from securebench.testing.provider.scripts import solve
 from securebench.testing.provider.server import ScriptedProvider

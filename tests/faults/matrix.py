@@ -12,7 +12,7 @@ from faults.hook import Fault, FaultKind
 from faults.runs import FaultRun, NotReachedError, try_fault
 from securebench.candidates.store import CANDIDATES
 from securebench.faults import FaultPoint
-from securebench.results.run_files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
 from tester_run.real_run import anonymous
 
 if TYPE_CHECKING:

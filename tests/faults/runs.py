@@ -13,7 +13,7 @@ from benchmarks.packs import BENCHMARKS
 from faults.hook import FIRED, Fault
 from securebench.faults import FaultPoint
 from securebench.fs.rmtree import MARKER
-from securebench.results.run_files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
 from tester_run.real_run import KNOCK, RealRun, anonymous
 from tester_run.running import records
 

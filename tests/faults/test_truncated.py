@@ -11,8 +11,8 @@ from fault_hooks import hooked
 from run_fakes import FakeProducer
 from securebench.errors import ConfigError, ImageError
 from securebench.faults import FaultPoint
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import HEADER
 from tester_run.running import comparables, make_parts, pin_framework, run, write_run
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from securebench.faults import FaultPoint
 from securebench.images.store.archive import RootConfig, add_root
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.index import ImageSource, Origin
-from securebench.results.chain import line_hash
-from securebench.results.run_files import JOURNAL
+from securebench.results.records.chain import line_hash
+from securebench.results.run_directory.files import JOURNAL
 from securebench.tasks import CandidateKind
 from securebench.tester_run import RunOptions, run_benchmark
 from tester_run.running import configuration, make_parts, pin_framework

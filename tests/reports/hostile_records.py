@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import synthetic_run
 from securebench.errors import FailurePhase, FailureReason
-from securebench.results.record import Failure, Output, VerificationStatus, candidate_fields
+from securebench.results.records.record import Failure, Output, VerificationStatus, candidate_fields
 from securebench.testing.attacks.records import ATTACKS, MARK, TEXT
 
 __all__ = ["MARK", "TEXT", "write_hostile_run"]
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.resources import JsonValue
-    from securebench.results.record import TaskRecord
+    from securebench.results.records.record import TaskRecord
 
 
 def write_hostile_run(directory: Path) -> Path:

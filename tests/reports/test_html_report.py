@@ -23,9 +23,9 @@ from securebench.report.extras import require
 from securebench.report.html_report import report_page, report_views, write_report
 from securebench.report.pages import amount, duration, render
 from securebench.results.read import read_run
-from securebench.results.record import Output, VerificationStatus, candidate_fields
-from securebench.results.run_files import JOURNAL
-from securebench.results.trajectory import TRAJECTORIES
+from securebench.results.records.record import Output, VerificationStatus, candidate_fields
+from securebench.results.records.trajectory import TRAJECTORIES
+from securebench.results.run_directory.files import JOURNAL
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from browser import Browser
 from reports.hostile_records import write_hostile_run
 from securebench.report.html_report import write_report
 from securebench.report.server import _listener, application
-from securebench.results.record import VerificationStatus
+from securebench.results.records.record import VerificationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

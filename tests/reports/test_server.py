@@ -19,8 +19,8 @@ import synthetic_run
 from reports.hostile_records import MARK, write_hostile_run
 from securebench.errors import ConfigError
 from securebench.report.server import application, serve
-from securebench.results.record import VerificationStatus
-from securebench.results.run_files import JOURNAL
+from securebench.results.records.record import VerificationStatus
+from securebench.results.run_directory.files import JOURNAL
 from securebench.results.suite import RecordedSuite, write_suite
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import Resource, ResourceBundle, Visibility
-from securebench.results.record import Assurance, Failure, Output, TaskRecord, VerificationStatus
-from securebench.results.run_header import RunHeader
+from securebench.results.records.record import Assurance, Failure, Output, TaskRecord, VerificationStatus
+from securebench.results.run_directory.header import RunHeader
 from securebench.tasks import SecureBenchTask
 
 if TYPE_CHECKING:

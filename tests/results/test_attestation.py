@@ -12,8 +12,8 @@ import pytest
 from securebench.errors import ConfigError
 from securebench.results.attestation import RunAttestation
 from securebench.results.read import read_run
-from securebench.results.record import VerificationStatus
-from securebench.results.run_header import HEADER
+from securebench.results.records.record import VerificationStatus
+from securebench.results.run_directory.header import HEADER
 from securebench.signing.dsse import Envelope
 from securebench.signing.keys import PrivateKey
 from securebench.signing.signers import KeySigner

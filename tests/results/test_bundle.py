@@ -13,9 +13,9 @@ import pytest
 
 from securebench.errors import ConfigError
 from securebench.results.bundle import write_bundle
-from securebench.results.lock import RunLock
 from securebench.results.read import read_run
-from securebench.results.record import VerificationStatus, candidate_fields
+from securebench.results.records.record import VerificationStatus, candidate_fields
+from securebench.results.run_directory.lock import RunLock
 from securebench.results.suite import RecordedSuite, write_suite
 from synthetic_run import SyntheticJournal, header, record, sealed_text, trajectory, write_run
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import ConfigError
-from securebench.results.commitment import KEY_FILE
 from securebench.results.comparison import compare, tally
 from securebench.results.read import read_run
-from securebench.results.record import VerificationStatus
-from securebench.results.run_files import SUITE
+from securebench.results.records.commitment import KEY_FILE
+from securebench.results.records.record import VerificationStatus
+from securebench.results.run_directory.files import SUITE
 from securebench.results.suite import RecordedSuite, read_runs, write_suite
 from synthetic_run import header, record, write_run
 

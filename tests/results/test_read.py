@@ -21,15 +21,15 @@ import synthetic_run as synthetic
 from securebench.candidates.store import CANDIDATES, CandidateStore
 from securebench.errors import ConfigError, FailurePhase, FailureReason
 from securebench.patches.model import FileVersion
-from securebench.results.lock import RunLock
-from securebench.results.record import Assurance, VerificationStatus, candidate_fields
 from securebench.results.recorded_task import MAX_LINE
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import HEADER
+from securebench.results.records.record import Assurance, VerificationStatus, candidate_fields
+from securebench.results.records.trajectory import TRAJECTORIES
+from securebench.results.records.usage import Usage
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import HEADER
+from securebench.results.run_directory.lock import RunLock
 from securebench.results.suite import RecordedSuite, write_suite
 from securebench.results.summary import RunEnd
-from securebench.results.trajectory import TRAJECTORIES
-from securebench.results.usage import Usage
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.resources import JsonValue
-    from securebench.results.record import TaskRecord
+    from securebench.results.records.record import TaskRecord
 
 STATUS = VerificationStatus
 MANY = 3_000
@@ -157,7 +157,7 @@ def test_a_run_in_another_process_is_active(tmp_path: Path) -> None:
     synthetic.write_run(tmp_path, 1)
     run = securebench.read_run(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from securebench.results.lock import RunLock\n"
+        "import sys; from pathlib import Path; from securebench.results.run_directory.lock import RunLock\n"
         "with RunLock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.samples import STATUS, record
-from securebench.results.record import Assurance, RecordEntry, VerificationStatus
-from securebench.results.strict_record import read_entry
+from securebench.results.records.record import Assurance, RecordEntry, VerificationStatus
+from securebench.results.records.strict_record import read_entry
+from securebench.results.records.usage import Usage
 from securebench.results.summary import SHOWN_FAILURES, Counts, RunStatus, TesterRunSummary, count, total
-from securebench.results.usage import Usage
 
 
 def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list[RecordEntry]:

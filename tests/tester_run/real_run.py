@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leftovers import host_traces
-from securebench.results.run_files import JOURNAL
+from securebench.results.run_directory.files import JOURNAL
 from securebench.sandboxes.docker.driver import RUN_LABEL, DockerDriver
 from tester_run.running import comparables
 

@@ -6,10 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from run_fakes import FakeProducer
-from securebench.results.record import comparable
-from securebench.results.run_files import JOURNAL
+from securebench.results.records.record import comparable
+from securebench.results.run_directory.files import JOURNAL
 from securebench.tester_config import load_tester_config
-from securebench.tester_run import RunOptions, RunParts, TesterRunSummary, plan, run_benchmark
+from securebench.tester_run import RunOptions, RunParts, TesterRunSummary, run_benchmark
+from securebench.tester_run.planning import plan
 from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from securebench.errors import (
 from securebench.execution import retry
 from securebench.faults import FaultPoint
 from securebench.harnesses.base import AgentResult
-from securebench.results.egress_log import EGRESS_LOG
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.egress_log import EGRESS_LOG
+from securebench.results.run_directory.header import HEADER
 from securebench.results.summary import RunEnd
 from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
@@ -271,7 +271,7 @@ def test_a_gateway_is_closed_also_when_the_run_breaks(root: Path) -> None:
 
 def test_a_log_that_lacks_something_is_a_problem_of_the_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody takes a log for whole that is not."""
-    from securebench.results import egress_log
+    from securebench.results.run_directory import egress_log
 
     monkeypatch.setattr(egress_log, "MAX_BYTES", 100)
     summary = run(root, parts=make_parts(reaching("evil.example"), make_gateway=FakeGateways()))

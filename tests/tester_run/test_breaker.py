@@ -11,7 +11,7 @@ from run_fakes import FakeProducer, Sink
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.harnesses.base import AgentResult
 from securebench.progress import TaskDone
-from securebench.results.record import Failure, Output
+from securebench.results.records.record import Failure, Output
 from securebench.results.summary import RunEnd
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW, FAILED_STARTS, START_SECONDS, Breaker
 from securebench.testing.scripted_sandbox import ScriptedDriver

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import ConfigError
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.header import HEADER
 from securebench.sandboxes.base import DriverInfo
 from securebench.strict_input.models import WireModel
 from securebench.tester_config import SandboxConfig

@@ -14,10 +14,10 @@ import pytest
 from run_fakes import FakeProducer
 from securebench.errors import ConfigError, ImageError
 from securebench.execution import retry
-from securebench.results.chain import line_hash
 from securebench.results.read import read_run
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import HEADER
+from securebench.results.records.chain import line_hash
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import HEADER
 from synthetic_run import reopen
 from tester_run.running import make_parts, pin_framework, run, write_run
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
     from securebench.tasks import AgentView
 
     Record = dict[str, Any]

@@ -13,7 +13,7 @@ from securebench.cli import run_command
 from securebench.errors import ConfigError
 from securebench.executors.base import Executor
 from securebench.executors.local import LocalExecutor
-from securebench.results.run_header import read_header
+from securebench.results.run_directory.header import read_header
 from securebench.results.summary import RunEnd
 from securebench.strict_input.models import WireModel
 from securebench.tester_run.worker import work

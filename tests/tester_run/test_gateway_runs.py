@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leftovers import family_of
-from securebench.results.egress_log import EGRESS_LOG
+from securebench.results.run_directory.egress_log import EGRESS_LOG
 from tester_run.real_run import RealRun, anonymous, wait_for
 from tester_run.running import records
 

@@ -27,14 +27,14 @@ from scripted_judge import (
 )
 from securebench.audit.run.verify import Evidence, verify_run
 from securebench.benchmark_pack import load_benchmark_pack
-from securebench.cli.summary_table import summary_lines
+from securebench.cli.views.summary import summary_lines
 from securebench.errors import ConfigError, FailureReason, InfrastructureError, ProviderError
 from securebench.execution import retry
 from securebench.report.run_view import view_of
-from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.read import read_run
-from securebench.results.record import Assurance
-from securebench.results.run_files import JOURNAL
+from securebench.results.records.record import Assurance
+from securebench.results.run_directory.egress_log import EGRESS_LOG
+from securebench.results.run_directory.files import JOURNAL
 from securebench.results.summary import RunEnd
 from securebench.tester_run import RunOptions
 from securebench.tester_run.reverify import reverify

@@ -14,7 +14,7 @@ import pytest
 
 from audit.run.made_runs import failed, verify
 from run_fakes import FakeProducer
-from securebench.results.run_files import JOURNAL
+from securebench.results.run_directory.files import JOURNAL
 from tester_run import killed_run
 from tester_run.running import comparables, make_parts, pin_framework, records, run, write_run
 

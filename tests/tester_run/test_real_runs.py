@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from securebench.results.run_files import JOURNAL
+from securebench.results.run_directory.files import JOURNAL
 from securebench.sandboxes.optimisations import VARIABLE
 from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records

@@ -10,8 +10,8 @@ import securebench
 from run_fakes import FakeProducer, Sink
 from securebench.errors import ConfigError
 from securebench.progress import RunStart
-from securebench.results.provenance import agent_digest
-from securebench.results.run_header import HEADER, RunHeader, read_header
+from securebench.results.records.provenance import agent_digest
+from securebench.results.run_directory.header import HEADER, RunHeader, read_header
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
 from tester_run.running import make_parts, records, run, write_run

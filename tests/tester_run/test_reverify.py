@@ -25,13 +25,13 @@ from securebench.harnesses.base import AgentResult
 from securebench.limits import GIB
 from securebench.results.attestation import RunAttestation
 from securebench.results.bundle import write_bundle
-from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.comparison import compare, tally
-from securebench.results.lock import RunLock
 from securebench.results.read import read_run
-from securebench.results.run_files import JOURNAL
-from securebench.results.run_header import read_header
-from securebench.results.source import SOURCE_FILE
+from securebench.results.records.commitment import KEY_FILE, Commitment
+from securebench.results.run_directory.files import JOURNAL
+from securebench.results.run_directory.header import read_header
+from securebench.results.run_directory.lock import RunLock
+from securebench.results.run_directory.source import SOURCE_FILE
 from securebench.results.summary import RunEnd
 from securebench.signing.keys import PrivateKey
 from securebench.signing.signers import KeySigner
@@ -339,8 +339,8 @@ def test_candidates_that_are_no_files_are_listed(root: Path, tmp_path: Path) -> 
 
 def rewritten(root: Path, **changes: object) -> None:
     """Change the records of the run as an attacker would: with a new chain and a new closing."""
-    from securebench.results.chain import line_hash
-    from securebench.results.closing import Closing, RecordTally
+    from securebench.results.records.chain import line_hash
+    from securebench.results.run_directory.closing import Closing, RecordTally
 
     directory = root / "results"
     header = read_header(directory)
@@ -726,7 +726,7 @@ def test_what_else_differs_is_reported(root: Path, monkeypatch: pytest.MonkeyPat
     verifier = FakeVerifier()
     verifier.version = "2"
     pinned = {"version": "9", "digest": "another"}
-    monkeypatch.setattr("securebench.tester_run.plan.framework_provenance", lambda: pinned)
+    monkeypatch.setattr("securebench.tester_run.planning.plan.framework_provenance", lambda: pinned)
     driver = ScriptedDriver()
     resolve, info = driver.resolve_image, driver.info()
     monkeypatch.setattr(driver, "resolve_image", lambda *given: replace(resolve(*given), id="sha256:" + "1" * 64))

@@ -29,18 +29,18 @@ from securebench.harnesses.base import AgentResult
 from securebench.harnesses.pipeline import plan_workspace
 from securebench.progress import AgentOutput, EventKind, RunDone
 from securebench.resources import Component
-from securebench.results.commitment import KEY_FILE, Commitment
-from securebench.results.lock import RunLock
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import HEADER
+from securebench.results.records.commitment import KEY_FILE, Commitment
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import HEADER
+from securebench.results.run_directory.lock import RunLock
 from securebench.results.summary import RunEnd, RunStatus
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
 from securebench.tester_config import CommandConfig, KeepWorkspaces
 from securebench.tester_run import agent_copy
-from securebench.tester_run import directory as places
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
-from securebench.tester_run.plan import affordable_workers
+from securebench.tester_run.planning import directory as places
+from securebench.tester_run.planning.plan import affordable_workers
 from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.trials import TrialId
 from securebench.workspaces.materialization import VisibilityAwareMaterializer

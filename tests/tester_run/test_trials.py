@@ -13,9 +13,9 @@ from securebench.errors import ConfigError, ImageError
 from securebench.execution import retry
 from securebench.harnesses.base import AgentResult
 from securebench.progress import RunStart
-from securebench.results.run_header import read_header
-from securebench.results.trajectory import TRAJECTORIES
-from securebench.tester_run.directory import WORKSPACES
+from securebench.results.records.trajectory import TRAJECTORIES
+from securebench.results.run_directory.header import read_header
+from securebench.tester_run.planning.directory import WORKSPACES
 from tester_run.running import comparables, make_parts, records, run, write_run
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from securebench.cli.images_view import human_size
 from securebench.cli.run_command import known_extension
+from securebench.cli.views.images import human_size
 from securebench.printable import printable, printable_line
 
 if TYPE_CHECKING:

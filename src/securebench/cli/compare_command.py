@@ -42,7 +42,7 @@ def command(directories: tuple[Path, ...], form: str | None, html: Path | None) 
     exact test; with several, it comes from a paired bootstrap over tasks. All intervals are 95 %
     confidence intervals.
     """
-    from securebench.cli import compare_view
+    from securebench.cli.views import compare as compare_view
 
     groups = _groups(directories)
     if html is not None:

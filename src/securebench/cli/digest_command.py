@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.benchmark_pack import BenchmarkPack
-    from securebench.results.commitment import Commitment
-    from securebench.results.pack_match import Match
+    from securebench.results.records.commitment import Commitment
+    from securebench.results.run_directory.pack_match import Match
 
 _EXIT_DIFFERENT = 1
 
@@ -74,8 +74,8 @@ def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str
     The result is ``None`` for a row without a record in the run. A task of the run that the pack does not have is in
     the result, too: as different public content.
     """
-    from securebench.results.pack_match import Match, match_pack, match_row
     from securebench.results.read import read_run
+    from securebench.results.run_directory.pack_match import Match, match_pack, match_row
 
     run = read_run(directory)
     commitment = _commitment(directory, key)
@@ -91,7 +91,7 @@ def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str
 
 
 def _commitment(directory: Path, key: Path | None) -> Commitment | None:
-    from securebench.results.commitment import KEY_FILE, Commitment
+    from securebench.results.records.commitment import KEY_FILE, Commitment
 
     if key is not None:
         return Commitment.read_file(key)

@@ -80,7 +80,7 @@ def build(
 @_JSON
 def list_(*, as_json: bool) -> None:
     """List the images of the store, and the recipes whose images are only on Docker Engine or not built."""
-    from securebench.cli.images_view import images_and_recipes, print_images
+    from securebench.cli.views.images import images_and_recipes, print_images
     from securebench.images.store.image_store import ImageStore
 
     with _engine() as engine:
@@ -163,7 +163,7 @@ def prune(budget: str | None, *, as_json: bool) -> None:
 
     With --budget, other images are removed, too. Images in use are kept.
     """
-    from securebench.cli.images_view import human_size, parse_size
+    from securebench.cli.views.images import human_size, parse_size
     from securebench.images.store.image_store import ImageStore
 
     pruned = ImageStore().prune(None if budget is None else parse_size(budget))

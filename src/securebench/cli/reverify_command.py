@@ -76,7 +76,7 @@ def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
 
 
 def _reverify(directory: Path, flags: dict[str, Any]) -> Reverification:
-    from securebench.cli.output import show_verifier_output
+    from securebench.cli.views.output import show_verifier_output
     from securebench.printable import printable
     from securebench.tester_run import RunOptions
     from securebench.tester_run.reverify import reverify
@@ -118,7 +118,7 @@ def _report(result: Reverification, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result.to_json(), indent=2))
         return
-    from securebench.cli.reverify_view import print_result
+    from securebench.cli.views.reverify import print_result
 
     print_result(console_for(stderr=False), result)
 

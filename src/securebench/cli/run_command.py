@@ -220,7 +220,7 @@ def _only_one(argument: Path | None, option: Path | None) -> Path:
 
 def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
     """Run what the file describes. Return the summary of a run, or the exit code of a suite or a dry run."""
-    from securebench.cli.output import show_verifier_output
+    from securebench.cli.views.output import show_verifier_output
     from securebench.printable import printable
     from securebench.tester_config import KeepWorkspaces
     from securebench.tester_config.loader import read_tester_file
@@ -267,9 +267,9 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
 
 def _dry_run(config: TesterConfig, options: RunOptions, *, as_json: bool) -> int:
     """Check what needs no sandbox and no network, and print what would run. Nothing is written."""
-    from securebench.cli.dry_run import planned, planned_lines
+    from securebench.cli.views.dry_run import planned, planned_lines
     from securebench.tester_run.options import RunParts
-    from securebench.tester_run.plan import make_plan
+    from securebench.tester_run.planning.plan import make_plan
 
     plan = planned(make_plan(config, options, RunParts()), options)
     click.echo(json.dumps(plan, indent=2) if as_json else "\n".join(planned_lines([plan])))
@@ -299,12 +299,12 @@ def sinks_for(
     flags: dict[str, Any], console: Console, echo: Callable[[str], None], stack: ExitStack
 ) -> list[Callable[[Event], None]]:
     """Return the sinks for the flags. ``stack`` closes the live display."""
-    from securebench.cli.output import AgentOutputSink, CommandOutputSink
-    from securebench.cli.plain import PlainSink
+    from securebench.cli.views.output import AgentOutputSink, CommandOutputSink
+    from securebench.cli.views.plain import PlainSink
 
     sinks: list[Callable[[Event], None]] = []
     if not flags["quiet"] and console.is_terminal:
-        from securebench.cli.live import LiveSink
+        from securebench.cli.views.live import LiveSink
 
         live = LiveSink(console)
         stack.callback(live.close)
@@ -325,7 +325,7 @@ def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
     if flags["as_json"]:
         click.echo(json.dumps(summary.to_json(), indent=2))
     else:
-        from securebench.cli.summary_table import print_summary
+        from securebench.cli.views.summary import print_summary
 
         print_summary(console_for(stderr=False), summary)
     if left := summary.total.not_run + summary.errors:

@@ -113,7 +113,7 @@ def _list(records: Iterator[RecordedTask], trials: int) -> None:
     """
     from rich.text import Text
 
-    from securebench.cli.live import STYLES
+    from securebench.cli.views.live import STYLES
 
     console = _console()
     for record in records:
@@ -128,7 +128,7 @@ def _list(records: Iterator[RecordedTask], trials: int) -> None:
 
 
 def _show_summary(run: RecordedRun) -> None:
-    from securebench.cli.summary_table import print_summary
+    from securebench.cli.views.summary import print_summary
 
     summary = run.summary()
     for problem in summary.problems:
@@ -138,7 +138,7 @@ def _show_summary(run: RecordedRun) -> None:
 
 def _show_suite(directory: Path, suite: RecordedSuite, *, as_json: bool) -> None:
     """Show the leaderboard of the runs that were started, and list the runs that were not."""
-    from securebench.cli.suite_view import print_leaderboard, standings, standings_json
+    from securebench.cli.views.suite import print_leaderboard, standings, standings_json
     from securebench.results.attestation import signature_files
     from securebench.results.suite import missing_runs, read_runs
 
@@ -157,8 +157,8 @@ def _show_suite(directory: Path, suite: RecordedSuite, *, as_json: bool) -> None
 
 def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: bool) -> int:
     """Show one record. Return the exit code."""
-    from securebench.cli.excerpt import print_lines
-    from securebench.cli.task_view import WIDE, TaskView
+    from securebench.cli.views.excerpt import print_lines
+    from securebench.cli.views.task import WIDE, TaskView
 
     if as_json:
         click.echo(json.dumps(_whole(run, record), indent=2))
@@ -199,7 +199,7 @@ def _brief(record: RecordedTask) -> dict[str, Any]:
 
 def _whole(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
     """Return a record with its steps and its sealed candidate. They are ``None`` if the run directory lacks them."""
-    from securebench.cli.task_view import ABSENT
+    from securebench.cli.views.task import ABSENT
     from securebench.errors import ConfigError
 
     whole: dict[str, Any] = {"record": dict(record.raw), "steps": None, "candidate": None}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from securebench.results.run_snapshot import RunSnapshot
+    from securebench.results.snapshot import RunSnapshot
     from securebench.results.suite import RecordedSuite
 
 _EXAMPLES: Final = """\b
@@ -48,7 +48,7 @@ def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: boo
     from rich.console import Console
 
     from securebench.results.read import read_run
-    from securebench.results.run_snapshot import run_snapshot, watch_run
+    from securebench.results.snapshot import run_snapshot, watch_run
     from securebench.results.suite import read_suite
 
     if suite := read_suite(directory):
@@ -72,7 +72,7 @@ def _print_suite(console: Console, directory: Path, suite: RecordedSuite, *, as_
     from rich.text import Text
 
     from securebench.printable import printable_line
-    from securebench.results.run_snapshot import run_snapshot
+    from securebench.results.snapshot import run_snapshot
     from securebench.results.suite import missing_runs, read_runs
 
     snapshots, missing = list(map(run_snapshot, read_runs(directory))), missing_runs(directory, suite)
@@ -122,8 +122,8 @@ def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
     """Yield the lines that describe a snapshot."""
     from rich.text import Text
 
-    from securebench.cli.live import clock, shortened
-    from securebench.cli.summary_table import usage_lines
+    from securebench.cli.views.live import clock, shortened
+    from securebench.cli.views.summary import usage_lines
     from securebench.printable import printable_line
 
     run, counts = snapshot.run, snapshot.counts

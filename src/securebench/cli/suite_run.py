@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from securebench.cli import EXIT_INTERRUPTED, complain
-from securebench.cli.dry_run import planned, planned_lines
 from securebench.cli.run_command import EXIT_ERRORS, exit_code, gate, resume_command, sinks_for
-from securebench.cli.suite_view import as_json, print_leaderboard, standings
+from securebench.cli.views.dry_run import planned, planned_lines
+from securebench.cli.views.suite import as_json, print_leaderboard, standings
 from securebench.printable import printable_line
 from securebench.results.read import read_run
 from securebench.results.summary import RunEnd

@@ -87,7 +87,7 @@ def _evidence(
     from securebench.audit.run.verify import Evidence
     from securebench.cli.pack_argument import load_pack
     from securebench.cli.signing_options import passphrase_of
-    from securebench.results.commitment import Commitment
+    from securebench.results.records.commitment import Commitment
     from securebench.signing.key_files import load_public
     from securebench.signing.sigstore_bundle import SigstoreIdentity
 

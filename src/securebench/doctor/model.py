@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
     from securebench.sandboxes.oci.runtime import OciRuntime
-    from securebench.tester_run.capacity import Capacity
+    from securebench.tester_run.planning.capacity import Capacity
 
 
 class State(StrEnum):

@@ -44,7 +44,7 @@ def room_here(machine: Machine) -> Finding:
 
 def workers(machine: Machine) -> Finding:
     """Report how many tasks ``--workers auto`` would run at once, with the default limits."""
-    from securebench.tester_run.capacity import choose_workers
+    from securebench.tester_run.planning.capacity import choose_workers
 
     choice = choose_workers(machine.capacity(), Limits(), max_workers=MAX_WORKERS)
     return Finding("workers", State.OK, choice.describe(), "for tasks that use one sandbox, with the default limits")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
     from securebench.sandboxes.oci.runtime import OciRuntime
-    from securebench.tester_run.capacity import Capacity
+    from securebench.tester_run.planning.capacity import Capacity
 
 _SYSTEM_PROGRAMS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 """Directories of system programs, which are not in every user's ``PATH``."""
@@ -235,7 +235,7 @@ class ThisMachine:
 
     def capacity(self) -> Capacity:
         """Measure the capacity as a run does."""
-        from securebench.tester_run.capacity import Capacity
+        from securebench.tester_run.planning.capacity import Capacity
 
         return Capacity.of_this_machine((self.here(), self.store()))
 

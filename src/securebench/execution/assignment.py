@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from securebench.execution.history import History
-from securebench.results.usage import Usage
+from securebench.results.records.usage import Usage
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import HarnessProducer
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
-    from securebench.results.commitment import Commitment
+    from securebench.results.records.commitment import Commitment
     from securebench.sandboxes.base import Limits, SandboxDriver
     from securebench.sandboxes.kept import KeptSandboxes
     from securebench.trials import TrialId

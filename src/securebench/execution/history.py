@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.errors import StorageError
 from securebench.harnesses.base import AgentResult
-from securebench.results.record import recorded_candidate
-from securebench.results.usage import Usage
+from securebench.results.records.record import recorded_candidate
+from securebench.results.records.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

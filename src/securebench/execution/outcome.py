@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.execution.history import History
-from securebench.results.provenance import row_provenance, verifier_provenance
-from securebench.results.record import Failure, Output, TaskRecord, VerificationStatus, assurance_of, candidate_fields
-from securebench.results.usage import Usage
+from securebench.results.records.provenance import row_provenance, verifier_provenance
+from securebench.results.records.record import (
+    Failure,
+    Output,
+    TaskRecord,
+    VerificationStatus,
+    assurance_of,
+    candidate_fields,
+)
+from securebench.results.records.usage import Usage
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
 
 if TYPE_CHECKING:
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
     from securebench.execution.trail import Trail
     from securebench.harnesses.base import AgentResult
     from securebench.resources import JsonValue
-    from securebench.results.redaction import Redactor
+    from securebench.results.records.redaction import Redactor
     from securebench.tasks import SecureBenchTask
     from securebench.verifiers.base import VerificationResult, Verifier
 

@@ -32,10 +32,10 @@ from securebench.harnesses.base import ProduceContext, Spent
 from securebench.money import micro_usd
 from securebench.progress import ProducerDone, ProducerStart, TaskStart, VerifierDone, VerifierStart
 from securebench.resources import Visibility
-from securebench.results.record import Failure, VerificationStatus
-from securebench.results.redaction import Redactor
-from securebench.results.trajectory import keep_trajectory, trajectory_file
-from securebench.results.usage import Usage, read_usage
+from securebench.results.records.record import Failure, VerificationStatus
+from securebench.results.records.redaction import Redactor
+from securebench.results.records.trajectory import keep_trajectory, trajectory_file
+from securebench.results.records.usage import Usage, read_usage
 from securebench.tester_config import KeepWorkspaces
 from securebench.trials import TrialId
 from securebench.verifiers.base import VerifyContext
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from securebench.execution.context import TaskContext
     from securebench.harnesses.base import AgentResult
     from securebench.progress import Reporter
-    from securebench.results.record import TaskRecord
+    from securebench.results.records.record import TaskRecord
     from securebench.tasks import SecureBenchTask, VerifierView
     from securebench.verifiers.base import VerificationResult, Verifier
     from securebench.verifiers.model_graded.session import JudgeSession

@@ -13,7 +13,7 @@ from securebench.sandboxes.base import Stream
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.results.redaction import Redactor
+    from securebench.results.records.redaction import Redactor
     from securebench.sandboxes.base import Chunk, ExitState
 
 _END: Final = 32 * 1024

@@ -12,8 +12,8 @@ from securebench.report.detail import FULL, task_detail
 from securebench.report.html_report import report_page, report_views
 from securebench.report.pages import render
 from securebench.report.task_rows import show_command
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import HEADER
 from securebench.results.suite import read_all
 
 if TYPE_CHECKING:

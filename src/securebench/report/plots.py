@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from securebench.printable import printable_line
 from securebench.report.renderer import Renderer
-from securebench.results.record import VerificationStatus
+from securebench.results.records.record import VerificationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ from securebench.errors import INFRASTRUCTURE_REASONS
 from securebench.report import plots
 from securebench.report.task_rows import MAX_DETAIL, MAX_ROWS, TaskRows
 from securebench.report.totals import OutcomeGroup, RunTotals
-from securebench.results.record import ASSURANCE_MEANING
+from securebench.results.records.record import ASSURANCE_MEANING
 from securebench.results.summary import RunEnd
 from securebench.sandboxes.enforcement import ENFORCEABLE
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from securebench.report.detail import DetailLimits, TaskDetail, task_detail
-from securebench.results.record import VerificationStatus
+from securebench.results.records.record import VerificationStatus
 
 if TYPE_CHECKING:
     from securebench.results.read import RecordedRun

@@ -8,9 +8,9 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.results.record import Assurance, VerificationStatus
+from securebench.results.records.record import Assurance, VerificationStatus
+from securebench.results.records.usage import Usage
 from securebench.results.statistics import Estimate, TaskResult, pass_at_1
-from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.durable import discard, storage_errors, sync_directory, write_durably
-from securebench.results.chain import expressible
-from securebench.results.record import VerificationStatus
-from securebench.results.run_header import HEADER
+from securebench.results.records.chain import expressible
+from securebench.results.records.record import VerificationStatus
+from securebench.results.run_directory.header import HEADER
 from securebench.signing.dsse import MAX_ENVELOPE
 from securebench.signing.signers import BUNDLE_SUFFIX, ENVELOPE_SUFFIX, open_envelope
 from securebench.signing.statement import TEST_RESULT, Statement
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
     from securebench.results.read import RecordedRun
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
     from securebench.signing.keys import PublicKey
     from securebench.signing.signers import StatementSigner
     from securebench.signing.sigstore_bundle import SigstoreIdentity

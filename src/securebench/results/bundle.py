@@ -19,13 +19,13 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.streams import chunks
 from securebench.fs.tar_writer import TarWriter
 from securebench.results.attestation import signature_files
-from securebench.results.closing import is_log
-from securebench.results.lock import reading
 from securebench.results.read import read_run
-from securebench.results.run_files import SUITE, opened_run_file
-from securebench.results.run_header import HEADER
+from securebench.results.records.trajectory import TRAJECTORIES
+from securebench.results.run_directory.closing import is_log
+from securebench.results.run_directory.files import SUITE, opened_run_file
+from securebench.results.run_directory.header import HEADER
+from securebench.results.run_directory.lock import reading
 from securebench.results.suite import read_suite, started_runs
-from securebench.results.trajectory import TRAJECTORIES
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import ConfigError, Problem
 from securebench.plurals import counted
 from securebench.printable import printable_line
-from securebench.results.commitment import KEY_FILE
-from securebench.results.record import WEAK, VerificationStatus
+from securebench.results.records.commitment import KEY_FILE
+from securebench.results.records.record import WEAK, VerificationStatus
+from securebench.results.records.usage import Usage
 from securebench.results.statistics import (
     Estimate,
     Interval,
@@ -20,7 +21,6 @@ from securebench.results.statistics import (
     paired_interval,
     pass_at_1,
 )
-from securebench.results.usage import Usage
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:

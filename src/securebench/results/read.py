@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.printable import printable_line
-from securebench.results.lock import is_locked
-from securebench.results.part_of_pack import PartOfPack
-from securebench.results.record_files import RecordFiles
-from securebench.results.run_files import SUITE, opened_run_file
-from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
-from securebench.results.run_judge import judge_of
-from securebench.results.running import read_running
-from securebench.results.sealed import read_sealed
-from securebench.results.strict_json import require_shallow
+from securebench.results.records.strict_json import require_shallow
+from securebench.results.records.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
+from securebench.results.records.usage import read_usage
+from securebench.results.run_directory.files import SUITE, opened_run_file
+from securebench.results.run_directory.header import HEADER, HEADER_VERSION, read_header
+from securebench.results.run_directory.judge import judge_of
+from securebench.results.run_directory.lock import is_locked
+from securebench.results.run_directory.part_of_pack import PartOfPack
+from securebench.results.run_directory.record_files import RecordFiles
+from securebench.results.run_directory.running import read_running
+from securebench.results.run_directory.sealed import read_sealed
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary, count, estimate, total
-from securebench.results.trajectory import MAX_LINES, MAX_TRAJECTORY, TRAJECTORIES
-from securebench.results.usage import read_usage
 from securebench.strict_input.faults import shown, similar
 from securebench.strict_input.json_text import json_problem
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from securebench.resources import JsonValue
-    from securebench.results.closing import RecordTally
-    from securebench.results.record import RecordEntry
-    from securebench.results.record_files import RecordLine
     from securebench.results.recorded_task import RecordedTask
-    from securebench.results.run_header import RunHeader
-    from securebench.results.running import RunningSession
-    from securebench.results.sealed import SealedCandidate
+    from securebench.results.records.record import RecordEntry
+    from securebench.results.run_directory.closing import RecordTally
+    from securebench.results.run_directory.header import RunHeader
+    from securebench.results.run_directory.record_files import RecordLine
+    from securebench.results.run_directory.running import RunningSession
+    from securebench.results.run_directory.sealed import SealedCandidate
     from securebench.trials import TrialId
 
 _SHOWN: Final = 200

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.limits import MIB
-from securebench.results.record import Assurance, Output, VerificationStatus
-from securebench.results.strict_json import MAX_DEPTH, require_shallow
-from securebench.results.strict_record import entry_of, read_record
-from securebench.results.trajectory import TRAJECTORIES
-from securebench.results.usage import Usage, read_usage
+from securebench.results.records.record import Assurance, Output, VerificationStatus
+from securebench.results.records.strict_json import MAX_DEPTH, require_shallow
+from securebench.results.records.strict_record import entry_of, read_record
+from securebench.results.records.trajectory import TRAJECTORIES
+from securebench.results.records.usage import Usage, read_usage
 from securebench.tasks import CandidateKind
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.results.record import RecordEntry
+    from securebench.results.records.record import RecordEntry
 
 MAX_LINE: Final = 48 * MIB
 """Maximum bytes of a record: a row has up to 4 MiB, a candidate up to a million characters of up to 12 bytes."""

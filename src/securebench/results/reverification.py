@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from securebench.results.record import VerificationStatus
+from securebench.results.records.record import VerificationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
     from securebench.results.read import RecordedRun
-    from securebench.results.record import Assurance, RecordEntry
-    from securebench.results.run_header import RunHeader
+    from securebench.results.records.record import Assurance, RecordEntry
+    from securebench.results.run_directory.header import RunHeader
     from securebench.results.summary import TesterRunSummary
     from securebench.trials import TrialId
 

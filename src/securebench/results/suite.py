@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from securebench.errors import ConfigError
 from securebench.fs.durable import write_durably
 from securebench.results.read import read_run
-from securebench.results.run_files import SUITE
-from securebench.results.run_header import HEADER
-from securebench.results.strict_json import require_written_form, strict_loads
+from securebench.results.records.strict_json import require_written_form, strict_loads
+from securebench.results.run_directory.files import SUITE
+from securebench.results.run_directory.header import HEADER
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:

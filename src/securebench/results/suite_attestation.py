@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from securebench.results.attestation import Attestation, RunAttestation, not_closed, result_statement
 from securebench.results.read import read_run
-from securebench.results.run_files import SUITE
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.files import SUITE
+from securebench.results.run_directory.header import HEADER
 from securebench.results.suite import started_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.results.closing import Closing
+    from securebench.results.run_directory.closing import Closing
     from securebench.results.suite import RecordedSuite
     from securebench.signing.signers import StatementSigner
     from securebench.signing.statement import Statement

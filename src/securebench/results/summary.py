@@ -8,18 +8,18 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from securebench.results.record import Assurance, VerificationStatus
+from securebench.results.records.record import Assurance, VerificationStatus
+from securebench.results.records.usage import Usage
 from securebench.results.statistics import Estimate, TaskResult, pass_at_1, pass_at_k, pass_hat_k
-from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from securebench.resources import JsonValue
-    from securebench.results.part_of_pack import PartOfPack
-    from securebench.results.record import RecordEntry
-    from securebench.results.run_judge import JudgeSummary
+    from securebench.results.records.record import RecordEntry
+    from securebench.results.run_directory.judge import JudgeSummary
+    from securebench.results.run_directory.part_of_pack import PartOfPack
 
 SHOWN_FAILURES: Final = 20
 """Maximum number of trials with a failure or an error that a summary lists. The records contain all."""

@@ -13,13 +13,13 @@ from securebench.errors import ConfigError
 from securebench.faults import FaultPoint, reached
 from securebench.fs.durable import storage_errors
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_private_directory
-from securebench.results.provenance import harness_provenance
+from securebench.results.records.provenance import harness_provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from securebench.tester_run.options import RunParts
-    from securebench.tester_run.plan import Plan
+    from securebench.tester_run.planning.plan import Plan
 
 AGENT_COPY: Final = "agent"
 """The directory of the copy, inside the run directory."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from securebench.errors import ConfigError
 from securebench.execution.retry import with_retries
 from securebench.harnesses.base import RunContext
-from securebench.results.egress_log import EGRESS_LOG, EgressLog
-from securebench.results.redaction import Redactor
-from securebench.results.run_judge import calibration_in
-from securebench.results.usage import read_usage
+from securebench.results.records.redaction import Redactor
+from securebench.results.records.usage import read_usage
+from securebench.results.run_directory.egress_log import EGRESS_LOG, EgressLog
+from securebench.results.run_directory.judge import calibration_in
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_run.judge import JudgeCheck
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from securebench.egress.gateway import Gateway
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tester_run.cost import RunCost
     from securebench.tester_run.options import RunOptions, RunParts
-    from securebench.tester_run.plan import Plan
+    from securebench.tester_run.planning.plan import Plan
 
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PAT|AUTH)S?(?:_|$)", re.IGNORECASE

@@ -6,11 +6,11 @@ import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import FailureReason, SecureBenchError
-from securebench.results.record import VerificationStatus
-from securebench.results.strict_record import last_line
+from securebench.results.records.record import VerificationStatus
+from securebench.results.records.strict_record import last_line
 
 if TYPE_CHECKING:
-    from securebench.results.record import TaskRecord
+    from securebench.results.records.record import TaskRecord
     from securebench.sandboxes.base import SandboxDriver
 
 ERRORS_IN_A_ROW: Final = 5

@@ -11,7 +11,7 @@ from securebench.execution.assignment import Assignment
 from securebench.faults import FaultPoint, reached
 from securebench.plurals import counted
 from securebench.progress import TaskDone
-from securebench.results.strict_record import read_task_record
+from securebench.results.records.strict_record import read_task_record
 from securebench.tester_run.breaker import Breaker
 from securebench.tester_run.worker import TrialWorker
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from securebench.execution import TaskContext
     from securebench.resources import JsonValue
-    from securebench.results.journal import Journal
-    from securebench.results.record import TaskRecord
+    from securebench.results.records.record import TaskRecord
+    from securebench.results.run_directory.journal import Journal
     from securebench.tester_run.cost import RunCost
-    from securebench.tester_run.plan import PlannedTrial
+    from securebench.tester_run.planning.plan import PlannedTrial
     from securebench.tester_run.worker import PreparedRun
     from securebench.trials import TrialId
 

@@ -6,15 +6,15 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from securebench.money import in_usd, micro_usd
-from securebench.results.egress_log import logged_cost
-from securebench.results.usage import Usage, read_usage
+from securebench.results.records.usage import Usage, read_usage
+from securebench.results.run_directory.egress_log import logged_cost
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.results.journal import Journal
-    from securebench.results.record import TaskRecord
-    from securebench.results.run_header import RunHeader
+    from securebench.results.records.record import TaskRecord
+    from securebench.results.run_directory.header import RunHeader
+    from securebench.results.run_directory.journal import Journal
     from securebench.trials import TrialId
 
 

@@ -26,9 +26,9 @@ from securebench.harnesses.provider.relay_client import RelayAnswer, RelayClient
 from securebench.harnesses.provider.session import unreported
 from securebench.money import in_usd
 from securebench.plurals import counted
-from securebench.results.provenance import json_digest
-from securebench.results.run_judge import JudgeAgreement
-from securebench.results.usage import Usage, read_usage
+from securebench.results.records.provenance import json_digest
+from securebench.results.records.usage import Usage, read_usage
+from securebench.results.run_directory.judge import JudgeAgreement
 from securebench.trials import TrialId
 from securebench.verifiers.model_graded.grading import JUDGE_UNFIT, MAX_REQUESTS_A_VOTE, graded, read_replies
 from securebench.verifiers.model_graded.prompt import GradingTask, quoted_bytes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from securebench import plugins
 from securebench.harnesses.registry import build_harness_producer
 from securebench.plugins import AUTO_DRIVER, ExtensionKind
-from securebench.results.commitment import Commitment
+from securebench.results.records.commitment import Commitment
 from securebench.strict_input.models import WireModel
 from securebench.verifiers.registry import verifier_for
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.executors.base import Executor
     from securebench.harnesses.base import HarnessProducer
     from securebench.resources import JsonValue
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
     from securebench.signing.signers import StatementSigner
     from securebench.tester_config import (

@@ -12,13 +12,13 @@ from securebench.limits import Limits
 from securebench.plugins import ExtensionKind, own_names
 from securebench.plurals import counted
 from securebench.printable import printable_line
-from securebench.results.commitment import KEY_FILE, Commitment
-from securebench.results.lock import reading
-from securebench.results.pack_match import Match, match_pack, match_row
 from securebench.results.read import read_run
+from securebench.results.records.commitment import KEY_FILE, Commitment
 from securebench.results.reverification import Difference, Reverification, compare_verdicts
-from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
-from securebench.results.source import SOURCE_FILE, read_source
+from securebench.results.run_directory.header import HEADER, HEADER_VERSION, read_header
+from securebench.results.run_directory.lock import reading
+from securebench.results.run_directory.pack_match import Match, match_pack, match_row
+from securebench.results.run_directory.source import SOURCE_FILE, read_source
 from securebench.strict_input.models import WireModel, fit
 from securebench.tester_config import (
     BenchmarkPaths,
@@ -38,10 +38,10 @@ from securebench.tester_config.wire import (
 )
 from securebench.tester_run.judge import RecordedJudge
 from securebench.tester_run.options import RunOptions, RunParts
-from securebench.tester_run.plan import make_plan
+from securebench.tester_run.planning.plan import make_plan
+from securebench.tester_run.planning.selection import select_tasks
 from securebench.tester_run.run import run_plan
 from securebench.tester_run.sealed_run import SealedProducer, SealedRun, SealedSettings
-from securebench.tester_run.selection import select_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from securebench.benchmark_pack import BenchmarkPack
     from securebench.progress import Event
     from securebench.results.read import RecordedRun
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.tester_run.plan import Plan
+    from securebench.tester_run.planning.plan import Plan
 
 SUFFIX: Final = ".reverified"
 """The suffix of the default output directory, added to the run directory's name. The run's id gets ``-reverified``."""

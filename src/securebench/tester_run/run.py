@@ -16,29 +16,29 @@ from securebench.harnesses.pipeline import needs_image_tree
 from securebench.plurals import counted
 from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
 from securebench.results.attestation import RunAttestation
-from securebench.results.closing import Closing
-from securebench.results.commitment import Commitment
-from securebench.results.journal import Journal
-from securebench.results.lock import RunLock
 from securebench.results.read import RecordedRun
-from securebench.results.record import VerificationStatus
 from securebench.results.recorded_task import answering_models
-from securebench.results.running import WRITE_SECONDS, RunningTasks
-from securebench.results.source import PackSource
+from securebench.results.records.commitment import Commitment
+from securebench.results.records.record import VerificationStatus
+from securebench.results.run_directory.closing import Closing
+from securebench.results.run_directory.journal import Journal
+from securebench.results.run_directory.lock import RunLock
+from securebench.results.run_directory.running import WRITE_SECONDS, RunningTasks
+from securebench.results.run_directory.source import PackSource
+from securebench.results.run_directory.trace import TraceLog
 from securebench.results.summary import RunEnd, TesterRunSummary
-from securebench.results.trace import TraceLog
 from securebench.sandboxes.base import image_tree_unavailable
 from securebench.sandboxes.copying import adapted
 from securebench.sandboxes.enforcement import DriverFeature
 from securebench.sandboxes.spec_rules import no_forwarded_ports
 from securebench.tester_config.places import contained
-from securebench.tester_run import directory as places
 from securebench.tester_run.agent_copy import with_agent_copy
 from securebench.tester_run.agents import check_provider, prepare_agents, run_egress
 from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.cost import RunCost
 from securebench.tester_run.options import RunOptions, RunParts, requested_sandbox
-from securebench.tester_run.plan import make_plan
+from securebench.tester_run.planning import directory as places
+from securebench.tester_run.planning.plan import make_plan
 from securebench.tester_run.watch import Watch
 from securebench.tester_run.worker import PreparedRun
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
     from securebench.images.model import ResolvedImage
     from securebench.progress import Event
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.signing.signers import StatementSigner
     from securebench.tester_config import TesterConfig
     from securebench.tester_run.agents import ProviderCheck
-    from securebench.tester_run.plan import Plan
+    from securebench.tester_run.planning.plan import Plan
 
 
 def run_benchmark(

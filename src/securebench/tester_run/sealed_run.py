@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import CandidateError, ConfigError
 from securebench.harnesses.base import AgentResult, HarnessProducer
-from securebench.results.chain import line_hash
-from securebench.results.record import VerificationStatus, candidate_fields
 from securebench.results.recorded_task import MAX_LINE, parse_recorded_task
+from securebench.results.records.chain import line_hash
+from securebench.results.records.record import VerificationStatus, candidate_fields
 from securebench.results.reverification import RecordedVerdict, why_unjudged
-from securebench.results.run_files import JOURNAL, numbered_lines
-from securebench.results.sealed import sealed_bytes
+from securebench.results.run_directory.files import JOURNAL, numbered_lines
+from securebench.results.run_directory.sealed import sealed_bytes
 from securebench.strict_input.files import open_regular
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
 from securebench.tester_config import HarnessSettings
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import ProduceContext
     from securebench.resources import JsonValue
     from securebench.results.read import RecordedRun
-    from securebench.results.record import RecordEntry
     from securebench.results.recorded_task import RecordedTask
+    from securebench.results.records.record import RecordEntry
     from securebench.tasks import AgentView
 
 _RECORDED_AS: Final = {CandidateKind.CODE: CandidateKind.TEXT}

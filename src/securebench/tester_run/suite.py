@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securebench.errors import ConfigError, SecureBenchError
 from securebench.fs.durable import make_directories, storage_errors
-from securebench.results.commitment import KEY_FILE, Commitment
-from securebench.results.lock import RunLock
-from securebench.results.run_header import HEADER, read_header
+from securebench.results.records.commitment import KEY_FILE, Commitment
+from securebench.results.run_directory.header import HEADER, read_header
+from securebench.results.run_directory.lock import RunLock
 from securebench.results.suite import RecordedSuite, read_suite, write_suite
 from securebench.results.suite_attestation import SuiteAttestation
 from securebench.results.summary import RunEnd, TesterRunSummary
-from securebench.tester_run.directory import earlier_header, make_directory
 from securebench.tester_run.options import RunOptions, RunParts
-from securebench.tester_run.plan import make_plan
+from securebench.tester_run.planning.directory import earlier_header, make_directory
+from securebench.tester_run.planning.plan import make_plan
 from securebench.tester_run.run import run_benchmark
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from securebench.progress import Event
     from securebench.tester_config.suite import Suite, SuiteRun
-    from securebench.tester_run.plan import Plan
+    from securebench.tester_run.planning.plan import Plan
 
     SinksOf = Callable[[SuiteRun, int], AbstractContextManager[Iterable[Callable[[Event], None]]]]
     """Opens the sinks of a run, given the run and its number, counted from 1."""

@@ -19,21 +19,21 @@ from securebench.execution.removal import Removals
 from securebench.executors.base import Worker
 from securebench.faults import FaultPoint, reached
 from securebench.progress import Reporter, TaskStart
-from securebench.results.commitment import Commitment
-from securebench.results.provenance import driver_provenance, extension_provenance, json_digest
-from securebench.results.redaction import Redactor
-from securebench.results.run_header import RunHeader, read_header
-from securebench.results.strict_record import read_task_record
-from securebench.results.trajectory import TRAJECTORIES
+from securebench.results.records.commitment import Commitment
+from securebench.results.records.provenance import driver_provenance, extension_provenance, json_digest
+from securebench.results.records.redaction import Redactor
+from securebench.results.records.strict_record import read_task_record
+from securebench.results.records.trajectory import TRAJECTORIES
+from securebench.results.run_directory.header import RunHeader, read_header
 from securebench.sandboxes.copying import adapted
 from securebench.sandboxes.kept import KeptSandboxes
 from securebench.sandboxes.optimisations import Optimisations
-from securebench.tester_run import directory as places
 from securebench.tester_run.agents import prepare_agents, run_egress
-from securebench.tester_run.delivery import Receiver
 from securebench.tester_run.options import RunOptions, RunParts, requested_sandbox
-from securebench.tester_run.plan import Plan, make_plan
-from securebench.tester_run.shipment import CANDIDATE, Shipment
+from securebench.tester_run.planning import directory as places
+from securebench.tester_run.planning.plan import Plan, make_plan
+from securebench.tester_run.remote.delivery import Receiver
+from securebench.tester_run.remote.shipment import CANDIDATE, Shipment
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from securebench.executors.base import RemoteWorker
     from securebench.resources import JsonValue
-    from securebench.results.record import TaskRecord
+    from securebench.results.records.record import TaskRecord
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.tasks import CandidateKind
     from securebench.tester_config import TesterConfig
@@ -167,7 +167,7 @@ class TrialWorker(Worker):
     @staticmethod
     def remote(settings: bytes) -> RemoteWorker:
         """See :class:`Worker`."""
-        from securebench.tester_run.remote import RemoteTrialWorker  # that module imports this one
+        from securebench.tester_run.remote.worker import RemoteTrialWorker  # that module imports this one
 
         return RemoteTrialWorker(settings)
 

@@ -12,10 +12,10 @@ from securebench.audit.run.verify import Evidence, verify_run
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import EgressError
 from securebench.harnesses.base import AgentResult
-from securebench.results.chain import line_hash
-from securebench.results.closing import Closing, RecordTally
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import read_header
+from securebench.results.records.chain import line_hash
+from securebench.results.run_directory.closing import Closing, RecordTally
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import read_header
 from tester_run.running import make_parts, row, run, write_run
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from audit.run.made_runs import verify
 from securebench.errors import ConfigError
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

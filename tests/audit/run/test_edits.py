@@ -16,8 +16,8 @@ from audit.run.made_runs import copy_of, edit_lines, failed, make_run, rebuild, 
 from run_fakes import FakeProducer, FakeVerifier, seal
 from securebench.execution.context import RunStoppedError
 from securebench.harnesses.base import AgentResult
-from securebench.results.run_files import JOURNAL
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.files import JOURNAL
+from securebench.results.run_directory.header import HEADER
 from tester_run.running import make_parts, write_run
 from tester_run.running import run as run_in
 

@@ -12,7 +12,7 @@ import pytest
 from audit.run.made_runs import copy_of, failed, rebuild, verify
 from audit.run.mutations import FILES, exit_code, flips, line_changes, survivors
 from securebench.resources import REDACTED
-from securebench.results.run_files import JOURNAL
+from securebench.results.run_directory.files import JOURNAL
 from tester_run.every_family import EveryFamilyRun, build_images
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from audit.run.made_runs import copy_of, failed, make_run, rebuild, verify
 from bounds import processor_seconds
 from securebench.audit.run.report import MAX_PROBLEMS
-from securebench.results.lock import RunLock
+from securebench.results.run_directory.lock import RunLock
 from synthetic_run import records, reopen, sealed_text, write_run
 
 if TYPE_CHECKING:

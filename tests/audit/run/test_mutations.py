@@ -10,7 +10,7 @@ import pytest
 
 from audit.run.made_runs import copy_of, make_run
 from audit.run.mutations import FILES, exit_code, flips, line_changes, survivors
-from securebench.results.run_files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
 
 if TYPE_CHECKING:
     from pathlib import Path

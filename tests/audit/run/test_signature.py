@@ -13,7 +13,7 @@ from audit.run.mutations import FILES, flips
 from securebench.errors import ConfigError
 from securebench.results.attestation import RunAttestation
 from securebench.results.read import read_run
-from securebench.results.run_files import JOURNAL
+from securebench.results.run_directory.files import JOURNAL
 from securebench.signing.keys import PrivateKey
 from securebench.signing.signers import KeySigner
 

@@ -23,8 +23,8 @@ from securebench.errors import ConfigError
 from securebench.results.attestation import RunAttestation
 from securebench.results.bundle import write_bundle
 from securebench.results.read import read_run
-from securebench.results.run_files import SUITE
-from securebench.results.run_header import HEADER
+from securebench.results.run_directory.files import SUITE
+from securebench.results.run_directory.header import HEADER
 from securebench.results.suite import RecordedSuite, read_suite, write_suite
 from securebench.results.suite_attestation import SuiteAttestation
 from securebench.signing.dsse import Envelope

@@ -15,7 +15,7 @@ from securebench.egress.model import ProbeReport, RelayReport, Trouble
 from securebench.errors import ConfigError, FailureReason, ProviderError
 from securebench.harnesses.model.harness import ModelHarnessProducer
 from securebench.harnesses.provider.endpoints import PLACEHOLDER
-from securebench.harnesses.provider.runtime import RUNTIME_TARGET
+from securebench.harnesses.provider.program.runtime import RUNTIME_TARGET
 from securebench.tester_config import ModelConfig
 
 if TYPE_CHECKING:

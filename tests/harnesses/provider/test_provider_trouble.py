@@ -14,8 +14,8 @@ from securebench.egress.gateway import Gateway
 from securebench.egress.model import EgressPlan, RelayPlan
 from securebench.egress.model import Provider as Api
 from securebench.errors import CandidateError, FailurePhase, FailureReason, ProviderError
-from securebench.harnesses.provider.claude_code import ClaudeEventParser
-from securebench.harnesses.provider.codex import CodexEventParser
+from securebench.harnesses.provider.events.claude_code import ClaudeEventParser
+from securebench.harnesses.provider.events.codex import CodexEventParser
 from securebench.harnesses.provider.session import ProviderSession, ProviderSetup, SessionAgent
 from securebench.limits import ProviderTimeouts
 from securebench.sandboxes.base import CommandResult

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from harnesses import streams
 from harnesses.streams import lines
 from securebench.egress.model import Trouble
-from securebench.harnesses.provider.claude_code import ClaudeEventParser
-from securebench.harnesses.provider.codex import CodexEventParser
-from securebench.harnesses.provider.events import EventReader
+from securebench.harnesses.provider.events.claude_code import ClaudeEventParser
+from securebench.harnesses.provider.events.codex import CodexEventParser
+from securebench.harnesses.provider.events.stream import EventReader
 from securebench.harnesses.provider.self_report import MAX_TEXT, EventParser, Trajectory, trouble_of_status
 
 PARSERS = (CodexEventParser, ClaudeEventParser)

@@ -14,7 +14,7 @@ from securebench.errors import FailureReason
 from securebench.execution.observed import ObservedDriver
 from securebench.execution.verifier_output import VerifierOutput
 from securebench.progress import Reporter
-from securebench.results.redaction import Redactor
+from securebench.results.records.redaction import Redactor
 from securebench.tasks import CandidateKind, Environment
 from securebench.testing.attacks.workspaces import CHEATS, CHECKER, SOLUTION, WorkspaceCheat
 from securebench.testing.judging.workspace import CHECK, TreeLink, WorkspaceJob, write_tree

@@ -28,7 +28,7 @@ from securebench.audit.installation.record_probes import RECORD_KINDS
 from securebench.audit.installation.sandbox_probes import SANDBOX_KINDS
 from securebench.errors import ConfigError, EngineError, ImageError, SecureBenchError
 from securebench.fs.rmtree import clear_directory, make_private_directory
-from securebench.results.provenance import framework_provenance
+from securebench.results.records.provenance import framework_provenance
 from securebench.sandboxes.select import open_driver
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.testing.judging.repository_image import repository_image

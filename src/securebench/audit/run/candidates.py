@@ -21,10 +21,10 @@ from securebench.patches.parse import ChangeKind, parse
 from securebench.plugins import ExtensionKind
 from securebench.plurals import counted
 from securebench.resources import REDACTED
-from securebench.results.record import VerificationStatus
-from securebench.results.run_files import opened_run_file
-from securebench.results.sealed import sealed_content
-from securebench.results.trajectory import TRAJECTORIES
+from securebench.results.records.record import VerificationStatus
+from securebench.results.records.trajectory import TRAJECTORIES
+from securebench.results.run_directory.files import opened_run_file
+from securebench.results.run_directory.sealed import sealed_content
 from securebench.strict_input.faults import shown
 from securebench.tasks import CANDIDATE_KINDS, CandidateKind
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.audit.run.report import RunCheck
-    from securebench.results.record_files import RecordLine
     from securebench.results.recorded_task import RecordedTask
-    from securebench.results.sealed import SealedCandidate
+    from securebench.results.run_directory.record_files import RecordLine
+    from securebench.results.run_directory.sealed import SealedCandidate
 
 _MAX_LISTED: Final = 1000
 """After this many unknown files, the rest of ``candidates/`` is not listed."""

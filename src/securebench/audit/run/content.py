@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.plurals import counted
-from securebench.results.record import Assurance, VerificationStatus, assurance_of
 from securebench.results.recorded_task import answering_models, object_of
-from securebench.results.run_header import most_models
-from securebench.results.run_judge import judge_checks, read_agreement
+from securebench.results.records.record import Assurance, VerificationStatus, assurance_of
+from securebench.results.run_directory.header import most_models
+from securebench.results.run_directory.judge import judge_checks, read_agreement
 from securebench.strict_input.faults import shown
 from securebench.verifiers.model_graded.grading import regraded
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from securebench.audit.run.report import RunCheck
-    from securebench.results.record_files import RecordLine
     from securebench.results.recorded_task import RecordedTask
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
+    from securebench.results.run_directory.record_files import RecordLine
 
 _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "pack": ("tasks",),

@@ -11,13 +11,13 @@ from securebench.errors import ConfigError
 from securebench.families.model_graded import is_model_graded
 from securebench.plurals import counted
 from securebench.resources import REDACTED
-from securebench.results.pack_match import Match, match_pack, match_row
-from securebench.results.provenance import json_digest
-from securebench.results.record import Assurance
 from securebench.results.recorded_task import object_of
+from securebench.results.records.provenance import json_digest
+from securebench.results.records.record import Assurance
+from securebench.results.run_directory.pack_match import Match, match_pack, match_row
 from securebench.strict_input.faults import shown
 from securebench.tester_config import TaskSelection
-from securebench.tester_run.selection import select_tasks
+from securebench.tester_run.planning.selection import select_tasks
 from securebench.verifiers.model_graded.prompt import DEFAULT_TEMPLATE, GradingTask
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from securebench.audit.run.report import RunCheck
     from securebench.benchmark_pack import BenchmarkPack
-    from securebench.results.commitment import Commitment
-    from securebench.results.record_files import RecordLine
     from securebench.results.recorded_task import RecordedTask
-    from securebench.results.run_header import RunHeader
+    from securebench.results.records.commitment import Commitment
+    from securebench.results.run_directory.header import RunHeader
+    from securebench.results.run_directory.record_files import RecordLine
     from securebench.tasks import SecureBenchTask
 
 

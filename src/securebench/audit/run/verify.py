@@ -22,21 +22,21 @@ from securebench.errors import ConfigError
 from securebench.limits import GIB
 from securebench.plurals import counted
 from securebench.results.attestation import RunAttestation
-from securebench.results.closing import log_names
-from securebench.results.commitment import KEY_FILE, Commitment
-from securebench.results.egress_log import MAX_BYTES
-from securebench.results.lock import is_locked
 from securebench.results.read import RecordedRun
-from securebench.results.record_files import RecordFiles
-from securebench.results.run_files import JOURNAL, SUPERSEDED
-from securebench.results.run_header import HEADER, HEADER_VERSION, read_header
-from securebench.results.strict_record import task_record_of
+from securebench.results.records.commitment import KEY_FILE, Commitment
+from securebench.results.records.strict_record import task_record_of
+from securebench.results.run_directory.closing import log_names
+from securebench.results.run_directory.egress_log import MAX_BYTES
+from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
+from securebench.results.run_directory.header import HEADER, HEADER_VERSION, read_header
+from securebench.results.run_directory.lock import is_locked
+from securebench.results.run_directory.record_files import RecordFiles
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
     from securebench.benchmark_pack import BenchmarkPack
-    from securebench.results.record_files import RecordLine
-    from securebench.results.run_header import RunHeader
+    from securebench.results.run_directory.header import RunHeader
+    from securebench.results.run_directory.record_files import RecordLine
     from securebench.signing.keys import PublicKey
     from securebench.signing.sigstore_bundle import SigstoreIdentity
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import Trouble
 from securebench.harnesses.model.guest.apis import REFUSED
-from securebench.harnesses.provider.events import number_of, text_of
+from securebench.harnesses.provider.events.stream import number_of, text_of
 from securebench.harnesses.provider.self_report import MAX_TEXT, EventParser, trouble_of_status
 
 if TYPE_CHECKING:
-    from securebench.harnesses.provider.events import Event
+    from securebench.harnesses.provider.events.stream import Event
 
 _TOKENS: Final = ("input_tokens", "output_tokens")
 _MAX_CODE: Final = 2**32

@@ -17,8 +17,8 @@ from securebench.harnesses.provider.command_provider import model_endpoint
 from securebench.harnesses.provider.connected import ConnectedHarness
 from securebench.harnesses.provider.connection import ProviderConnection
 from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER
+from securebench.harnesses.provider.program.runtime import prepare_runtime
 from securebench.harnesses.provider.prompts import ANSWER_FILES, instruction_for
-from securebench.harnesses.provider.runtime import prepare_runtime
 from securebench.harnesses.provider.session import SessionAgent
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_config import ModelConfig
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from securebench.harnesses.agent_session import AgentSession
     from securebench.harnesses.base import ProduceContext, RunContext
-    from securebench.harnesses.provider.runtime import AgentRuntime
+    from securebench.harnesses.provider.program.runtime import AgentRuntime
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
 

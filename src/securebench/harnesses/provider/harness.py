@@ -17,14 +17,14 @@ from securebench.agents.declaration import (
 from securebench.agents.store import AgentStore
 from securebench.harnesses.agent_directory import agent_mounts
 from securebench.harnesses.pipeline import Invocation, time_limit
-from securebench.harnesses.provider.agent_settings import AgentSettings
 from securebench.harnesses.provider.command_provider import dialect_facts
 from securebench.harnesses.provider.connected import ConnectedHarness
 from securebench.harnesses.provider.connection import ProviderConnection
-from securebench.harnesses.provider.declared_files import DeclaredFiles
 from securebench.harnesses.provider.endpoints import NO_PROXY, PLACEHOLDER, endpoint_of
-from securebench.harnesses.provider.installation import install
-from securebench.harnesses.provider.mapped_events import MappedEventParser
+from securebench.harnesses.provider.events.mapped import MappedEventParser
+from securebench.harnesses.provider.program.declared_files import DeclaredFiles
+from securebench.harnesses.provider.program.installation import install
+from securebench.harnesses.provider.program.settings import AgentSettings
 from securebench.harnesses.provider.prompts import ANSWER_FILES, prompt_for
 from securebench.harnesses.provider.session import SessionAgent
 from securebench.plugins import ExtensionKind
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from securebench.agents.model import AgentProgram
     from securebench.harnesses.agent_session import AgentSession
     from securebench.harnesses.base import ProduceContext, RunContext
-    from securebench.harnesses.provider.installation import Installation
-    from securebench.harnesses.provider.runtime import AgentRuntime
+    from securebench.harnesses.provider.program.installation import Installation
+    from securebench.harnesses.provider.program.runtime import AgentRuntime
     from securebench.harnesses.provider.self_report import EventParser
     from securebench.plugins import Identity
     from securebench.resources import JsonValue

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import Trouble
-from securebench.harnesses.provider.events import text_of
+from securebench.harnesses.provider.events.stream import text_of
 from securebench.limits import MIB
 from securebench.plurals import counted
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from securebench.harnesses.provider.events import Event
+    from securebench.harnesses.provider.events.stream import Event
     from securebench.resources import JsonValue
 
 MAX_TEXT: Final = 16 * 1024

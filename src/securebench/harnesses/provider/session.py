@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.egress.model import PROVIDER_TROUBLES, EgressReport, ProbeReport, Trouble
 from securebench.errors import EgressError, InfrastructureError
 from securebench.harnesses.agent_session import EgressAgentSession, SessionEnd, egress_of
-from securebench.harnesses.provider.events import EventReader
+from securebench.harnesses.provider.events.stream import EventReader
 from securebench.harnesses.provider.outcomes import JudgedOutcome, OutcomeEvidence, judge, outcome_of
 from securebench.harnesses.provider.self_report import SelfReport
 from securebench.money import in_usd

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from securebench import __version__
 from securebench.report.export.steps import MessageStep, NoteStep, ToolCallStep, steps_of, task_text
-from securebench.results.record import VerificationStatus
+from securebench.results.records.record import VerificationStatus
 from securebench.results.statistics import TaskResult, pass_at_1
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from securebench.plurals import counted
 from securebench.printable import printable, printable_line
-from securebench.results.record import VerificationStatus
+from securebench.results.records.record import VerificationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

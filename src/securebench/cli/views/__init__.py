@@ -1,0 +1,1 @@
+"""How commands show their results: tables on a terminal, plain lines elsewhere."""

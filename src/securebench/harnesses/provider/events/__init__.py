@@ -1,0 +1,1 @@
+"""The events that agent programs print while they work."""

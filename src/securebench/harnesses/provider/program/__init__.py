@@ -1,0 +1,1 @@
+"""The agent program in a sandbox: its installation, its runtime, its files and its settings."""

@@ -1,0 +1,1 @@
+"""Runs on many machines: what a worker gets, how it works, and what it returns."""

@@ -1,0 +1,44 @@
+"""How well a judge agrees with known grades, as run.json says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from securebench.results.run_directory.judge import JudgeAgreement, read_agreement
+
+
+@pytest.mark.parametrize(
+    ("counts", "agreement", "kappa"),
+    [
+        ((20, 5, 15, 10), 0.7, 0.4),  # the example of Wikipedia's article on Cohen's kappa
+        ((5, 0, 5, 0), 1.0, 1.0),
+        ((0, 5, 0, 5), 0.0, -1.0),
+        ((5, 5, 0, 0), 0.5, 0.0),
+        ((3, 0, 0, 0), 1.0, 1.0),
+    ],
+)
+def test_kappa_is_that_of_cohen(counts: tuple[int, int, int, int], agreement: float, kappa: float) -> None:
+    """Agreement beyond chance."""
+    found = JudgeAgreement(*counts)
+    assert found.agreement == pytest.approx(agreement)
+    assert found.kappa == pytest.approx(kappa)
+    assert read_agreement(found.to_json()) == found
+
+
+def test_pairs_are_counted() -> None:
+    """The known grade comes first."""
+    assert JudgeAgreement.of([(True, True), (True, False), (False, True), (False, False), (False, False)]) == (
+        JudgeAgreement(true_pass=1, false_pass=1, true_fail=2, false_fail=1)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"kappa": 0.9}, {"agreement": 1}, {"items": 51}, {"true_pass": True}, {"false_pass": -5}, {"extra": 1}],
+)
+def test_a_result_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
+    """Everything follows from the four counts."""
+    with pytest.raises(ValueError, match="calibration"):
+        read_agreement({**JudgeAgreement(20, 5, 15, 10).to_json(), **changes})

@@ -1,0 +1,173 @@
+"""What workers on other machines return: stored if it belongs to the record, and otherwise refused."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from run_fakes import FakeProducer
+from securebench.candidates.store import CandidateStore
+from securebench.executors.base import DeliveryError
+from securebench.results.run_directory.files import JOURNAL
+from securebench.tasks import CandidateKind
+from securebench.tester_run.remote import delivery
+from securebench.tester_run.remote.delivery import Receiver, Sent, egress_lines, trajectories_of
+from securebench.trials import TrialId
+from tester_run.running import make_parts, run, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRIAL = TrialId("pack/task-0", 1)
+DECISION = json.dumps({"task_id": TRIAL.task_id, "trial": 1, "kind": "connect", "decision": "denied"}).encode()
+
+
+class Received:
+    """The coordinator's side, in a directory of its own, and what one worker sends: pieces that tests change."""
+
+    def __init__(self, root: Path) -> None:
+        write_run(root, 1)
+        run(root, parts=make_parts(FakeProducer(trajectory='{"step": 1}')))
+        self.results, self.root = root / "results", root / "coordinator"
+        self.record = (self.results / JOURNAL).read_bytes()
+        self.digest = json.loads(self.record)["candidate_digest"]
+        self.problems: list[str] = []
+        self.logged: list[Any] = []
+        context: Any = SimpleNamespace(
+            run_id="run",
+            store=CandidateStore(self.root / "candidates"),
+            trajectories=self.root / "trajectories",
+            verifier_output=self.root / "verifier-output",
+            show_verifier_output=None,
+            note_problem=self.problems.append,
+        )
+        self.receiver = Receiver(context=context, log_egress=self.logged.append)
+
+    def sent(self) -> list[bytes]:
+        """Return the pieces of a good delivery."""
+        sent = Sent(
+            record=self.record,
+            candidate=self.results / "candidates" / self.digest,
+            trajectories=trajectories_of(self.record, self.results),
+            output="$ check (exit 0)\n",
+            egress=[DECISION],
+            problems=["the pack changed"],
+        )
+        return list(sent.pieces())
+
+    def receive(self, pieces: list[bytes]) -> bytes:
+        """Receive them."""
+        return self.receiver.receive(pieces, TRIAL, 1, CandidateKind.TEXT)
+
+    def files(self) -> list[str]:
+        """Return the files that were stored."""
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def received(tmp_path: Path) -> Received:
+    """Give both sides."""
+    return Received(tmp_path)
+
+
+def test_a_record_and_its_files_are_stored(received: Received) -> None:
+    """All of it arrives under the names that a local run gives."""
+    assert received.receive(received.sent()) == received.record
+    name = TRIAL.directory
+    assert received.files() == [
+        f"candidates/{received.digest}",
+        f"trajectories/{name}.jsonl",
+        f"verifier-output/{name}.log",
+    ]
+    assert received.problems == ["the pack changed"]
+    assert received.logged == [json.loads(DECISION)]
+
+
+def test_a_stopped_worker_returns_nothing(received: Received) -> None:
+    """That is no error."""
+    assert received.receive([]) == b""
+
+
+def changed(pieces: list[bytes], part: bytes, change: bytes | None) -> list[bytes]:
+    """Return the pieces with another piece instead of those of ``part``, or without them."""
+    kept = [piece for piece in pieces if piece[:1] != part]
+    place = next(number for number, piece in enumerate(pieces) if piece[:1] == part)
+    return kept if change is None else [*kept[:place], part + change, *kept[place:]]
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        (b"R", b"{}"),
+        (b"R", b"\xff"),
+        (b"C", b"another answer"),
+        (b"C", None),
+        (b"T", b"../../run.json\n{}"),
+        (b"T", b"pack-task-0.jsonl\n{}"),
+        (b"E", b"[]"),
+        (b"E", b"{"),
+        (b"E", b'{"task_id": "pack/task-1", "trial": 1}'),
+        (b"P", b"p" * 100_000),
+    ],
+)
+def test_what_does_not_belong_to_the_record_is_refused(received: Received, part: bytes, change: bytes | None) -> None:
+    """Neither altered nor missing content, nor other names, nor lines about other tasks."""
+    with pytest.raises(DeliveryError):
+        received.receive(changed(received.sent(), part, change))
+    assert all(name.startswith(("candidates/", "trajectories/", "verifier-output/")) for name in received.files())
+
+
+@pytest.mark.parametrize("extra", [b"", b"X", b"C", b"R{}"])
+def test_nothing_may_follow(received: Received, extra: bytes) -> None:
+    """A delivery ends after its last part."""
+    with pytest.raises(DeliveryError):
+        received.receive([*received.sent(), extra])
+
+
+def test_another_trial_is_refused(received: Received) -> None:
+    """A worker returns the trial that it was asked for."""
+    with pytest.raises(DeliveryError, match=r"the record of trial pack/task-0 instead of pack/task-0 \(trial 2\)"):
+        received.receiver.receive(received.sent(), TrialId("pack/task-0", 2), 1, CandidateKind.TEXT)
+
+
+def test_a_different_run_is_refused(received: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record belongs to the run of the coordinator."""
+    monkeypatch.setattr(received.receiver.context, "run_id", "other")
+    with pytest.raises(DeliveryError, match="a record of pack/task-0 from a different run"):
+        received.receiver.receive(received.sent(), TRIAL, 1, CandidateKind.TEXT)
+
+
+def test_an_earlier_attempt_keeps_its_trajectory(received: Received) -> None:
+    """The second attempt cannot replace what the first one left."""
+    with pytest.raises(DeliveryError, match="trajectory"):
+        received.receiver.receive(received.sent(), TRIAL, 2, CandidateKind.TEXT)
+    assert not (received.root / "trajectories").exists()
+
+
+def test_an_endless_candidate_is_cut_off(received: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken machine cannot fill the disk, and leaves no unfinished file."""
+    monkeypatch.setattr(delivery, "_MAX_CANDIDATE", 10_000)
+    record, *_ = received.sent()
+
+    def endless() -> Any:
+        yield record
+        while True:
+            yield b"C" + bytes(1000)
+
+    with pytest.raises(DeliveryError, match=r"too much data \(limit: 10000 bytes\)"):
+        received.receiver.receive(endless(), TRIAL, 1, CandidateKind.TEXT)
+    assert not received.files()
+
+
+def test_lines_of_the_log_are_sent_once(tmp_path: Path) -> None:
+    """A worker remembers where the last task's lines ended."""
+    path = tmp_path / "egress.jsonl"
+    assert egress_lines(path, 0) == ([], 0)
+    path.write_bytes(b"one\n")
+    lines, end = egress_lines(path, 0)
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    assert (lines, egress_lines(path, end)) == ([b"one"], ([b"two"], 8))

@@ -1,0 +1,62 @@
+"""The end of a worker on another machine. Its tasks are in tests/executors, which run it on a cluster."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import InfrastructureError
+from securebench.executors.ray_slots import SlotActor
+from securebench.tester_run.remote import worker as remote
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.executors.base import RemoteWorker
+
+
+def test_closing_waits_for_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may end while a worker is opened. Nothing is opened afterwards, so nothing is left behind."""
+    monkeypatch.setenv(remote.DIRECTORY_VARIABLE, str(tmp_path))
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(_: object) -> str:
+        began.set()
+        assert may_end.wait(30)
+        raise InfrastructureError("a test ended it")
+
+    monkeypatch.setattr(remote, "files_of", slow)
+    worker = remote.RemoteTrialWorker(b"settings")
+
+    def open_worker() -> None:
+        with suppress(InfrastructureError):
+            worker.open()
+
+    opening = threading.Thread(target=open_worker)
+    opening.start()
+    assert began.wait(30)
+    closing = threading.Thread(target=worker.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    may_end.set()
+    opening.join(30)
+    closing.join(30)
+    assert not closing.is_alive()
+    with pytest.raises(InfrastructureError, match="the run has ended"):
+        worker.open()
+    assert [path for path in tmp_path.rglob("worker-*") if path.is_dir()] == []
+
+
+def test_a_slot_that_was_closed_makes_no_worker() -> None:
+    """The calls of the coordinator's threads may arrive in any order when a run ends."""
+    slot = SlotActor()
+    slot.close()
+
+    def make(_: bytes) -> RemoteWorker:
+        raise AssertionError
+
+    assert slot.begin(make, ()) == "the run has ended"
