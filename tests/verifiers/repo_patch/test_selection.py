@@ -7,8 +7,9 @@ import pytest
 from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
 from securebench.patches.policy import PathPolicy
+from securebench.verifiers.repo_patch.evidence.adapters import recognise
 from securebench.verifiers.repo_patch.request import RepoPatchRequest
-from securebench.verifiers.repo_patch.selection import configuration_directories, has_usual_names
+from securebench.verifiers.repo_patch.selection import configuration_directories, has_usual_names, owns
 
 OTHER = FileVersion(b"[pytest]\npython_functions = check_*\n")
 
@@ -43,6 +44,7 @@ def test_configuration_is_searched_from_the_working_directory_upwards() -> None:
         ("libs/setup.cfg", "pytest tests", False),
         ("libs/one/pyproject.toml", "pytest tests", False),
         ("libs/one/ci/own.ini", "pytest -c ci/own.ini tests", False),
+        ("libs/ci/own.ini", "pytest -c ../ci/own.ini tests", False),
         ("libs/one/README.md", "pytest -o python_classes=Check tests", False),
         ("libs/one/ci/own.ini", "pytest tests", True),
         ("libs/two/pytest.ini", "pytest tests", True),
@@ -55,3 +57,24 @@ def test_names_are_usual_unless_the_command_or_its_configuration_changes_them(
     """Only files count that pytest reads when it starts in the command's working directory."""
     tree = MemoryTree({path.encode(): OTHER})
     assert has_usual_names(request(command=command), tree) is expected
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [
+        ("ci/own.ini", "libs/one/ci/own.ini"),
+        ("./ci/../own.ini", "libs/one/own.ini"),
+        ("../own.ini", "libs/own.ini"),
+        ("../../own.ini", "own.ini"),
+        ("/srv/project/own.ini", "own.ini"),
+        ("/srv/project/libs/one/own.ini", "libs/one/own.ini"),
+    ],
+)
+def test_the_configuration_file_that_a_command_names_belongs_to_its_runner(named: str, path: str) -> None:
+    """A candidate may not change it, wherever it is in the repository."""
+    task = request(command=f"pytest -c {named} tests")
+    adapter = recognise(task.command)
+    assert adapter is not None
+    assert owns(adapter, task, path.encode())
+    assert not owns(adapter, task, b"setup.py")
+    assert not owns(adapter, task, b"libs/two/own.ini")

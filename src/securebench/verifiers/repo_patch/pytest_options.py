@@ -6,6 +6,7 @@ With most of these options, none would. With ``--pdb``, the first failure would 
 from __future__ import annotations
 
 import configparser
+import posixpath
 import shlex
 import tomllib
 from pathlib import PurePosixPath
@@ -72,7 +73,7 @@ def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequenc
     named = configuration_file(arguments)
     names = [named] if named else list(_SECTIONS)
     for directory in directories:
-        for path in [PurePosixPath(directory, name).as_posix() for name in names]:
+        for path in [posixpath.normpath(posixpath.join(directory, name)) for name in names]:
             version = tree.get(path.encode("utf-8", "surrogateescape"))
             if version is None or version.link:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import secrets
 from pathlib import PurePosixPath
@@ -129,8 +130,9 @@ def has_usual_names(request: RepoPatchRequest, tree: FileTree) -> bool:
     command = read_command(request.command)
     arguments = command.arguments if command else ()
     names = filter(None, (*_CONFIGURATION, configuration_file(arguments)))
-    paths = {PurePosixPath(place, name) for name in names for place in configuration_directories(request)}
-    versions = (tree.get(path.as_posix().encode("utf-8", "surrogateescape")) for path in paths)
+    places = configuration_directories(request)
+    paths = {posixpath.normpath(posixpath.join(place, name)) for name in names for place in places}
+    versions = (tree.get(path.encode("utf-8", "surrogateescape")) for path in paths)
     texts = [*(version.content for version in versions if version), " ".join(arguments).encode("utf-8", "replace")]
     return not any(map(_OTHER_NAMES.search, texts))
 
@@ -155,10 +157,12 @@ def _path(here: bytes, name: str) -> bytes | None:
 
 
 def owns(adapter: Adapter, request: RepoPatchRequest, path: bytes) -> bool:
-    """Return whether ``path``, in the repository, belongs to the command's runner: see :meth:`Adapter.owns`."""
-    absolute = PurePosixPath(request.repository, path.decode("utf-8", "surrogateescape"))
-    workdir = PurePosixPath(request.workdir)
-    return absolute.is_relative_to(workdir) and adapter.owns(absolute.relative_to(workdir).as_posix())
+    """Return whether ``path``, in the repository, belongs to the command's runner: see :meth:`Adapter.owns`.
+
+    The command can name it relative to its working directory, also above it, or by its absolute path.
+    """
+    absolute = posixpath.join(request.repository, path.decode("utf-8", "surrogateescape"))
+    return adapter.owns(posixpath.relpath(absolute, request.workdir)) or adapter.owns(absolute)
 
 
 def is_configuration(path: bytes) -> bool:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -250,7 +251,7 @@ class PytestAdapter(Adapter):
     def owns(self, path: str) -> bool:
         """Return whether ``path`` is the configuration file that the command names."""
         named = configuration_file(self.arguments)
-        return bool(named) and PurePosixPath(named) == PurePosixPath(path)
+        return bool(named) and posixpath.normpath(named) == path
 
     def names(self, test: str) -> tuple[str, ...]:
         """Return the node id and, if its parameters contain a space, the part before the first space.
