@@ -1,4 +1,8 @@
-"""Write an imported pack: validated like any pack, and atomically. Only ``force`` replaces different files."""
+"""Write an imported pack.
+
+Rows are validated like those of any pack before the tasks file is written. Each file is written atomically. Only
+``force`` replaces files that differ.
+"""
 
 from __future__ import annotations
 

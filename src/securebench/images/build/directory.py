@@ -44,8 +44,8 @@ def builds_directory() -> Path:
 def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
     """Yield a new build directory. At the end of the block, call ``clear`` with its token and remove the directory.
 
-    ``clear`` receives a token and removes unnamed images and containers with that label from the engine. It is also
-    called for builds that were killed. Raises :class:`ImageError` (``build-directory-unsafe``).
+    ``clear`` receives a token. It removes from the engine the containers and unnamed images whose label is this token.
+    It is also called for builds that were killed. Raises :class:`ImageError` (``build-directory-unsafe``).
     """
     base = builds_directory()
     _create_base(base)

@@ -227,7 +227,7 @@ def a_port_can_be_closed_from_outside(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS, DriverFeature.IMAGE_TREE)
 def ports_change_nothing_else(bench: Bench) -> None:
-    """Mounts, a writable root and collecting work the same with forwarded ports."""
+    """Mounts, a writable root and the collection of changes work as usual with forwarded ports."""
     mounts = (Mount(bench.shared(), workspace_path(), read_only=False),)
     directory = bench.output("library")
     with serving() as server, bench.driver.image_tree(bench.image) as tree:
