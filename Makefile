@@ -18,7 +18,7 @@ demo: env ## Set up what is missing, run the demo's benchmark packs, show the re
 test: lint ## Set up what is missing, run the checks and tests that CI runs
 	@scripts/test.sh $(ARGS)
 
-test-all: lint ## Run every test on every driver, also those that take minutes
+test-all: lint ## Run every test, also those that take minutes, on Docker and on crun
 	@scripts/test.sh --thorough $(ARGS)
 
 bench: env-dev image ## Measure what sandboxes and the framework cost

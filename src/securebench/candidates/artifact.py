@@ -18,7 +18,7 @@ class CandidateArtifact:
     ``digest`` is the sha256 (hex) of the sealed bytes. ``path`` is the file in the store. ``text`` is the decoded
     content of a text or code candidate, or ``None`` if it is not UTF-8. For a patch that was just sealed, ``text`` is a
     unified diff. A patch that is loaded from the store has no text, because only its changed files are sealed. A
-    workspace never has one.
+    workspace never has a text.
     """
 
     kind: CandidateKind

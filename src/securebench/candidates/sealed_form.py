@@ -32,7 +32,7 @@ MAX_TEXT: Final = 64 * MIB
 
 LIMITS: Final = TreeLimits()
 MAX_ARCHIVE: Final = LIMITS.total_bytes + LIMITS.entries * 4096
-"""The maximum size of a sealed tree, in bytes: its content, and the header and padding of each entry."""
+"""The size limit for a sealed tree, in bytes: its content, and 4 KiB for the header and padding of each entry."""
 MAX_HEADERS: Final = 2 * LIMITS.path_bytes + 4096
 """The maximum size of the extended headers of one entry of a sealed tree, in bytes."""
 
@@ -41,7 +41,7 @@ TREES: Final = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
 
 
 def most_bytes(kind: CandidateKind) -> int:
-    """Return the largest size of a sealed candidate of this kind, in bytes."""
+    """Return the size limit, in bytes, for reading a sealed candidate of this kind."""
     return MAX_ARCHIVE if kind in TREES else MAX_TEXT
 
 
@@ -70,7 +70,7 @@ def require_sealed_form(kind: CandidateKind, digest: str, file: IO[bytes]) -> No
 
 
 def altered(problem: str) -> ConfigError:
-    """Return the error for a sealed candidate that no run of SecureBench would have written."""
+    """Return the error for a sealed candidate with a wrong digest or form."""
     return ConfigError(
         f"the sealed candidate was altered: {problem}",
         code="candidate-altered",

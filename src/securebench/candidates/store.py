@@ -79,8 +79,8 @@ class CandidateStore:
     def seal_copy(self, kind: CandidateKind, digest: str, pieces: Iterable[bytes]) -> CandidateArtifact:
         """Store a candidate that another run sealed under ``digest``. ``pieces`` are its bytes.
 
-        Raises :class:`ConfigError` (``candidate-altered``) if a run would not have sealed these bytes under this
-        digest, :class:`StorageError`, and the errors of iterating ``pieces``. After an error, no file is left.
+        Raises :class:`ConfigError` (``candidate-altered``) if the bytes have another digest, and the errors of
+        :func:`require_sealed_form`, of iterating ``pieces`` and of :meth:`load`. After an error, no file is left.
         """
         hashed = Digester()
         with self._storing(), self._temporary() as file:

@@ -25,7 +25,7 @@ _MAX_ROWS = 100_000
 
 
 def _row_numbers(_context: click.Context, _option: click.Parameter, value: str | None) -> list[int] | None:
-    """Return zero-based row numbers such as ``0-9,12``, in the given order, each once."""
+    """Return the row numbers in a text such as ``0-9,12``, counted from 0, in the given order, each once."""
     found: dict[int, None] = {}
     for part in value.split(",") if value is not None else ():
         match = _NUMBERS.fullmatch(part.strip())

@@ -101,7 +101,7 @@ def _reverify(directory: Path, flags: dict[str, Any]) -> Reverification:
 
 
 def _inputs(pack: Path | None, config: Path | None) -> tuple[BenchmarkPaths | None, TesterConfig | None]:
-    """Return the paths of the pack and the tester YAML that the user gave; ``None`` for what was not given.
+    """Return the paths of the given pack, and the content of the given tester YAML; ``None`` for what was not given.
 
     If only a tester YAML is given, the paths are those of its pack.
     """

@@ -22,7 +22,7 @@ def crun(machine: Machine) -> Finding:
 
 
 def runc(machine: Machine) -> Finding:
-    """Check for the other runtime that shares the host's kernel."""
+    """Check for runc, which shares the host's kernel, as crun does."""
     return _runtime(machine, "runc", "the oci driver's second choice, and what Docker uses")
 
 

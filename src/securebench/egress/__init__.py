@@ -1,1 +1,1 @@
-"""Egress from sandboxes: a proxy to allowed domains, and a relay, which adds the API key, to one model provider."""
+"""Egress from sandboxes: a proxy to allowed domains, and a relay to one model provider. The relay adds the API key."""

@@ -40,7 +40,7 @@ class KeyForm(StrEnum):
 
 
 class Trouble(StrEnum):
-    """Why a model request failed. Observed by the relay, so an agent cannot forge it."""
+    """Why a model request failed. Agents can forge this in a self-report, but not what a relay or a probe observes."""
 
     REJECTED = "rejected"
     """The provider rejected the request as invalid (such as 400, 404, 413, 422), or the relay refused it."""

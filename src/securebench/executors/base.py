@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Worker(ABC):
     """Turns an assignment, one trial of a task, into a record. For executors, both are just bytes.
 
-    It may be called from any thread. All calls in one process share a sandbox driver and an egress gateway. A
+    A worker may be called from any thread. All calls in one process share a sandbox driver and an egress gateway. A
     different process of this machine calls ``entry(settings, assignment)`` instead: ``entry`` needs no worker and can
     be pickled. In that process, the first call prepares the run, and later calls use what it prepared. Both
     processes must have access to the run directory.

@@ -37,7 +37,7 @@ def tree_digest(root: Path) -> str:
 def source_digest(root: Path) -> str:
     """Return the digest of a Python package like :func:`tree_digest`, but leave out the bytecode that Python writes.
 
-    A link to a file counts as the file that is imported: some installers link the files of a package to their cache.
+    A link to a file counts as that file, because some installers link the files of a package to their cache.
     Raises the errors of :func:`tree_digest`.
     """
     root = root.resolve()

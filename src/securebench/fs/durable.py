@@ -52,7 +52,8 @@ def storage_errors(path: Path) -> Iterator[None]:
 def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Replace the content of ``path``: whatever happens, it has the old content or the new one. Raises ``OSError``.
 
-    One process at a time may write a file. ``mode`` is the mode of a new file, before the umask.
+    One process at a time may write a file. The file gets ``mode``, before the umask, even if it existed with another
+    mode.
     """
     beside = temporary_name(path)
     if os.path.lexists(beside):  # a killed process left it, perhaps with another mode

@@ -30,7 +30,7 @@ def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
     """Yield ``source``, a directory or regular file, as the pieces of a tar archive in which it is called ``name``.
 
     Everything belongs to ``owner``. Links are archived as links. Raises ``OSError``, and :class:`TreeRefusedError` for
-    a tree that could not be sealed, such as one with a FIFO.
+    entries that could not be sealed, such as a FIFO.
     """
     return _whole(_members(source, os.fsencode(name), owner))
 
@@ -97,9 +97,10 @@ def _file(path: bytes, entry: TreeEntry, owner: Owner) -> Iterator[bytes]:
 def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits | None = None) -> None:
     """Replace the content of ``directory`` with that of an archive, whose top directory may have any name.
 
-    The owner of ``directory`` owns everything. The content is hostile: links stay links, set-id bits are dropped, and a
-    FIFO or device becomes a FIFO, so that the next reader refuses it like the original. If the tree exceeds ``limits``,
-    the rest is replaced with a sparse file larger than the limit, so that the next reader refuses the tree, too.
+    The owner of ``directory`` owns all files, directories and links. The content is hostile: links stay links, set-id
+    bits are dropped, and a FIFO or device becomes a FIFO, so that the next reader refuses it like the original. If the
+    tree exceeds ``limits``, the rest is replaced with a sparse file larger than the limit, so that the next reader
+    refuses the tree, too.
 
     Raises :class:`ImageError` (``image-malformed``) for an archive that no driver would create, and ``OSError``.
     """

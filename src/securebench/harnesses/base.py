@@ -123,7 +123,7 @@ class HarnessProducer(Extension, ABC):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The references of the images that the harness's programs need, after :meth:`prepare`."""
+        """The references of the images that the agents' programs are in or need, after :meth:`prepare`."""
         return ()
 
     def use_prices(self, table: PriceTable | None) -> Problem | None:

@@ -30,7 +30,7 @@ class CommandHarnessProducer(Harness):
     The agent can reach only the domains in ``config.allowed_domains``, through a proxy; by default, none. With
     ``config.provider`` it can also use one model through a relay, as the built-in agents do.
 
-    Raises :class:`ConfigError` (``agent-dir-missing``, ``agent-dir-unreadable``).
+    Raises :class:`ConfigError` (``agent-dir-missing``, ``agent-dir-unreadable``, ``auth-unfit``).
     """
 
     name = "command"

@@ -186,7 +186,7 @@ def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> Mater
 class WorkPlace:
     """The agent's image, ``workspace``, working directory and user. Paths are absolute, inside its sandbox.
 
-    ``image_directory`` is the directory of the image that the task is about, if any: either a repository that the agent
+    ``image_directory`` is the directory in the image that the task needs, if any: either a repository that the agent
     changes in place (``is_changed``), or the directory whose files are copied into the workspace.
     """
 

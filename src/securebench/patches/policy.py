@@ -26,7 +26,7 @@ FIRST_NAMES: Final = _words(".github .gitlab ci securebench .git")
 """First components of paths that are denied by default, such as directories of CI configuration."""
 
 NAMES: Final = _words("test tests __pycache__ .cargo site-packages .venv venv node_modules")
-"""Components of paths that are denied by default: directories of tests, and of installed programs and libraries."""
+"""Components of paths that are denied by default, such as directories of tests and of installed libraries."""
 
 FILES: Final = _words(
     """conftest.py pyproject.toml setup.py setup.cfg tox.ini tox.toml pytest.ini .pytest.ini pytest.toml .pytest.toml

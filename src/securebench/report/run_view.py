@@ -81,7 +81,7 @@ class RunView:
         return part.describe() if part else "the whole benchmark"
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return what was run, as names and values. Values that an older run lacks are left out."""
+        """Return what was run, as names and values. Values that the run does not have are left out."""
         decisive, information = self.run.header.decisive, self.run.header.information
         agent, sandbox = _section(decisive, "agent"), _section(decisive, "sandbox")
         harness = _section(decisive, "harness")

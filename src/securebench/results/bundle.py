@@ -80,7 +80,8 @@ def write_bundle(directory: Path, output: IO[bytes]) -> Bundled:
     """Write the run or the suite in ``directory`` as a tar archive. No run may be writing to it meanwhile.
 
     Raises :class:`ConfigError`: ``run-active`` for a run in progress, ``candidate-not-stored``, ``file-not-regular``
-    for links and special files, and the errors of :func:`read_run` and :meth:`RecordedRun.records`.
+    for links and special files, and the errors of :func:`read_suite`, :func:`read_run` and
+    :meth:`RecordedRun.records`.
     """
     root = directory.resolve()
     suite = read_suite(root)

@@ -51,7 +51,8 @@ _LEFT_OUT: Final = 1024
 def read_run(directory: str | Path) -> RecordedRun:
     """Open the run in ``directory`` for reading. Nothing is written; a run in progress is not disturbed.
 
-    Raises :class:`ConfigError`: ``run-missing``, ``run-version``, ``run-header-damaged``, ``file-not-regular``.
+    Raises :class:`ConfigError`: ``run-missing``, ``run-version``, ``run-header-damaged``, ``closing-mismatch``,
+    ``file-not-regular``.
     """
     header = read_header(Path(directory).resolve(), older=True)
     if header is None:
@@ -126,7 +127,7 @@ class RecordedRun:
     def superseded(self) -> Iterator[RecordedTask]:
         """Yield the records of infrastructure errors whose trials ran again, in the order of their sequence numbers.
 
-        If a run was killed while it moved such records, they are among :meth:`records`, too, with the same sequence
+        If a run was killed while it moved such records, they may be among :meth:`records`, too, with the same sequence
         numbers.
         """
         return (line.record for line in self._files() if not line.is_current)
@@ -138,7 +139,7 @@ class RecordedRun:
     def summary(self, each: Callable[[RecordedTask], None] | None = None) -> TesterRunSummary:
         """Return the summary, counted from the records. Trials without a record count as not run.
 
-        ``each`` is called with every record.
+        ``each`` is called with every current record.
         """
         return self.counted(each)[0]
 

@@ -86,7 +86,7 @@ class VerdictComparison:
 class Reverification:
     """The result of judging the candidates of the run in ``directory`` again.
 
-    ``summary`` is the summary of the new run. ``notes`` say what was not compared.
+    ``summary`` is the summary of the new run. ``notes`` say what limits the comparison, such as missing records.
     """
 
     directory: Path

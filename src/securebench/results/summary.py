@@ -112,8 +112,8 @@ class Counts:
 class RunEstimates:
     """What the verdicts of a run say about the agent. ``pass_at_k`` and ``pass_hat_k`` need several trials.
 
-    ``flaky`` has the ids of the first :data:`SHOWN_FLAKY` of the ``flaky_tasks``, of which some trials passed and
-    others failed.
+    A task is flaky if some of its trials passed and others failed. ``flaky_tasks`` is the number of flaky tasks, and
+    ``flaky`` has the ids of the first :data:`SHOWN_FLAKY`.
     """
 
     k: int

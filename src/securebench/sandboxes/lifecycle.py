@@ -1,7 +1,7 @@
 """The life cycle of sandboxes and processes of the docker and oci drivers, and limits enforced from outside.
 
-A sandbox is created, runs commands and is closed, unless the run is stopped before. A process has a limit on its output
-and a time by which it must have exited.
+A sandbox is created, runs commands and is closed. If the run is stopped, it is closed early. A process has a limit on
+its output and a time by which it must have exited.
 
 The task's thread starts commands and closes the sandbox. Another thread may stop the run, and with Docker, further
 threads remove containers in the background. Starting and killing a container is slow and calls back into this code, so

@@ -66,7 +66,7 @@ def prepare_agents(
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """The usage of the check of the agents' provider and of that of the judge, and their lines for the egress log."""
+    """The usages of two checks (of the agents' provider, and of the judge), and their lines for the egress log."""
 
     usages: Sequence[Mapping[str, JsonValue]]
     lines: Sequence[Mapping[str, JsonValue]]

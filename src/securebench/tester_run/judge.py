@@ -82,7 +82,7 @@ class RunJudge(ABC):
         del variables
 
     def prepare(self, run: RunContext) -> None:
-        """Read the key, if the judge needs one. Raises :class:`ConfigError` (``env-missing``)."""
+        """Read the key, if the judge needs one. Raises the errors of :meth:`ProviderConnection.prepare`."""
         del run
 
     def use_prices(self, table: PriceTable | None) -> Problem | None:
@@ -312,7 +312,7 @@ def judge_for(
 
 
 def _longest(size: int) -> str:
-    """Return a response of ``size`` bytes in JSON, with rare characters, which tokenizers split into bytes."""
+    """Return a response that has about ``size`` bytes when quoted. Tokenizers split its rare characters into bytes."""
     words = _FILLER[: size - quoted_bytes(".") + 1]
     room = size - quoted_bytes(words)
     return words + "".join(chr(_RARE + 97 * number % 40_000) for number in range(room // 4))

@@ -129,7 +129,7 @@ def _current(run: RecordedRun) -> RecordedRun:
 def _output_dir(directory: Path, output_dir: Path | None) -> Path:
     """Return the output directory.
 
-    Raises :class:`ConfigError` (``output-dir-unsafe``) if the run directory contains it.
+    Raises :class:`ConfigError` (``output-dir-unsafe``) if it is the run directory or inside it.
     """
     original = directory.resolve()
     output = output_dir.resolve() if output_dir else original.with_name(original.name + SUFFIX)
@@ -293,7 +293,7 @@ def _recorded_differences(output: Path) -> tuple[Difference, ...]:
 
 
 def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
-    """Yield notes about what could not be compared, and what is missing from the run."""
+    """Yield notes about what could not be compared or was only recomputed, and what is missing from the run."""
     if match is Match.SAME_PUBLIC:
         yield f"hidden content of the pack could not be compared with that of the run: the run has no {KEY_FILE}"
     if "judge" in run.header.decisive:

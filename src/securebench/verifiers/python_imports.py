@@ -30,11 +30,10 @@ def needed_modules(source: str | bytes) -> list[str]:
 
 
 def first_needed_module(source: str | bytes, own: Collection[str]) -> str | None:
-    """Return the first third-party module that ``source`` imports, if no other code runs before the import.
+    """Return the first third-party module that ``source`` imports, if only standard library imports run before it.
 
-    Code or another module that runs earlier could change where modules are found. ``own`` are the names of the modules
-    in the directory of the source. Returns ``None`` if one of these modules is imported first, or if there is no such
-    import.
+    Other code that runs earlier could change where modules are found. ``own`` are the names of the modules in the
+    directory of the source. Returns ``None`` if one of these modules is imported first, or if there is no such import.
     """
     try:
         tree = parse_python(source)

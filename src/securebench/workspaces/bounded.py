@@ -81,8 +81,9 @@ def workspace_owner() -> tuple[int, int] | None:
 def copy_safe_files(source: Path, target: Path) -> None:
     """Copy everything that could be sealed from the untrusted tree ``source`` to the empty directory ``target``.
 
-    Devices, FIFOs, sockets and files that their owner may not read are left out. The copy ends early if there are too
-    many of these, or if the tree exceeds the limits of sealing. Links are not followed. Raises ``OSError``.
+    Left out are devices, FIFOs, sockets, entries that their owner may not read, and entries that are too deep or have
+    too long a name. The copy ends early if there are too many of these, or if the tree has too many entries or bytes to
+    be sealed. Links are not followed. Raises ``OSError``.
     """
     with suppress(TreeRefusedError), TreeWriter(target, workspace_owner()) as writer:
         for entry in walk(source, None, WORKSPACE):

@@ -1,4 +1,4 @@
-"""The proxy's decisions and their reasons: logged at once and counted for the report. One ledger per trial."""
+"""The proxy's decisions and their reasons: logged at once and counted for the report. One ledger per session."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TunnelUsage:
 
 
 class Ledger:
-    """The decisions of one trial of a task. ``post`` receives the log lines, up to the limit in ``caps``."""
+    """The decisions of one session. ``post`` receives the log lines, up to the limit in ``caps``."""
 
     def __init__(self, trial: TrialId, post: Callable[[dict[str, JsonValue]], None], caps: Caps) -> None:
         self.caps = caps

@@ -71,7 +71,7 @@ class Upstream:
     async def take(self) -> HttpPeer:
         """Return an idle or a new connection.
 
-        Raises ``OSError`` (including ``TimeoutError``), and :class:`NoAnswerError` if the proxy refuses.
+        Raises ``OSError`` (including ``TimeoutError``), and :class:`NoAnswerError` if the proxy opens no tunnel.
         """
         while self._idle:
             since, peer = self._idle.pop()

@@ -62,7 +62,7 @@ class ModelHarnessProducer(ConnectedHarness):
     """Measures a model: in one turn if the answer is text or code, in a loop with a shell tool otherwise.
 
     Its program runs in the sandbox and calls the model through the relay, as agents do. Raises the errors
-    of :func:`read_system_prompt` and :func:`read_examples`.
+    of :func:`read_system_prompt`, :func:`read_examples` and :meth:`ProviderFacts.with_auth`.
     """
 
     name = "model"

@@ -94,8 +94,8 @@ class AgentType:
 class ProviderHarness(ConnectedHarness):
     """A harness that runs a declared agent with a provider. Call :meth:`prepare` before :meth:`produce`.
 
-    Raises the errors of :class:`AgentSettings` and :func:`agent_mounts`. :meth:`prepare` raises :class:`ConfigError`
-    (``env-missing``, ``agent-unfit``) and the errors of the image store.
+    Raises the errors of :class:`AgentSettings`, :func:`agent_mounts` and :meth:`ProviderFacts.with_auth`.
+    :meth:`prepare` raises the errors of :meth:`ProviderConnection.prepare` and :func:`install`.
     """
 
     def __init__(self, name: str, config: ProviderSettings, store: AgentStore | None = None) -> None:

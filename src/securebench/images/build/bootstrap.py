@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "mmdebstrap"
 _PACKAGES = (PROGRAM, "debian-archive-keyring")
-"""The packages to install. The second contains the keys to check Debian's packages, which other distributions do
-not install by default."""
+"""The packages to install. The second contains Debian's keys, which other distributions do not install by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ DIGEST_LABEL: Final = "securebench.recipe-digest"
 BASES_LABEL: Final = "securebench.bases"
 
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
-"""Fields that are not digested. Names and the summary do not affect the image. For paths, the content is digested."""
+"""Fields whose values are not digested.
+
+Names and the summary do not affect the image. For the others, what :func:`_files` yields is digested."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 

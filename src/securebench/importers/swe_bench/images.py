@@ -32,7 +32,7 @@ class Image:
     """The image of an instance. ``recipe`` is ``None`` for an image from a registry.
 
     ``base_commit`` is the commit of the image's repository, empty until its source has been read. ``absent`` are tests
-    that the image's source lacks or fails, and ``differs`` its differences from the authors' image, for the report.
+    that the image's source lacks or fails. ``differs`` lists differences from the authors' image, for the report.
     """
 
     name: str

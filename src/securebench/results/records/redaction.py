@@ -8,8 +8,8 @@ URL encoding; in upper or lower case; and with white space inserted (wrapped or 
 
 Records stay readable: short values stay in texts, since an answer ``A`` must not blank every A. So does a value that is
 also in the public lane: it is not secret, and blanking only the right one of four choices would reveal it. Values that
-a family declares as structure (paths, directories, limits, policies) stay too. In a patch only the text of added lines
-is redacted, so that the patch still applies.
+a family declares as structure (paths, directories, limits, policies) stay too. In a patch, only the text of added lines
+is redacted, so that the patch still applies. Credentials are an exception: they are removed from the whole patch.
 
 Texts are untrusted: the time is linear in the length of a text, and logarithmic in the number of secrets.
 """

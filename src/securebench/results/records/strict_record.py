@@ -51,7 +51,8 @@ _SINCE: Final = {"trial": 3, "tags": 3, "previous": 4}
 def read_record(line: bytes) -> dict[str, Any]:
     """Parse a line of the journal. A record of version 2 is returned as trial 1 without tags.
 
-    Values that refer to other records, such as ``previous``, are not checked here, nor is :func:`contradiction`.
+    References to other records, such as ``previous``, are not compared with those records. Some contradictions within
+    the record are found only by :func:`contradiction`.
 
     Raises ``ValueError``, ``TypeError`` or ``RecursionError`` if a value is missing, is invalid, or contradicts the
     status. Duplicate keys are refused, because two readers could use different ones.

@@ -99,7 +99,7 @@ class Journal:
         return record
 
     def supersede(self, trials: Collection[TrialId]) -> None:
-        """Move the records of ``trials`` to ``superseded.jsonl``. A run killed meanwhile leaves them in both files."""
+        """Move the records of ``trials`` to ``superseded.jsonl``. A run killed meanwhile may leave them in both."""
         if not trials:
             return
         numbers = {number for number, name in enumerate(self.entries) if name in trials}  # in the order of the lines

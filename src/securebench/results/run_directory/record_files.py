@@ -58,8 +58,8 @@ class RecordLine(NamedTuple):
 class RecordFiles:
     """The two files of records of a run. Iterating reads them once, and keeps only ids and digests in memory.
 
-    Lines come in the order of their sequence numbers. If a run was killed while it superseded records, such a record is
-    in both files; its line in the journal comes first. A line that is still being written is left out. At the end,
+    Lines come in the order of their sequence numbers. If a run was killed while it superseded records, they may be in
+    both files; the line in the journal then comes first. A line that is still being written is left out. At the end,
     ``tally`` has counted all records, and is checked against the closing of the run.
 
     Iterating raises :class:`ConfigError` with the file and the line: ``journal-damaged``, ``record-contradictory``,

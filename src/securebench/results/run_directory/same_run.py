@@ -93,7 +93,7 @@ def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _trials(decisive: Mapping[str, Any]) -> int:
-    """Return the number of trials of each task. A damaged value counts as 0, and is then reported as a difference."""
+    """Return the number of trials of each task; 0 if it is missing or not a number."""
     trials = decisive.get("trials")
     return trials if type(trials) is int else 0
 

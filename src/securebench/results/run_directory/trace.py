@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TraceLog:
-    """An event sink and context manager. Each line starts with the task and trial; its text is already redacted.
+    """An event sink and context manager. Each line starts with the id of its trial; its text is already redacted.
 
     Unprintable characters are escaped, so that lines are safe to print on a terminal. Raises :class:`StorageError`.
     """

@@ -71,7 +71,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether :meth:`wait` has returned."""
+        """Whether :meth:`wait` has found out how the command ended."""
         return self._state is not None
 
     def kill(self) -> None:

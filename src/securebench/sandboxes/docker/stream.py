@@ -28,7 +28,7 @@ _WRITE_SLICE_MS = 100
 """Milliseconds after which a blocked writer checks whether the process was killed, because shutting down the local end
 of a Unix socket does not wake a thread that waits to write."""
 _CHECK_SECONDS = 1.0
-"""Seconds without output after which the driver asks the engine whether the process is still running."""
+"""Seconds without output after which the driver asks the engine whether the container of an exec is still running."""
 
 
 class Demultiplexer:

@@ -348,7 +348,7 @@ class HostIds:
     """The host ids to which ids in a sandbox can be mapped, as seen by the process that starts the sandbox.
 
     ``uids`` and ``gids`` are the numbers of consecutive ids that start at ``first``. ``own`` is the host uid and gid of
-    the sandbox's ``user``, or ``None`` if they are the same as in the sandbox.
+    the sandbox's ``user``. If it is ``None``, they are the same as in the sandbox, except for id 0.
     """
 
     first: int

@@ -1,8 +1,9 @@
 """Which restrictions the driver enforces on this machine: what its supervisor reports, and what test sandboxes prove.
 
 The root file system of a test sandbox has the host's own programs, read-only, and no other files of the host, so no
-image is needed. The test fails closed: a restriction counts as missing unless its effect is observed. There are two
-exceptions: the CPU limit is not tested, and what the supervisor reports as unavailable is not required.
+image is needed. The test fails closed: a restriction counts as missing unless its effect is observed. There are three
+exceptions: the CPU limit is not tested, what the supervisor reports as unavailable is not required, and some checks
+are left out in gVisor.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ RECIPE: Final = 2
 """The version of this module's output. Increase it after a change, so that cached programs are compiled again."""
 
 _OPTIMIZE, _AS_TREE = 8, 2
-"""The attribute SCMP_FLTATR_CTL_OPTIMIZE, which makes the program a binary tree instead of a list.
+"""The attribute SCMP_FLTATR_CTL_OPTIMIZE, and its value that makes the program a binary tree instead of a list.
 
 The kernel runs a new filter once for every call number. With a tree, a sandbox therefore starts in a third less time.
 """

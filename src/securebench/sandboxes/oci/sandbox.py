@@ -319,7 +319,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
 
 
 class PersistentOciSandbox(OciSandbox):
-    """A persistent sandbox: one container with an idle main process, in which all commands run."""
+    """A persistent sandbox: one container, in which an idle main process and all commands run."""
 
     def _take(self, _command: Command) -> None:
         """Return ``None``: commands run in this sandbox's own container, never in a warm one."""

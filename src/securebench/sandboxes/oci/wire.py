@@ -4,11 +4,11 @@ The protocol uses :mod:`~securebench.ipc.frames` on two kinds of channel:
 
 * The control channel of the supervisor. Its first frame contains the supervisor's settings. The supervisor answers with
   a report about the machine. Each later frame starts a process (a container, or a command in a container) or mounts a
-  file system (:data:`BOUNDED`). The frame is empty. Its descriptors are a channel of its own, the request
-  (:func:`write_request`) and, for a process, three standard streams.
+  file system (:data:`BOUNDED`). Such a frame has no content, only descriptors: a channel for the new process or file
+  system, the request (:func:`write_request`) and, for a process, three standard streams.
 * The channel of a process. The supervisor sends reports. The last one says how the process ended. Then the supervisor
   closes the channel. For a container with forwarded ports, the listening sockets are reported before the runtime starts
-  (:data:`FORWARDED_PORTS`). If changes are collected, the last report has a descriptor of the container's changes. The
+  (:data:`FORWARDED_PORTS`). If there are changes to collect, the last report has a descriptor of their directory. The
   driver sends :data:`KILL`, or how many seconds the process may still run (:data:`LIMIT`). If the driver closes the
   channel, the process is killed too.
 """

@@ -30,7 +30,7 @@ def selection_of(configured: TaskSelection, options: RunOptions) -> TaskSelectio
 def select_tasks(tasks: Sequence[SecureBenchTask], selection: TaskSelection) -> tuple[SecureBenchTask, ...]:
     """Return the selected tasks.
 
-    Raises :class:`ConfigError` (``selection-empty``) with similar names if a value matches no task of the pack, or if
+    Raises :class:`ConfigError` (``selection-empty``) if a value matches no task of the pack (with similar names), or if
     no task matches all criteria.
     """
     if problems := list(_unmatched(tasks, selection)):

@@ -44,7 +44,7 @@ def require_allowed(
 ) -> None:
     """Raise :class:`CandidateFailedError` (``policy_violation``) with the first forbidden change, if there is one.
 
-    ``owned`` returns whether a path is a file of the repository's own test runner.
+    ``owned`` returns whether a path belongs to the command's test runner.
     """
     found = list(violations(candidate, pristine, policy))
     for path in sorted(candidate):

@@ -39,8 +39,8 @@ class Selection:
 
     ``control_files`` are the files that may get controls, most informative first: files of ``fail_to_pass`` tests,
     files that the task changed, other files of expected tests and of the command, and test files in directories that
-    the command names. If neither the command nor the task names existing files, these are the test files in the working
-    directory. There are none if the command names a test method.
+    the command names. If neither the command nor the task names existing files or directories, these are the test files
+    in the working directory. There are none if the command names a test method.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:

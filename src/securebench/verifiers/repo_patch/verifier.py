@@ -175,7 +175,7 @@ class _RepoPatchVerification:
         return changes
 
     def _is_runners(self, path: bytes) -> bool:
-        """Return whether ``path`` is a file of the repository's own test runner."""
+        """Return whether ``path``, in the repository, belongs to the command's test runner."""
         return self._adapter is not None and owns(self._adapter, self._request, path)
 
     def _with_tests(self, carried: Delta, trusted: Overlay, tests: Delta, pristine: PristineTree) -> Delta:

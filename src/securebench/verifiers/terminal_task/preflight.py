@@ -160,7 +160,10 @@ class _Start:
         return absolute.removeprefix(top) if absolute.startswith(top) else None
 
     def _interpreter(self, path: str) -> list[str]:
-        """Return the programs that an executable evaluation input needs: the interpreter in its ``#!`` line, if any."""
+        """Return the programs that an executable evaluation input needs: the interpreter in its ``#!`` line, if any.
+
+        For ``#!/usr/bin/env NAME``, these are ``env`` and ``NAME``.
+        """
         file = self._inputs / _INPUTS / (self._input(path) or "")
         if not file.is_file() or not file.stat().st_mode & 0o111:
             raise _unusable("the file that it runs is not an executable file of the task")

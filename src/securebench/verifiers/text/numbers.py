@@ -219,7 +219,8 @@ def is_unit(text: str, question: Question) -> bool:
 def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) -> bool:
     """Return whether the numbers differ by at most ``tolerance``. Without one, their digits must be equal.
 
-    Amounts in two different currencies are never the same.
+    In that case, a ``given`` amount of money may still end in ``.00``. Amounts in two different currencies are never
+    the same.
     """
     if given.currency and wanted.currency and given.currency != wanted.currency:
         return False

@@ -64,7 +64,7 @@ def _answer(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, An
 
 
 def _work(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, Any]) -> str:
-    """Run the model's commands until it makes no more calls or has no more turns. Return how the task ended."""
+    """Run the model's commands until it finishes, refuses, or has no turn or retry left. Return how the task ended."""
     seconds, faults = setup["command_timeout_seconds"], 0
     client.api.say("user", assignment(setup["instruction"], task, seconds))
     client.show()

@@ -41,7 +41,10 @@ def read_commit(repository: Path, commit: str) -> SourceTree:
 
 
 def git_directory(repository: Path) -> Path:
-    """Return the directory that contains a repository's objects. Raises :class:`ImageError` (``source-unusable``)."""
+    """Return the ``.git`` directory of a clone, or a bare repository itself.
+
+    Raises :class:`ImageError` (``source-unusable``).
+    """
     for directory in (repository / ".git", repository):
         if (directory / "objects").is_dir() and (directory / "HEAD").exists():
             return directory

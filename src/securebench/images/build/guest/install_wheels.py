@@ -1,6 +1,6 @@
 """Install the wheels of a directory into this Python, without pip, an index or a network.
 
-Run as ``python3 install_wheels.py DIRECTORY``. From Python 3.7 on, modules are compiled with the hash of their source,
+Run as ``python3 install_wheels.py DIRECTORY``. From Python 3.7 on, compiled modules record the hash of their source,
 not its time.
 """
 

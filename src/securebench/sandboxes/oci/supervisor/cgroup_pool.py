@@ -96,7 +96,10 @@ class CgroupPool:
         return pooled
 
     def refill(self) -> None:
-        """Start waiting processes until enough are ready. Do nothing without cgroups, or if runtimes create them."""
+        """Start waiting processes until enough are ready.
+
+        Do nothing if the pool is switched off, without cgroups, or if runtimes create them.
+        """
         context, settings = self._context, self._context.settings
         while settings.pooled and context.hierarchies and not settings.inner_groups and len(self._ready) < _COUNT:
             self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))

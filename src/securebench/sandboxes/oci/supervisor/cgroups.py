@@ -187,7 +187,7 @@ class Group:
         return self._kills_at_limit()
 
     def reset_peak(self) -> None:
-        """Set the peak usage to the current usage, before another sandbox uses the group."""
+        """Set the peak usage to the current usage (version 1), before another sandbox uses the group."""
         for path, _ in self._peaks():
             _write(path, "0")
 

@@ -26,7 +26,7 @@ _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 
 
 class UnsafeSourceError(Exception):
-    """The source of a mount is missing, passes through a link, or is neither a file nor a directory."""
+    """The source of a mount is missing or inaccessible, passes through a link, or is neither a file nor a directory."""
 
 
 def mount_tmpfs(target: str, mode: str, size: int | None = None) -> None:

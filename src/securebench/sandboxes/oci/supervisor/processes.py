@@ -142,7 +142,7 @@ class RuntimeProcess:
         """Return the report of an exit with the wait ``status``, given the ``oom_kills`` in the sandbox so far.
 
         The report's ``lost`` is the reason if the machine, and not the sandbox, caused the exit. Otherwise it is empty.
-        For a command that ended with its container, the argument ``lost`` is the reason why the container exited.
+        For a command that ended with its container, the argument ``lost`` is the ``lost`` of the container.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()

@@ -19,7 +19,7 @@ SECONDS = 15.0
 
 
 TOGETHER = "together"
-"""Staging: in a sandbox shared with other attempts, in its own process."""
+"""Staging: the attempt has its own process in a sandbox that it shares with other attempts."""
 ALONE = "alone"
 """Staging: in its own sandbox with small limits. The attempt ends the sandbox or exhausts its limits."""
 ENDLESS = "endless"

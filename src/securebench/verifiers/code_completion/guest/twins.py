@@ -196,7 +196,10 @@ def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
 
 
 def _get_of_fields(self: Any, name: str) -> Any:
-    """Return an attribute. If it is not a field, it may be a method that changes fields. They are requested again."""
+    """Return an attribute.
+
+    If it is not a field, it may be a method that changes the fields. So they are requested again when they are needed.
+    """
     if name not in type(self)._securebench_fields:
         note_possible_change(self)
     return Remote.__getattr__(self, name)

@@ -65,7 +65,7 @@ class ModuleSource:
         return [int(number) for number in _NUMBER.findall(self.text)]
 
     def line(self, number: int) -> int:
-        """Return the byte offset at which line ``number`` begins, counted from 1.
+        """Return the byte offset at which line ``number``, counted from 1, begins.
 
         For a number beyond the last line, return the offset of the end of the content.
         """
@@ -163,9 +163,9 @@ _HARMLESS: Final = re.compile(r"\w*(?:assert|check|verify|expect|raises|warns|fa
 def has_effects_after(function: Function, statement: ast.stmt) -> bool:
     """Return whether ``function`` may change state outside itself after ``statement``.
 
-    Statements that are calls, except assertions, may do so, and so may assignments to parts of objects. Those on
-    objects that the function has assigned to local variables do not count. Calls whose result is assigned do not
-    count, either: nearly all tests compute values in this way.
+    Statements that are calls, except assertions, may do so, and so may assignments to parts of objects. Neither counts
+    in a ``finally`` block, or on objects that the function has assigned to local variables. Calls whose result is
+    assigned do not count, either: nearly all tests compute values in this way.
     """
     own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     end = (statement.end_lineno or 0, statement.end_col_offset or 0)

@@ -29,7 +29,7 @@ _TRIES: Final = 120
 
 
 class Values:
-    """Draws alternative values for the places in a module."""
+    """Draws alternatives to the expected values in a module's tests."""
 
     def __init__(self, source: ModuleSource) -> None:
         self.words = source.words if len(source.words) > 1 else list(WORDS)

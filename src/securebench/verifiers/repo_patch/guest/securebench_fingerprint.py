@@ -1,8 +1,9 @@
 """Fingerprints the code that tests depend on: a digest per function and class of some modules.
 
-Code is compared by value, everything else by identity, in one process. Honest changes are ignored: plain values
-(``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts if it hides another one: an
-inherited method or a builtin. Functions for later use are bound before code of a candidate runs.
+Code is compared by value, with the plain values in its defaults and closures. Everything else is compared by identity,
+in one process. Honest changes are ignored: plain values of attributes (``TestCase.maxDiff``), new names, and names in
+``IGNORED_NAMES``. A new name counts if it hides another one: an inherited method or a builtin. Functions for later use
+are bound before code of a candidate runs.
 """
 
 import builtins

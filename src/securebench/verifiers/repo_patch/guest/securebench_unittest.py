@@ -167,7 +167,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
 
 
 def _hook_collection(say: Any, *_: Any) -> None:
-    """Make unittest report the tests and the modules that failed to load, instead of running anything."""
+    """Make unittest report its tests, and the modules that failed to load, instead of running anything."""
     suite, case, test_id = unittest.BaseTestSuite, unittest.TestCase, _test_id
 
     def collect(test: Any) -> None:
