@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bounds import processor_seconds
@@ -16,9 +17,12 @@ from patches.trees import MemoryTree, after, git_apply, tree
 from securebench.patches.apply import apply_patch
 from securebench.patches.lines import changes, split_lines
 from securebench.patches.model import DIFF_STEPS, FileVersion, Steps
+from securebench.patches.names import parents
 from securebench.patches.render import MAX_TEXT_BYTES, render
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from securebench.patches.model import Delta
 
 _LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"c\r\n", b"\xc3\xa9\n", b"--- a/x\n", b"@@ -1 +1 @@\n"]))
@@ -72,10 +76,23 @@ def test_what_is_rendered_is_read_back(change: tuple[MemoryTree, Delta]) -> None
     assert (apply_patch(text.encode(), base) if text else {}) == delta
 
 
+def _is_loop(files: Mapping[bytes, FileVersion], path: bytes) -> bool:
+    """Whether the link ``path`` leads back to itself."""
+    passed = set()
+    while (version := files.get(path)) is not None and version.link and path not in passed:
+        passed.add(path)
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), version.content))
+    return path in passed
+
+
 @given(_changes())
 def test_git_applies_what_is_rendered(change: tuple[MemoryTree, Delta]) -> None:
-    """``git apply`` makes the very same tree of it."""
+    """``git apply`` makes the very same tree of it.
+
+    Git 2.39 cannot create a file in a directory that replaces a link if the link leads back to itself (ELOOP).
+    """
     base, delta = change
+    assume(not any(_is_loop(base.files, parent) for path in delta for parent in parents(path)))
     text = render(delta, base)
     if not text:
         return
