@@ -110,7 +110,7 @@ def _require_true_or_open(
     """Compare a run on a faulty runtime, and its resumption on a sound one, to a clean run. Return what failed."""
     expected = clean_records(rounds)
     assert {record["verification_status"] for record in expected} == {"passed", "failed"}
-    program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=20, spared=SELF_TEST)
+    program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=30, spared=SELF_TEST)
     faulty = FaultyRun(root / "faulty", driver, rounds)
     done = faulty.finish(*WORKERS, variables={"PATH": f"{program.parent}:{SYSTEM_PATH}"}, seconds=300)
     assert done.returncode == 3, done.stderr
