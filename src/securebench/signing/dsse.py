@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.signing.keys import PublicKey, Signer
 
 MAX_ENVELOPE: Final = 64 * MIB
-"""Maximum size of an envelope, in bytes: enough for the names of several hundred thousand tests."""
+"""Maximum size of an envelope, in bytes: enough for the ids of several hundred thousand trials."""
 
 _SIGNATURE_BYTES: Final = 64
 _MAX_VALUES: Final = 16
