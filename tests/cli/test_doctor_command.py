@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pytest
     from click.testing import Result
 
-RUN = "import sys; from securebench.cli import main; sys.argv[1:] = ['doctor', *sys.argv[1:]]; main()"
+RUN = "import sys; from securebench.cli import process; sys.argv[1:] = ['doctor', *sys.argv[1:]]; process()"
 
 
 def doctor(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:

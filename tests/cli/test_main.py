@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -186,6 +187,7 @@ def test_an_interrupt_ends_at_once_when_all_is_done(monkeypatch: pytest.MonkeyPa
     ended: list[int] = []
     monkeypatch.setattr(sys, "argv", ["securebench", "--version"])
     monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)  # they would end the process of the tests
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(SystemExit):
@@ -194,6 +196,38 @@ def test_an_interrupt_ends_at_once_when_all_is_done(monkeypatch: pytest.MonkeyPa
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended == [130]
+
+
+_THREAD_IN_RUST = """
+import sys, threading, time
+from pydantic import BaseModel, field_validator
+from securebench.cli import process
+
+class Slow(BaseModel):
+    field: int
+
+    @field_validator("field")
+    @classmethod
+    def wait(cls, value):
+        time.sleep(0.001)
+        return value
+
+def validate():
+    while True:
+        Slow(field=1)
+
+threading.Thread(target=validate, daemon=True).start()
+process()
+"""
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--version", 0), ("--unknown", 2), ("show", 2)])
+def test_a_thread_inside_a_library_does_not_abort_the_exit(argument: str, code: int) -> None:
+    """A check of ``doctor`` that is still validating a recipe leaves the exit code as it is."""
+    for _ in range(3):  # without the exit function, nearly each of them ends with SIGABRT or SIGSEGV
+        done = subprocess.run([sys.executable, "-c", _THREAD_IN_RUST, argument], capture_output=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert done.stdout or done.stderr
 
 
 def test_a_standard_output_that_takes_no_more() -> None:

@@ -9,6 +9,8 @@ import io
 import os
 import signal
 import sys
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
@@ -16,7 +18,7 @@ import click
 from securebench import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
@@ -105,10 +107,15 @@ def main() -> None:
 
 def process() -> None:
     """Run the command line as the main program. Afterwards, an interrupt ends the process at once, or is ignored."""
+    codes = [EXIT_DEFECT]
+    atexit.register(_end_beside_threads, codes)  # registered first, so it runs after all other exit functions
     try:
         try:
             open_standard_streams()
             main()
+        except SystemExit as end:
+            codes.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+            raise
         finally:
             signal.signal(signal.SIGINT, _end_at_once)  # for interrupts while threads are joined
             atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # ignore it while modules are torn down
@@ -132,6 +139,19 @@ def open_standard_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _end_beside_threads(codes: Sequence[int]) -> None:
+    """End the process with the last of ``codes`` if daemon threads are still at work, such as checks of ``doctor``.
+
+    While Python shuts down, it ends such a thread when the thread next asks for the interpreter lock. If the thread is
+    then inside a library in Rust or C++, such as pydantic, glibc aborts the process ("exception not rethrown").
+    """
+    if any(thread.daemon for thread in threading.enumerate()):
+        with suppress(OSError, ValueError):  # a closed pipe or stream: nobody reads the rest
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(codes[-1])
 
 
 def _end_at_once(*_: object) -> NoReturn:
