@@ -114,7 +114,7 @@ class Incoming:
         self._name(image_id, "")
 
     def discard(self) -> bool:
-        """Remove from the index all images that were neither named nor kept. Return whether there were any."""
+        """Remove the added images that were neither named nor kept. Return whether there were any."""
         with locked(self._places.store_lock), explaining(self._places.top):
             images = self._catalogue.read()
             kept = [image for image in images if image.pending != self._work.name]

@@ -145,7 +145,7 @@ def read_number(answer: str, question: Question) -> Number | None:
 
 
 def _without_subject(spoken: list[str], question: Question) -> list[str]:
-    """Return ``spoken`` without an expression of the question before *is*: ``9 squared is 81``."""
+    """Return ``spoken`` without what it repeats of the question before *is*: ``9 squared is 81`` becomes ``81``."""
     verb = next((at for at, word in enumerate(spoken) if word in COPULAS), 0)
     asked = {*words(question.text.replace("?", " "))}
     return spoken[verb + 1 :] if verb and any(map(_has_digit, spoken[:verb])) and {*spoken[:verb]} <= asked else spoken

@@ -313,7 +313,7 @@ def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
 
 
 def _is_list_of_numbers(accepted: str) -> bool:
-    """Return whether ``accepted`` has several numbers, and otherwise only variables and function words."""
+    """Return whether ``accepted`` has several numbers and, besides them, only variables and function words."""
     spoken = words(accepted)
     others = {run for word in spoken if word not in FUNCTION_WORDS for run in _LETTERS.findall(word) if len(run) > 1}
     is_grouped = parse_number(",".join(accepted.split())) is not None  # "10 000" is one number
