@@ -119,7 +119,8 @@ class FamilyCheck:
     """The result for one family: whether its task passed, and the agent's outcome.
 
     If it did not pass, ``message`` is the reason, ``output`` has the last lines of the agent's stderr (of its stdout if
-    stderr is empty), and ``details`` is the command that shows the rest.
+    stderr is empty), and ``details`` is the command that shows the rest. If the task was not run, there is only a
+    ``message``.
     """
 
     family: str
@@ -165,7 +166,7 @@ def check_agent(
 
 @dataclass
 class _Kept:
-    """The directory of a check. It is removed at the end, unless the check has failed."""
+    """The directory of a check. It is removed at the end, unless ``has_failed`` says that a family did not pass."""
 
     directory: Path
     has_failed: bool = False
@@ -195,7 +196,8 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    If an agent loses the output of the first command, it reads the task again instead of the first solution.
+    The script is found by the output of its first command. If an agent loses this output, the second command reads the
+    task again, and the script continues with its third command, which therefore also solves the task.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

@@ -111,9 +111,10 @@ def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @dataclass
 class EgressWorld:
-    """A gateway, its log, and the servers that all names lead to: ``tls`` at port 443, ``plain`` at port 80.
+    """A gateway, its log, and the servers that the names of :func:`world` lead to.
 
-    ``trust`` is the TLS context of a client that trusts the certificate of ``tls``.
+    ``tls`` is the server at port 443, ``plain`` the one at port 80. ``trust`` is the TLS context of a client
+    that trusts the certificate of ``tls``.
     """
 
     gateway: Gateway

@@ -83,7 +83,11 @@ class ProgramKilled(BaseException):
 
 
 class ProgramInput(io.RawIOBase):
-    """A program's stdin, an unbuffered binary file. Reading raises :class:`ProgramKilled` if the process ended."""
+    """A program's stdin, an unbuffered binary file.
+
+    If the process ended, reading returns the rest of the chunk that it has begun to return, and then raises
+    :class:`ProgramKilled`.
+    """
 
     def __init__(self, process: ScriptedProcess) -> None:
         self._process = process

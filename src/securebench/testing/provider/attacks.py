@@ -39,8 +39,8 @@ def attack(
 ) -> Shell:
     """Return the command that makes the attempts of ``kinds``, or by default of all kinds except ``budget``.
 
-    ``lines`` and ``loot`` are files below the working directory. ``most`` is the number of answers that attacks on the
-    budget request. The image needs ``python3`` 3.9 or later. The command takes some seconds. Outside of an agent's
+    ``lines`` and ``loot`` are files below the working directory. An attack on the budget asks for ``most`` answers.
+    The image needs ``python3`` 3.9 or later. The command takes some seconds. Outside of an agent's
     sandbox it does nothing: see ``inside.main``.
     """
     if unknown := set(kinds) - set(KINDS):

@@ -14,7 +14,7 @@ SHELL_TOOLS: Final = ("exec_command", "shell_command", "run_shell_command", "she
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of the client that runs shell commands: its kind in the API, its name, its parameters' schemas."""
+    """A tool that the client offers: its kind in the API, its name, and the schemas of its parameters."""
 
     kind: str
     name: str

@@ -24,7 +24,7 @@ MARK = "SECUREBENCH_TASK_FILE"
 def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, most: int) -> None:
     """Make the attempts. ``targets`` are fields of :class:`Targets`; ``lines`` and ``loot`` are paths of files.
 
-    ``most`` is the number of answers that the attack on the budget requests.
+    The attack on the budget asks for ``most`` answers.
     """
     if MARK not in os.environ:
         raise SystemExit(f"{MARK} is not set: not an agent's sandbox, so nothing is attempted")
