@@ -258,9 +258,9 @@ class ProgramDeclaration(WireModel):
 class AgentDeclaration(ProgramDeclaration):
     """The content of ``NAME.yaml``.
 
-    ``models`` are the models that the program lists, ``aliases`` the names that the program itself resolves to a model.
-    ``files`` maps paths in the program's home to contents. ``gave_up_exit_codes`` are the exit codes of a program
-    that gave up.
+    ``models`` are prefixes of the model names that the program lists. ``aliases`` are the names that the program itself
+    resolves to a model. ``files`` maps paths in the program's home to contents. ``gave_up_exit_codes`` are the exit
+    codes of a program that gave up.
     """
 
     dialect: Dialect
@@ -276,7 +276,7 @@ class AgentDeclaration(ProgramDeclaration):
 
     @property
     def supported(self) -> frozenset[str]:
-        """The :data:`SETTINGS` that the declaration passes to the program."""
+        """The :data:`SETTINGS` whose condition an argument or variable has, and ``extra_arguments`` if it is used."""
         items = [item for arguments in (self.arguments, *self.family_arguments.values()) for item in arguments]
         conditions = {getattr(item, "when", "") for item in (*items, *self.environment.values())}
         extra = {"extra_arguments"} if EXTRA_ARGUMENTS in items else set()

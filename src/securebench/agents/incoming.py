@@ -33,7 +33,7 @@ _SHOWN: Final = 8
 class Arrived:
     """A complete archive in the store that no image uses yet. ``what`` names it in errors.
 
-    ``integrity`` is its sha512 digest, as npm writes it.
+    ``integrity`` is its sha512 digest, as npm writes it. For a program from PyPI, it is that of the requirements file.
     """
 
     blob: Descriptor
@@ -82,7 +82,9 @@ def add_program(
 
     An npm package identifies its program. If ``name`` is given, it must be the name of this program. Other archives
     need a ``key``.
-    Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
+
+    Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``,
+    ``agent-unknown-version``), ``OSError``.
     """
     package = inspect(incoming.path(arrived.blob.digest), arrived.what, is_npm=key is None)
     key = key or _identify(package.name, package.version, name)

@@ -1,7 +1,7 @@
 """Look up versions and digests of packages in an npm registry, and download their archives.
 
-Archives are downloaded from their usual paths on the registry's own host. URLs in its responses are ignored. No
-credentials are sent.
+Archives are requested at their usual paths on the registry's own host. Redirects are followed, but other URLs in its
+responses are ignored. No credentials are sent.
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ class _Held(NamedTuple):
 class AgentStore:
     """The programs in ``images``, by default this user's store. ``registry`` is by default the configured one.
 
-    Several processes and threads may use a store at once. A program returned by this object cannot be removed before
-    :meth:`close` or the end of the process. All methods may also raise the errors of :class:`ImageStore`.
+    Several processes and threads may use a store at once. A program that :meth:`install` or :meth:`install_file`
+    returned cannot be removed before :meth:`close` or the end of the process. All methods may also raise the errors of
+    :class:`ImageStore`.
     """
 
     def __init__(self, images: ImageStore | None = None, registry: NpmRegistry | None = None) -> None:
@@ -58,7 +59,7 @@ class AgentStore:
         self._held: dict[ProgramKey, _Held] = {}
 
     def close(self) -> None:
-        """Release the programs that this object returned. Idempotent."""
+        """Release the programs that :meth:`install` and :meth:`install_file` returned. Idempotent."""
         while self._held:
             self._held.popitem()[1].lease.close()
 
@@ -70,7 +71,7 @@ class AgentStore:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The references of the images of all programs that this object returned."""
+        """The references of the images of all programs that this object protects from removal."""
         return tuple(key.reference for key in self._held)
 
     def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:
@@ -109,7 +110,8 @@ class AgentStore:
         """Return a program, and install it first if necessary. Raises the same errors as :meth:`resolve`.
 
         In addition, raises :class:`InfrastructureError` if the archive is wrong (``agent-integrity``,
-        ``agent-unusable``), and if the installed program is damaged but a run uses it (``agent-in-use``).
+        ``agent-unusable``), and if the installed program is damaged but a run uses it (``agent-in-use``). For a program
+        that does not come from npm, also raises the errors of :func:`write_archive` or :func:`open_regular`.
         """
         platform = platform or machine_platform()
         held = self._held.get(ProgramKey(name, version or find(name).pinned, platform))

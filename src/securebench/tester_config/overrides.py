@@ -1,4 +1,4 @@
-"""``--set KEY=VALUE``: values that replace those of a tester YAML for one run."""
+"""``--set KEY=VALUE``: values that replace those of a tester YAML or suite file. The file itself is not changed."""
 
 from __future__ import annotations
 

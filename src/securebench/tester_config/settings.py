@@ -1,4 +1,4 @@
-"""Harness settings: ``harness.config`` of a tester YAML, one strict model for each harness type.
+"""Settings of harnesses (``harness.config`` of a tester YAML) and of the judge model (``judge``).
 
 These pydantic models are frozen, reject unknown keys and convert no types. Paths read from a file are relative to the
 file's directory.

@@ -46,7 +46,10 @@ class SuiteAgentModel(WireModel):
 
 
 class SuiteFileModel(WireModel):
-    """A suite file. The sections below ``agents`` are those of a tester YAML and apply to every run."""
+    """A suite file. The sections from ``run`` on are those of a tester YAML and apply to every run.
+
+    The ``run`` section has no ``id`` and no ``output_dir``.
+    """
 
     schema_version: SchemaVersion
     suite: SuiteModel
@@ -102,7 +105,7 @@ def load_suite(file: TesterFile) -> Suite:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """One combination: a pack and an agent, by position in the file, and the model, if the suite names models."""
+    """One combination: a pack and an agent, by position in the file, and the model, if the agent has ``models``."""
 
     pack: int
     agent: int

@@ -402,7 +402,7 @@ class ScriptedDriver(SandboxDriver):
         return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of an image in a temporary directory, which is removed with this driver."""
+        """Return the files of an image in a temporary directory, which exists as long as this object."""
         root = Path(tempfile.mkdtemp(prefix="scripted-image-"))
         weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
         for path, data in self._files[image.id].items():

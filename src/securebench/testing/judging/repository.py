@@ -72,7 +72,7 @@ FILES = {**TREE, ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": 
 """The files of the repository that a judgement needs. Git also needs the objects in :data:`GIT`."""
 PYTEST = ["python3", "-m", "pytest", "-q", "tests/test_numbers.py"]
 EVERYTHING = {"allow_sensitive_paths": ["**"]}
-"""A policy that allows every path."""
+"""A policy that allows all sensitive paths."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A task on the small repository whose tests use unittest."""
+"""A task whose tests use unittest, on the small repository."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 65536
 
 BACKGROUND: Final = ModelAnswer((Say("Scripted."),))
-"""The model's answer to a background request, such as one for a title or summary."""
+"""The answer to the gateway's own requests and, without a :data:`TextBook`, to every client without a shell."""
 
 BESIDE: Final = frozenset(
     {

@@ -1,7 +1,7 @@
 """Scripts: models that solve tasks, give up, cheat, or attack their sandbox.
 
-Each public function except :func:`by_marker` returns a script. Commands run in ``/bin/sh`` and start in the agent's
-working directory, which is the workspace, or for ``repo_patch`` the repository.
+Each public function except :func:`by_marker` returns a script. Commands are written for ``/bin/sh``. They start in the
+agent's working directory, which is the workspace, or for ``repo_patch`` the repository.
 """
 
 from __future__ import annotations

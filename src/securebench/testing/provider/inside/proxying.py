@@ -123,7 +123,7 @@ _NO_TLS = {
 
 
 def _messages(targets: Targets) -> dict[str, bytes]:
-    """Return forbidden or invalid requests other than CONNECT. The keys say what is wrong with each request."""
+    """Return forbidden or invalid requests to the proxy. The keys say what is wrong with each request."""
     allowed, other = targets.allowed, targets.other
     hidden = f"GET http://{other}/ HTTP/1.1\r\nHost: {other}\r\n\r\n"
     return {
@@ -186,7 +186,7 @@ def _front(targets: Targets, name: str | None) -> str:
 
 
 def _tunnel(targets: Targets, first: bytes) -> str:
-    """Send something other than TLS through a tunnel."""
+    """Send ``first``, which is not a complete TLS handshake, through a tunnel."""
     with _tunnelled(targets) as connection:
         connection.sendall(first)
         answer = connection.recv(1024)
