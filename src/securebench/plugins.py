@@ -356,7 +356,7 @@ def _source_digest(top: str) -> str:
         return file_digest(Path(module.__file__ or ""))
     except (AttributeError, OSError, TreeRefusedError) as error:
         raise ConfigError(
-            f"cannot read the source of {top!r}, which records need to identify the code that ran",
+            f"cannot read the source of {top!r}: without its digest, records cannot identify the code that ran",
             code="plugin-no-source",
             hint="define the extension in a module or package whose files can be read",
         ) from error

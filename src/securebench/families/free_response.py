@@ -48,14 +48,14 @@ class FreeResponseEval(WireModel):
 
 
 def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
-    """Reject a phrase that is both accepted and rejected: a response with it can only fail."""
+    """Reject a rubric in which a phrase is both accepted and rejected."""
     rubric = evals["rubric"]
     if isinstance(rubric, str) or rubric["type"] == MODEL_GRADED:
         return
     accepted = {fold_confusables(phrase) for phrase in rubric["accepted_answers"]}
     for index, phrase in enumerate(rubric.get("rejected_answers", ())):
         if fold_confusables(phrase) in accepted:
-            message = f"rejected_answers[{index}] is also accepted: no response with it could pass"
+            message = f"rejected_answers[{index}] is also accepted: a phrase cannot be both"
             yield Fault("rubric-contradiction", message, ("eval", "rubric", "rejected_answers", index))
 
 

@@ -172,7 +172,10 @@ def _nodes(text: str) -> Iterator[_Node]:
 
 
 def _next_member(last: str | int) -> tuple[str | int, bool]:
-    """Return a placeholder for the next member's key or index, and whether a key follows."""
+    """Return the index of the next member of a list, or ``last`` for an object, and whether a key follows.
+
+    In an object, the key that follows replaces ``last``.
+    """
     return (last + 1, False) if isinstance(last, int) else (last, True)
 
 

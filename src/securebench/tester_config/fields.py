@@ -117,7 +117,7 @@ def _variable(name: str) -> str:
 
 
 def domain_fault(name: str) -> str:
-    """Return why ``name``, which must be in lower case, cannot be an allowed domain, or an empty string."""
+    """Return why ``name`` cannot be an allowed domain; empty if it can be one. ``name`` must be in lower case."""
     labels = name.split(".")
     if any(mark in name for mark in ("://", "/", ":", "*", "@")):
         return "has a scheme, port, path, user or wildcard"

@@ -247,7 +247,7 @@ def attributes(root: Path) -> None:
 
 @_trap("H20", SEALED)
 def deleted_but_open(root: Path) -> None:
-    """Keep a deleted large file open, in a process that keeps running."""
+    """Delete a large file while it is open. As a program, also leave a process that keeps it open."""
     (root / "work").write_text("content")
     with (root / "big").open("wb") as file:
         file.write(bytes(64 * 1024 * 1024))
@@ -333,7 +333,7 @@ def git_hooks(root: Path) -> None:
 
 @_trap("G10", SEALED)
 def git_nested(root: Path) -> None:
-    """Nest repositories, one of them without a commit, and name them as submodules."""
+    """Nest repositories without commits, and name one of them as a submodule."""
     _git(root)
     for name in ("inner", "inner/innermost"):
         (root / name).mkdir()

@@ -53,10 +53,10 @@ module.main()
 
 
 class AttemptOutcome(StrEnum):
-    """The result of an attempt. ``contained`` means that it failed, or that a limit ended it that was meant to.
+    """The result of an attempt. ``contained`` means that it failed, or that a limit or signal ended it as expected.
 
     ``reached``: a part of the kernel that was often used to escape can be called, which alone gains nothing.
-    ``unknown``: the attempt was not made, or it gave no answer and was not meant to be ended by a limit.
+    ``unknown``: the attempt was not made, or it gave no answer and is not ``contained``.
     """
 
     CONTAINED = "contained"
@@ -115,7 +115,10 @@ class BreakoutStage:
     small: Limits
 
     def together(self, attempts: list[BreakoutAttempt]) -> list[AttemptResult]:
-        """Make ``attempts`` in one sandbox. If it ends too early, make the rest in another, while any are made."""
+        """Make ``attempts`` in one sandbox. If it ends too early, make the rest in another one.
+
+        This repeats until all attempts are made, or a sandbox begins none of the rest.
+        """
         found: dict[str, AttemptResult] = {}
         left = attempts
         while left:
@@ -172,7 +175,8 @@ class BreakoutStage:
 def _judged(attempt: BreakoutAttempt, result: CommandResult) -> AttemptResult:
     """Return the result of ``attempt``: its answer, or what the end of the program says about it.
 
-    A limit or signal that ended the program contained only an attempt that was begun and is meant to end that way.
+    If a limit or signal ended the program, an attempt without an answer is contained only if it was begun and is meant
+    to end that way.
     """
     made = dict(_answers(result))
     if answer := made.get(attempt.name):
@@ -186,7 +190,7 @@ def _judged(attempt: BreakoutAttempt, result: CommandResult) -> AttemptResult:
 
 
 def _limit_of(result: CommandResult) -> str:
-    """Return the limit or the signal that ended the program; empty if it ended in another way."""
+    """Return the limit, SIGKILL or SIGXFSZ that ended the program; empty if it ended in another way."""
     for flag, limit in (
         (result.out_of_memory, "memory limit"),
         (result.output_limit_exceeded, "output limit"),
@@ -199,7 +203,7 @@ def _limit_of(result: CommandResult) -> str:
 
 
 def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome, str] | None]]:
-    """Yield the name of each attempt as it was begun, with ``None``, and then with its answer."""
+    """Yield the name of each attempt that was begun with ``None``, and then, if it has an answer, with the answer."""
     for line in result.stdout.splitlines():
         name, *answer = json.loads(line)
         yield name, (AttemptOutcome(answer[0]), answer[1]) if answer else None

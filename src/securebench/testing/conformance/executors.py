@@ -131,7 +131,7 @@ def _slept(assignment: bytes, is_stopped: Callable[[], bool]) -> bytes:
 
 
 class _Execution:
-    """One call of ``Executor.run``: its results, the assignments that it took, and whether it abandoned any."""
+    """One call of ``Executor.run``: its results, how many assignments it took, and whether it abandoned any."""
 
     def __init__(self, executor: Executor, assignments: list[dict[str, object]]) -> None:
         self.worker = SleepingWorker()

@@ -1,4 +1,4 @@
-"""Checks that a driver need not pass, and why: what it declares as not enforced, and what gVisor does differently."""
+"""Checks that a driver need not pass, and why: what it declares, and what gVisor does differently."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
-    """No server on the host's loopback or other addresses can be reached, and no engine's gateway (J01, J08)."""
+    """No other server of the host, no engine's bridge and no outside address can be reached (J01, J08)."""
     with serving() as server, socket.create_server(("", 0)) as hosts:
         sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True)
         port = str(hosts.getsockname()[1])
@@ -189,7 +189,7 @@ def forwarded_ports_are_private(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def listening_ports_are_private(bench: Bench) -> None:
-    """A port that a process with a forwarded port listens on cannot be reached from other sandboxes or the host."""
+    """With a forwarded port, other ports of the sandbox are unreachable from other sandboxes and the host."""
     with serving() as server:
         first, second = (bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True) for _ in range(2))
         process = first.open(probe_command("listen", str(_OTHER_PORT)))
@@ -241,7 +241,7 @@ def ports_change_nothing_else(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_failing_server_prevents_the_sandbox(bench: Bench) -> None:
-    """If the function that serves a forwarded port fails, opening a command raises this error and closes the port."""
+    """An error while a forwarded port is set up reaches the caller of the driver, and the port is closed."""
     given: list[socket.socket] = []
 
     def refuse(listener: socket.socket) -> None:

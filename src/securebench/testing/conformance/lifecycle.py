@@ -165,7 +165,7 @@ def a_mount_of_a_link_is_refused(bench: Bench) -> None:
 
 @CHECKS
 def a_mount_of_nothing_is_refused(bench: Bench) -> None:
-    """A mount whose source is missing is rejected, and is not created on the host."""
+    """A mount whose source is missing is rejected, and the source is not created on the host."""
     source = bench.directory / "missing"
     require_raises(lambda: bench.run("cat", mounts=(Mount(source, workspace_path()),)), MaterializationError)
     require(not source.exists(), "the source was created")

@@ -1,7 +1,7 @@
 """The program that conformance checks run in a sandbox: ``python3 -c SOURCE ACTION [ARGUMENT...]``.
 
-It runs on the image's Python 3, so it is a single file and imports only the standard library. Every action reports on
-stdout.
+It runs on the image's Python 3, so it is a single file and imports only the standard library. Actions print their
+results to stdout.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def stutter(count: str) -> None:
 
 
 def flood(size: str) -> None:
-    """Write ``size`` bytes to stdout and as many to stderr. Under gVisor a single write may be partial."""
+    """Write ``size`` bytes to stdout and as many to stderr, buffered, because gVisor may write only a part at once."""
     for _ in range(int(size) // 65536):
         sys.stdout.buffer.write(b"o" * 65536)
         sys.stderr.buffer.write(b"e" * 65536)
@@ -317,7 +317,7 @@ def allocate(size: str) -> None:
 
 
 def attempt(*names: str) -> None:
-    """Try things that no sandbox allows; print those that worked."""
+    """Make the named attempts; print those that worked."""
     json.dump([name for name in names if _outcome(_ATTEMPTS[name]) == "ok"], sys.stdout)
 
 

@@ -203,8 +203,8 @@ def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
     """Return whether a ``sentence`` after an answer takes it back, or could be another answer.
 
-    ``rivals`` are the words of all other answers, if they are known. A sentence without any of them is then harmless
-    even if it is short.
+    ``rivals`` are the words of all other answers, if they are known. Then a short sentence without any of them can be
+    harmless, unless it doubts or denies something, or is itself a new word or number.
     """
     tokens = _normalized(sentence)
     found = set(tokens)
