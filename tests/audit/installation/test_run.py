@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -19,12 +20,12 @@ from securebench.audit.installation.probes import ProbeFinding, ProbeKind
 from securebench.audit.installation.run import AuditRequest, audit_installation
 from securebench.errors import EngineError
 from securebench.images.store.image_store import ImageStore
+from securebench.testing.judging.repository_image import repository_image
 from securebench.testing.scripted_sandbox import DEFAULT_IMAGE as SCRIPTED_IMAGE
 from securebench.testing.scripted_sandbox import ScriptedDriver
-from tester_run.real_run import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from securebench.audit.installation.model import AuditReport
@@ -107,20 +108,26 @@ def test_verdicts_are_attacked_on_one_driver_unless_several_are_named(
     assert {f"{one.kind} on {one.place}" for one in report.entries["B01"].results} == expected
 
 
-def images() -> set[str]:
-    """Return the images in the store that an audit may have made: other tests may be making images with other names."""
-    names = {entry.reference or entry.id for entry in ImageStore().entries()}
-    return {name for name in names if name.startswith(("securebench-audit/", "sha256:"))}
-
-
 @pytest.mark.oci
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("oci_driver")
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an audit with sandboxes and an image of its own, its files and that image are gone."""
-    before = images()
+    made: set[str] = set()
+
+    def names_of(image: str) -> set[str]:
+        names = [{entry.reference or entry.id, entry.id} for entry in ImageStore().entries()]
+        return next((each for each in names if image in each), set())
+
+    @contextmanager
+    def noted(base: str) -> Iterator[str]:
+        with repository_image(base) as name:
+            made.update(names_of(name))
+            yield name
+
+    monkeypatch.setattr(run, "repository_image", noted)
     report = audit("A02", "C19", "G01", drivers=("crun",))
     assert {result.outcome for result in report.entries.values()} == {AuditOutcome.CONTAINED}
     assert list((tmp_path / "tmp").iterdir()) == []
-    left = images() - before
-    wait_for(lambda: not left & images())  # an audit in another test may be running, and removes its image soon
+    assert len(made) == 2  # a reference and an id
+    assert not any(map(names_of, made))
