@@ -99,7 +99,7 @@ _OF_MACHINE: Final = {
     "x86_64": ("arch_prctl", "modify_ldt"),
     "aarch64": ("arm_fadvise64_64", "arm_sync_file_range", "sync_file_range2", "breakpoint", "cacheflush", "set_tls"),
 }
-"""Calls that exist on one architecture only, such as those to start threads and to flush compiled code."""
+"""Calls that exist on one architecture only. Some set the address of thread-local storage or flush compiled code."""
 
 _ARCHITECTURES: Final = {
     "x86_64": ("SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"),
