@@ -1,4 +1,4 @@
-"""The request of a judgement: read from the view and the sealed candidate, or rejected before any sandbox starts."""
+"""The request of a judgement. It is read from the view and the sealed candidate before any sandbox starts."""
 
 from __future__ import annotations
 

@@ -284,7 +284,10 @@ class Phrase:
         return word in self._kinds or (self._is_name and _is_role(word))
 
     def _is_adjective(self, token: _Token, following: _Token | None) -> bool:
-        """Return whether ``token`` is an origin: ``English novelist``, ``Japanese`` if the question has ``Japan``."""
+        """Return whether ``token`` is an adjective of origin, such as ``English`` in ``English novelist``.
+
+        ``Japanese`` also counts as one if the question has ``Japan``.
+        """
         if not token.is_name or not self._lends or token.ends:
             return False
         if following and not following.is_name and self._says_what(following.word):
