@@ -191,6 +191,19 @@ def test_superseded_records(tmp_path: Path) -> None:
         list(run.records())
 
 
+def test_a_run_killed_while_it_moved_a_record(tmp_path: Path) -> None:
+    """A record that is in both files counts once: as current, with its usage."""
+    run = written(tmp_path, synthetic.record(0, STATUS.ERROR), synthetic.record(1))
+    before = run.summary()
+    synthetic.reopen(tmp_path)
+    (tmp_path / SUPERSEDED).write_bytes((tmp_path / JOURNAL).read_bytes().splitlines(keepends=True)[0])
+    run = securebench.read_run(tmp_path)
+    assert [record.sequence for record in run.superseded()] == [0]
+    after = run.summary()
+    assert after.usage.input_tokens == 2001
+    assert (after.usage, after.total) == (before.usage, before.total)
+
+
 def test_trials_and_tags(tmp_path: Path) -> None:
     """The trials of a task are found apart, and a part of a pack is counted in tasks."""
     head = synthetic.header(4, pack_tasks=3, trials=2)

@@ -242,11 +242,14 @@ class RecordedRun:
         each: Callable[[RecordedTask], None] | None,
     ) -> Iterator[RecordEntry]:
         """Yield the entries of the current records. ``aside`` gets those of trials with only superseded records."""
+        current: set[TrialId] = set()
         for line in files:
             record = line.record
             if not line.is_current:
-                aside[record.id] = record.entry
+                if record.id not in current:  # a killed run may leave the same record in both files
+                    aside[record.id] = record.entry
                 continue
+            current.add(record.id)
             aside.pop(record.id, None)
             if each:
                 each(record)
