@@ -61,12 +61,28 @@ def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None
     with socket.socket() as first, socket.socket() as second:
         container = SupervisedContainer("s1", SupervisorContext(SupervisorSettings(run=str(tmp_path), group="none")))
         container.main = RuntimeProcess(first, str(tmp_path / "log"), str(pid), 60)
+        container.main.pid = os.getpid()
         command = RuntimeProcess(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
         (tmp_path / "s1").mkdir()
         container.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], None)
         time.sleep(0.2)
         pid.write_text("7")
         assert os.waitpid(command.pid, 0)[1] == 0
+
+
+def test_a_command_does_not_wait_for_a_runtime_that_has_exited(tmp_path: Path) -> None:
+    """The runtime of its container exits without writing a pid, and is not reaped yet."""
+    with socket.socket() as first, socket.socket() as second:
+        container = SupervisedContainer("s1", SupervisorContext(SupervisorSettings(run=str(tmp_path), group="none")))
+        main = container.main = RuntimeProcess(first, str(tmp_path / "log"), str(tmp_path / "pid"), 60)
+        command = RuntimeProcess(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
+        (tmp_path / "s1").mkdir()
+        main.start(RuntimeCall(["/bin/sh", "-c", "exit 1"], str(tmp_path), main.log), lambda: None)
+        before = time.monotonic()
+        container.launch(command, ["/bin/true"], None)
+        assert os.waitpid(command.pid, 0)[1] == 0
+        assert time.monotonic() - before < 20
+        os.waitpid(main.pid, 0)
 
 
 @pytest.mark.parametrize(

@@ -165,10 +165,11 @@ class RuntimeProcess:
         """Wait up to ``_RECORD_SECONDS`` until the runtime has written the pid of the process that it started.
 
         Only then can another command be started in the container. crun stores the state of a container after the first
-        process has begun to run and perhaps produced output. Without the state, ``crun exec`` fails.
+        process has begun to run and perhaps produced output. Without the state, ``crun exec`` fails. A runtime that has
+        exited will not write a pid any more.
         """
         give_up = time.monotonic() + _RECORD_SECONDS
-        while not self.has_started() and time.monotonic() < give_up:
+        while not (self.has_started() or _is_dead(self.pid)) and time.monotonic() < give_up:
             time.sleep(_RECORD_POLL_SECONDS)
 
     def has_started(self) -> bool:
