@@ -15,10 +15,10 @@ help: ## Show this list
 demo: env ## Set up what is missing, run the demo's benchmark packs, show the results
 	@scripts/demo.sh
 
-test: lint ## Set up what is missing, run the checks and tests that CI runs
+test: env-dev ## Set up what is missing, run the checks and tests that CI runs
 	@scripts/test.sh $(ARGS)
 
-test-all: lint ## Run every test, also those that take minutes, on Docker and on crun
+test-all: env-dev ## Run every test, also those that take minutes, on Docker and on crun
 	@scripts/test.sh --thorough $(ARGS)
 
 bench: env-dev image ## Measure what sandboxes and the framework cost

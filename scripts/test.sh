@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Runs the tests; `make test` installs what they need. Arguments are passed to pytest.
+# Runs the checks and the tests, and installs what they need. Arguments are passed to pytest.
 # There are two more workers than processors, because many tests wait for a sandbox. With -n 0 there is only one process.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
+
+# Meanwhile, the set-up below mostly waits for downloads. No test runs if one of these checks fails.
+make --no-print-directory lint &
+checks=$!
 
 # In a fresh clone, every worker would compile all test files at the same time. One process does it during the set-up.
 compiling=
@@ -41,6 +45,7 @@ if ! command -v strace >/dev/null; then
     export SECUREBENCH_NO_STRACE="strace cannot be installed here"
   fi
 fi
+wait "$checks"
 case " $* " in
 *" --thorough "*)
   say "installing Ray for the tests of runs on many machines"
