@@ -127,6 +127,22 @@ def test_each_task_has_its_detail(tmp_path: Path) -> None:
     assert f"securebench show {directory} made-up/task-00000" in text
 
 
+def test_only_a_model_that_a_relay_saw_has_answered(tmp_path: Path) -> None:
+    """A configured model that never answered is not listed with those that answered."""
+    usage = {"input_tokens": 10, "relay": {"models": {"seen": 3}}}
+    configured = {"agent": {"model": "configured"}}
+    given = [
+        synthetic_run.record(0, provenance={**configured, "usage": usage}),
+        synthetic_run.record(1, STATUS.ERROR, provenance={**configured, "usage": None}),
+    ]
+    run = synthetic_run.write_run(tmp_path / "run", given)
+    assert [record.models for record in read_run(run).records()] == [("seen",), ("configured",)]
+    text = plain_text(page_of(run))
+    assert "Models that answered seen (1)" in text
+    assert text.count("Answered by seen") == 1
+    assert "Answered by configured" not in text
+
+
 def test_families_and_tags_have_plots_of_their_own(tmp_path: Path) -> None:
     """A tag with the name of a family is not drawn on the family's bar, and the captions say what is drawn."""
     family = synthetic_run.FAMILIES[0]

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from securebench.errors import ConfigError
 from securebench.plurals import counted
 from securebench.printable import printable
+from securebench.results.recorded_task import answering_models
 from securebench.tasks import CandidateKind
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def task_detail(run: RecordedRun, record: RecordedTask, limits: DetailLimits, *,
         attempt=record.attempt,
         phase=record.phase.value if record.phase else "",
         assurance=record.assurance.value if record.assurance else "",
-        models=tuple(name[:100] for name in record.models[:5]),
+        models=tuple(name[:100] for name in answering_models(record.provenance)[:5]),
         boxes=tuple(boxes),
         steps=steps,
         steps_left_out=left_out,
@@ -101,10 +102,10 @@ def task_detail(run: RecordedRun, record: RecordedTask, limits: DetailLimits, *,
 
 
 def _boxes(record: RecordedTask, limits: DetailLimits) -> Iterable[TextBox]:
-    """Yield the boxes of the record itself. The first one is the message of the verdict, if there is one."""
+    """Yield the boxes of the record itself. The first one is the record's message, if it has one."""
     yield from _box("Message, which may quote the agent", record.message, limits, by_agent=False)
     yield from _box("The agent's standard error", record.producer.stderr, limits, by_agent=True, is_tail=True)
-    if record.candidate_kind is not CandidateKind.TEXT:  # a text candidate is the standard output itself
+    if record.candidate_kind is not CandidateKind.TEXT:  # a text candidate usually is the standard output
         yield from _box("The agent's standard output", record.producer.stdout, limits, by_agent=True, is_tail=True)
     if record.verifier is not None:
         evidence = {name: value for name, value in record.verifier.metadata.items() if value not in (None, "", [], {})}
@@ -118,7 +119,8 @@ def _candidate(run: RecordedRun, record: RecordedTask, limits: DetailLimits) -> 
         files = run.candidate(record).files
         lines = [_file_line(file.path, file.size, file.link) for file in files[:_MAX_FILES]]
         more = [f"and {len(files) - _MAX_FILES:,} more"] if len(files) > _MAX_FILES else []
-        return list(_box(f"Candidate: {counted(len(files), 'file')}", "\n".join(lines + more), limits, by_agent=True))
+        title = f"Candidate: {counted(len(files), 'entry', 'entries')}"
+        return list(_box(title, "\n".join(lines + more), limits, by_agent=True))
     text = record.candidate_text or ""
     if record.candidate_kind is CandidateKind.PATCH and text:
         shown, left_out = _clipped(text, limits.text)

@@ -8,6 +8,7 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.results.recorded_task import answering_models
 from securebench.results.records.record import Assurance, VerificationStatus
 from securebench.results.records.usage import Usage
 from securebench.results.statistics import Estimate, TaskResult, pass_at_1
@@ -115,7 +116,7 @@ class RunTotals:
     drivers: dict[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
     """For each sandbox driver (name, runtime and version): its provenance, and the number of its trials."""
     models: Counter[str] = field(default_factory=Counter)
-    """The number of trials in which each model answered."""
+    """For each model that a relay saw answer: the number of its trials."""
     durations: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     tokens: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     ends: list[tuple[float, bool]] = field(default_factory=list)
@@ -134,7 +135,7 @@ class RunTotals:
             self.reasons[record.status, record.reason.value] += 1
         if record.assurance is not None:
             self.assurances[record.assurance, record.passed is True] += 1
-        self.models.update(record.models)
+        self.models.update(answering_models(record.provenance))
         self.has_trials = self.has_trials or record.trial > 1
         self._add_driver(record)
         self._add_time(record)
