@@ -150,7 +150,7 @@ class VerifierDone(Event):
     """The verdict is known. ``reason`` is a failure reason, or ``None`` for a pass."""
 
     kind = EventKind.VERIFIER_DONE
-    passed: bool | None
+    passed: bool
     reason: str | None
 
 

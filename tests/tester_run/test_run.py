@@ -27,7 +27,7 @@ from securebench.faults import FaultPoint
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory
 from securebench.harnesses.base import AgentResult
 from securebench.harnesses.pipeline import plan_workspace
-from securebench.progress import AgentOutput, EventKind, RunDone
+from securebench.progress import AgentOutput, EventKind, RunDone, TaskDone
 from securebench.resources import Component
 from securebench.results.records.commitment import KEY_FILE, Commitment
 from securebench.results.run_directory.files import JOURNAL, SUPERSEDED
@@ -760,6 +760,9 @@ def test_events_of_a_run(root: Path) -> None:
     kinds = sink.kinds()
     assert (kinds[0], kinds[-1]) == ("run_start", "run_done")
     assert (sink.counts()["task_start"], sink.counts()["task_done"]) == (6, 6)
+    reasons = {event.task_id: event.reason for event in sink.events if isinstance(event, TaskDone)}
+    assert reasons == {record["task_id"]: record.get("failure_reason") for record in records(root)}
+    assert None in reasons.values()
     ended = sink.events[-1]
     assert isinstance(ended, RunDone)
     assert ended.summary == summary.to_json()

@@ -140,7 +140,7 @@ class Coordinator:
             TaskDone(
                 family=entry.task_type,
                 status=entry.status.value,
-                reason=entry.reason,
+                reason=entry.reason or None,
                 message=entry.message,
                 agent_stderr=entry.agent_stderr,
                 assurance=entry.assurance.value if entry.assurance else None,
