@@ -303,7 +303,7 @@ def _require_not_reserved(name: str) -> None:
     found = _entry_points(ExtensionKind.AGENT).get(name, ()) if name in _RESERVED else ()
     if found:
         raise ConfigError(
-            f"the name {name!r} is reserved, but {', '.join(map(_owner, found))} declares an agent with it",
+            f"the name {name!r} is reserved, but it is the name of an agent in {', '.join(map(_owner, found))}",
             code="plugin-conflict",
             hint="remove the package, or rename the agent in it",
         )

@@ -155,7 +155,8 @@ def _prepare(
 def _require_features(plan: Plan, info: DriverInfo) -> None:
     """Raise an error if the run needs a feature that the driver lacks."""
     if plan.producer.needs_gateway and DriverFeature.FORWARDED_PORTS in info.lacks:
-        raise no_forwarded_ports(f"the {info.name} driver cannot forward ports")
+        runtime = f" with {info.runtime}" if info.runtime else ""
+        raise no_forwarded_ports(f"the {info.name} driver{runtime} cannot forward ports")
     needing = [task.id for task in plan.tasks if needs_image_tree(task)]
     if needing and DriverFeature.IMAGE_TREE in info.lacks:
         raise image_tree_unavailable(info, f"the task {needing[0]}")

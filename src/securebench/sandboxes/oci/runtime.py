@@ -9,8 +9,8 @@
 
 The standard streams belong to the sandbox, so runtimes write their messages to a log. For ``run``, it is ``log`` in the
 bundle; for ``exec``, it is next to the process document and has the document's name with ``.log``. An error in the log
-means that the command never ran, whatever the exit code is. The pid of the started process is written next to the log,
-to ``pid`` or a file whose name ends in ``.pid``.
+means that the command never ran, whatever the exit code is, unless the container has exited meanwhile. The pid of the
+started process is written next to the log, to ``pid`` or a file whose name ends in ``.pid``.
 """
 
 from __future__ import annotations
@@ -143,6 +143,8 @@ class OciRuntime:
         if _numbers(self.version) >= minimum:
             return ""
         required = ".".join(map(str, minimum))
+        if not self.version:
+            return f"{self.name} has an unknown version: versions before {required} have known container escapes"
         return (
             f"{self.name} {self.version} is older than {required} and has known container escapes "
             "unless your distribution has patched it: keep it up to date"
@@ -213,7 +215,7 @@ def find_runtime(name: str | None = None) -> OciRuntime:
     raise EngineError(
         f"the runtime {' or '.join(names)} is not installed",
         code="runtime-unavailable",
-        hint="install it, for example: apt-get install crun tini",
+        hint="run 'apt-get install crun tini'; if 'sandbox.runtime' names another runtime, install that one",
     )
 
 
