@@ -231,6 +231,27 @@ def test_an_answer_taken_back_fails(text: str, reason: FailureReason) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "question", "passes"),
+    [
+        ("Answer: 42. Wait, actually.", TOWER, False),
+        ("Answer: 42 maybe", TOWER, False),
+        ("42. Doubtful.", TOWER, False),
+        ("42 joking", TOWER, False),
+        ("\\boxed{42} oops", TOWER, False),
+        ("\\boxed{42} mistakes", TOWER, True),
+        ("42 mistakes", TOWER, True),
+        ("\\boxed{42} mistake", "How many mistakes did he make?", True),
+        ("42 guess", "How many guesses does she need?", True),
+        ("\\boxed{42} second", "How long does it take?", True),
+        ("42 seconds", "How long does it take?", True),
+    ],
+)
+def test_a_word_of_doubt_after_a_number_is_not_its_unit(text: str, question: str, *, passes: bool) -> None:
+    """E04: what takes a number back is not read as its unit, unless the question counts it."""
+    assert (_reason(text, ["42"], question) is None) == passes
+
+
+@pytest.mark.parametrize(
     ("text", "accepted"),
     [
         ("5", "-5"),

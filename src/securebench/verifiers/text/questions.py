@@ -14,6 +14,8 @@ from securebench.verifiers.text.vocabulary import (
     COMPARISONS,
     COPULAS,
     CURRENCIES,
+    DISBELIEF,
+    DOUBTS,
     HEDGES,
     IRREGULAR,
     NEGATIONS,
@@ -24,6 +26,7 @@ from securebench.verifiers.text.vocabulary import (
     PERIODS,
     RATES,
     SCALES,
+    SHARED_WORDS,
     UNIT_NAMES,
 )
 
@@ -45,6 +48,8 @@ _YEAR: Final = re.compile(r"\byear\b|\bwhen\b")
 _ROUNDED: Final = re.compile(r"\b(?:round(?:ed)?|nearest|approximate(?:ly)?|about how|roughly|estimated?|decimals?)\b")
 _MONEY: Final = next(scale for scale in SCALES if "dollar" in scale)
 _POWERS: Final = frozenset({"square", "cubic", "sq", "cu"})
+_NEVER_UNITS: Final = NOT_UNITS | NEGATIONS | HEDGES | DISBELIEF | (DOUBTS - SHARED_WORDS)
+"""Words that are not the unit of a number before them. Shared words may be, such as *second*."""
 
 _SUFFIX: Final = re.compile(r"(?:'s|ing|ies|ed|es|s|e|y)$")
 _SHORTEST_STEM: Final = 3
@@ -214,7 +219,7 @@ def stems(words: frozenset[str]) -> frozenset[str]:
 
 def may_be_a_unit(word: str) -> bool:
     """Return whether ``word`` after a number may be part of its unit."""
-    return bool(_UNIT.fullmatch(word)) and word not in NOT_UNITS | NEGATIONS | HEDGES
+    return bool(_UNIT.fullmatch(word)) and word not in _NEVER_UNITS
 
 
 def unit_name(word: str) -> str:
