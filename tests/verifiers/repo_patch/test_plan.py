@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -163,6 +164,17 @@ def test_a_tree_that_cannot_be_laid_out_is_said_to_be(tmp_path: Path) -> None:
     (tmp_path / "repo/file").mkdir(parents=True)
     PatchLayout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
     assert subprocess.run(["/bin/sh", tmp_path / "changes/apply.sh"], check=False, capture_output=True).returncode != 0
+
+
+def test_a_sandbox_can_read_changes_whatever_the_umask(tmp_path: Path) -> None:
+    """Root in a sandbox may be another user than the one who wrote the files."""
+    before = os.umask(0o077)
+    try:
+        PatchLayout(tmp_path / "changes", {b"a/file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "changes").rglob("*")}
+    assert modes == {"apply.sh": 0o644, "files": 0o755, "a": 0o755, "file": 0o644}
 
 
 @pytest.mark.parametrize("workdir", ["repo/file", "repo/not there", "repo/link"])

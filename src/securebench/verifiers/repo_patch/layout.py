@@ -50,7 +50,9 @@ class PatchLayout:
             if version is not None:
                 _write(files / os.fsdecode(path), version)
         lines = [*_script(delta, os.fsencode(repository)), _check_workdir(os.fsencode(workdir))]
-        (directory / _SCRIPT).write_bytes(b"\n".join(lines) + b"\n")
+        script = directory / _SCRIPT
+        script.write_bytes(b"\n".join(lines) + b"\n")
+        script.chmod(0o644)
         _open_up(directory)
 
     @property
@@ -80,7 +82,7 @@ def _write(target: Path, version: FileVersion) -> None:
 
 
 def _open_up(directory: Path) -> None:
-    """Make the directory readable in the sandbox, whatever the umask of this process."""
+    """Make all directories readable in the sandbox, whatever the umask of this process."""
     directory.chmod(0o755)
     for parent, names, _ in os.walk(directory):
         for name in names:
