@@ -8,11 +8,11 @@ Errors of inputs, of candidates and of the infrastructure are always kept apart:
     ├── MaterializationError         a task's files cannot be written safely
     ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run continues
     └── InfrastructureError          the machine or a service is at fault: never scored, run again on --resume
-        ├── EngineError              the sandbox engine is unavailable or rejects a request
+        ├── EngineError              the sandbox driver cannot be used, or its engine stopped or does not respond
         ├── ImageError               an image is missing or unusable, or cannot be pulled or built
         ├── DiskFullError            the disk of the engine or of the image store is full
         ├── EgressError              the egress gateway failed or cannot be started
-        ├── ProviderError            the model provider rejected a request, failed or is unreachable
+        ├── ProviderError            the model provider refused the key or a request, failed or is unreachable
         └── StorageError             the run directory or another local file cannot be written or read
 
 Every ``code`` has an anchor in ``docs/reference/errors.md``; every :class:`FailureReason` and
@@ -217,7 +217,7 @@ class InfrastructureError(SecureBenchError):
 
 
 class EngineError(InfrastructureError):
-    """The sandbox engine does not respond, stopped, or rejected a request."""
+    """The sandbox driver cannot be used, or its engine or supervisor stopped or does not respond."""
 
     default_code = "engine-unavailable"
     reason = FailureReason.ENGINE_UNAVAILABLE
@@ -245,7 +245,7 @@ class EgressError(InfrastructureError):
 
 
 class ProviderError(InfrastructureError):
-    """The model provider rejected the key, limited the rate, failed or could not be reached."""
+    """The model provider refused the key or a request, limited the rate, failed or could not be reached."""
 
     default_code = "provider-unavailable"
     reason = FailureReason.PROVIDER_UNAVAILABLE

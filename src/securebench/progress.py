@@ -1,7 +1,7 @@
 """Progress: one type for each event, and the reporter that keeps observers from affecting a run.
 
 A :class:`Reporter` is handed down through the run; a sink is any callable that accepts an event. A sink that raises
-is dropped after one warning: progress never changes a verdict and never stops a run.
+gets no more events, and one warning is logged. So progress never changes a verdict and never stops a run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Event:
 
     @property
     def data(self) -> dict[str, JsonValue]:
-        """The event's own fields by name, as JSON values. They are redacted as records are."""
+        """The event's own fields by name, as JSON values. Sinks get those of a task's events redacted like records."""
         return {name: getattr(self, name) for name in _own_fields(type(self))}  # type: ignore[arg-type]  # hashable
 
 
@@ -159,8 +159,8 @@ class TaskDone(Event):
     """The task's record is on disk.
 
     ``assurance`` says what the verdict rests on, and is ``None`` without a verdict. ``agent_stderr`` is the last line
-    of the agent's stderr if the task did not pass. ``run_cost_usd`` is what the whole run has cost so far, if that is
-    known.
+    of the agent's stderr, or empty if the task passed or is pending. ``run_cost_usd`` is what the whole run has cost so
+    far, if that is known.
     """
 
     kind = EventKind.TASK_DONE

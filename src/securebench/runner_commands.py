@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 Runner = Literal["pytest", "unittest", "django", "sympy"]
-"""``django`` is ``tests/runtests.py`` or ``manage.py test``: unittest, started by a script of the repository."""
+"""``django`` is ``runtests.py`` or ``manage.py test``, in any directory of the repository: it starts unittest."""
 
 _PLAIN = re.compile(r"""[\w@%+=:,./\[\] '"-]+""", re.ASCII)
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
@@ -159,6 +159,6 @@ def _script(program: str, flags: tuple[str, ...], script: str, arguments: tuple[
 
 
 def _unless_narrow(command: RunnerCommand) -> RunnerCommand | None:
-    """Return ``command``, or ``None`` if an option or a label selects single tests."""
+    """Return ``command``, or ``None`` if one of its options is in :data:`_NARROWING`, or a label is a test method."""
     narrow = any(_NARROWING.fullmatch(word) for word in command.arguments)
     return None if narrow or any(_METHOD.fullmatch(label) for label in command.labels) else command

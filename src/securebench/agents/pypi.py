@@ -31,7 +31,7 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 
 
 def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
-    """Write the pinned packages of ``source`` and their start program to ``file``, as a compressed tar archive.
+    """Write the pinned packages of ``source`` and their start script to ``file``, as a compressed tar archive.
 
     Raises :class:`ImageError` as :func:`fetch_wheels` does, :class:`ConfigError` (``agent-requirements``), and
     :class:`InfrastructureError` (``agent-unusable``).

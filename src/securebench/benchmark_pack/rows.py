@@ -141,7 +141,7 @@ class RowReader:
             return []
         message = f"id {shown(task_id)} is already used on line {line}"
         if other != task_id:
-            message = f"id {shown(task_id)} differs only in look or case from {shown(other)} on line {line}"
+            message = f"id {shown(task_id)} looks like {shown(other)} on line {line}, or differs only in case"
         return [Fault("id-duplicate", message, ("id",), "give each task a unique id")]
 
 

@@ -136,7 +136,7 @@ def check(name: str, *, family: tuple[str, ...], driver: str | None, as_json: bo
     where the verifier expects it. No real model is tested. Exit code 0 if the agent solved all tasks, 1 otherwise.
 
     If the agent failed, the last lines of its output are printed on standard error, with a command that shows the
-    full output.
+    full output. With --json, both are part of the JSON.
     """
     from securebench.testing.agent_check import TASKS, check_agent
 

@@ -38,8 +38,8 @@ def command(directories: tuple[Path, ...], form: str | None, html: Path | None) 
     Each DIR is the output directory of a run or a suite. For a suite, all its runs are compared. For each benchmark,
     the first run is the baseline, with which each other run is compared.
 
-    Only tasks with a verdict in both runs are counted. With one trial of each task, the p-value is that of McNemar's
-    exact test; with several, it comes from a paired bootstrap over tasks. All intervals are 95 %
+    Only tasks with a verdict in both runs are counted. If each run has one verdict on each of these tasks, the p-value
+    is that of McNemar's exact test; otherwise, it comes from a paired bootstrap over tasks. All intervals are 95 %
     confidence intervals.
     """
     from securebench.cli.views import compare as compare_view

@@ -129,8 +129,8 @@ def import_(path: Path, name: str) -> None:
 def remove(ctx: click.Context, references: tuple[str, ...]) -> None:
     """Remove images from the store, by reference or id. An image is deleted when its last name is removed.
 
-    If some cannot be removed, for example because a run uses them, the command removes the others, names these, and
-    exits with code 1.
+    If some cannot be removed, for example because a run uses them, the command removes the others, prints an error for
+    each image that it could not remove, and exits with code 1.
     """
     from securebench.errors import ImageError
     from securebench.images.store.image_store import ImageStore

@@ -95,7 +95,7 @@ def finish(
     complete: bool = True,
     skipped: LeftOut | None = None,
 ) -> WrittenPack:
-    """Check ``rows`` against the lock file, and write those that ``--rows`` and ``--limit`` select to the pack.
+    """Check ``rows`` against the lock file. Write a pack with the rows that ``--rows`` and ``--limit`` select.
 
     If ``--skip-unusable`` leaves no row, no tasks file is written.
 

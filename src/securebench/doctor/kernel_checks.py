@@ -37,7 +37,7 @@ def user_namespaces(machine: Machine) -> Finding:
 
 def rootless_ids(machine: Machine) -> Finding:
     """Check for subordinate ids. Without them, a sandbox of an ordinary user has only one user id."""
-    name, meaning = "rootless_ids", "all files of an image have one owner, and sandboxes keep your groups"
+    name, meaning = "rootless_ids", "sandboxes have only one user id, and keep your groups"
     if machine.is_root:
         return Finding(name, State.OK, "not needed by root", "sandboxes use 65536 ids that no user of this machine has")
     if not (machine.has("newuidmap") and machine.has("newgidmap")):
@@ -57,7 +57,7 @@ def cgroups(machine: Machine) -> Finding:
     found = f"{layout or 'none'}; can limit {', '.join(usable) or 'nothing'}"
     if not lacking:
         return Finding("cgroups", State.OK, found, "all limits of a sandbox are enforced")
-    meaning = f"the oci driver can limit {', '.join(lacking)} only per process, not per sandbox"
+    meaning = f"the oci driver has no cgroup to limit {', '.join(lacking)} for a sandbox as a whole"
     if machine.is_root:
         fix = "" if layout else "mount -t cgroup2 none /sys/fs/cgroup"
     else:

@@ -159,7 +159,7 @@ class GatewayConnection:
     def on_death(self, number: int, call: Callable[[], None]) -> None:
         """Call ``call`` if the process exits while the session is open, or immediately if it has already exited.
 
-        A process that :meth:`close` stops later causes no call.
+        If :meth:`close` stops the process later, ``call`` is not called.
         """
         with self._lock:
             session = self._sessions.get(number)

@@ -74,9 +74,9 @@ class RelayPlan:
 
     ``base_url`` includes the API version if it has one (``https://host/v1``). ``key`` is added to each request, unless
     it is ``None``. ``ca_bundle`` is the PEM text of additional CA certificates: the text rather than a path, because
-    the gateway process cannot read files. ``proxy`` is the URL of an HTTP proxy, which may contain a password.
-    ``micro_usd`` is the limit in millionths of a US dollar, which needs ``prices``. ``api_version`` is added to the
-    query of each request to Azure.
+    the gateway process may be unable to read the file. ``proxy`` is the URL of an HTTP proxy, which may contain a
+    password. ``micro_usd`` is the limit in millionths of a US dollar, which needs ``prices``. ``api_version`` is added
+    to the query of each request to Azure.
     """
 
     provider: Provider
@@ -97,8 +97,9 @@ class RelayPlan:
     api_version: str = ""
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
-    """Requests of earlier tries and attempts of this trial. The next three fields are their tokens, bytes and money."""
+    """Requests of earlier tries and attempts of this trial, without those that failed because of the provider."""
     spent_tokens: int = 0
+    """Tokens of these tries and attempts. The next two fields are their bytes and money."""
     spent_bytes: int = 0
     spent_micro_usd: int = 0
 

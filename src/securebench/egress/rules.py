@@ -1,4 +1,4 @@
-"""Settings of a whole gateway: its limits and, for tests, overrides of addresses, ports and trusted networks."""
+"""Settings of a whole gateway: limits for each session and, for tests, addresses, ports and trusted networks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The connection to a Docker Engine: a client, the negotiated API version, and the meaning of its errors.
 
-Every request to the engine is made inside :meth:`Engine.doing`, which turns any error into one of three types: the
-engine is unavailable (:class:`EngineError`), its disk is full (:class:`DiskFullError`), or it rejected the request
-(:class:`InfrastructureError`, or the type that the caller chooses for a missing object).
+After :func:`connect`, every request to the engine is made inside :meth:`Engine.doing`, which turns any error into one
+of three types: the engine is unavailable (:class:`EngineError`), its disk is full (:class:`DiskFullError`), or it
+rejected the request (:class:`InfrastructureError`, or the type that the caller chooses for a missing object).
 """
 
 from __future__ import annotations

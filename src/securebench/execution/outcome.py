@@ -95,7 +95,7 @@ def build_record(
 ) -> TaskRecord:
     """Return the record of a task.
 
-    ``redactor`` redacts its tags, its messages, and everything that the agent and the verifier produced.
+    ``redactor`` redacts the tags, the messages, and everything that the agent and the verifier produced.
     """
     status, failure = outcome.result()
     return TaskRecord(

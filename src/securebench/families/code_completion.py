@@ -98,7 +98,7 @@ def _broken_tests(evals: dict[str, Any]) -> Iterable[Fault]:
             "tests-unusable",
             message,
             ("eval", "tests", "code"),
-            "fix the tests: without them, no candidate can be judged",
+            "fix the tests: if the image's Python cannot compile them, no candidate can be judged",
         )
 
 

@@ -52,7 +52,7 @@ def acceptable_choices(choices: Sequence[str], answer: Answer | Sequence[Answer]
 def _named_choice(texts: Sequence[str], answer: Answer) -> int | None:
     """Return the index of the choice that ``answer`` names. Names are unambiguous in a valid row.
 
-    ``texts`` are the normalized texts of the choices. A whole number that is a valid index is always an index. Any
+    ``texts`` are the normalized texts of the choices. An ``int`` that is a valid index is always an index. Any
     other number names the only choice whose text is that number.
     """
     if isinstance(answer, bool):

@@ -73,7 +73,7 @@ class TarReader:
     """Reads one archive from start to end. Iterating over it yields members; :meth:`content` reads the current one.
 
     ``what`` names the archive in errors. Raises :class:`ImageError`: ``image-malformed``, or ``image-too-large``
-    for an extended header of more than ``header_limit`` bytes.
+    if the extended headers before a member have more than ``header_limit`` bytes in total.
     """
 
     def __init__(self, pieces: Iterable[bytes], what: str, header_limit: int) -> None:

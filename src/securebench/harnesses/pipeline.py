@@ -202,8 +202,8 @@ def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
     """Return where the agent works on this task.
 
     An agent that changes a repository runs as root, which owns it in most images, but without capabilities. Raises
-    :class:`MaterializationError` (``image-workdir-missing``) if neither the task nor the image names a directory other
-    than ``/``.
+    :class:`MaterializationError` (``image-workdir-missing``) if the task needs a directory of its image, and neither
+    the task nor the image names one other than ``/``.
     """
     if view.candidate_kind is CandidateKind.PATCH:
         repository = _directory(view, image)

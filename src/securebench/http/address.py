@@ -1,4 +1,7 @@
-"""Addresses that downloads may use: TLS everywhere, except for servers on this machine."""
+"""Addresses that downloads may use. They need TLS, except for servers on this machine.
+
+A caller may also allow plain HTTP to other machines.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str],
     has a different image of this name, the new image is copied.
 
     Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` with a hint,
-    and the errors of pulling and unpacking) and :class:`DiskFullError`.
+    also if pulling fails), :class:`DiskFullError`, and the errors of copying an image from an engine.
     """
     check_reference(reference)
     report = on_progress or _silent

@@ -153,8 +153,9 @@ class RunView:
 
 
 def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: int = 1) -> RunView:
-    """Return the view of ``run``, which is read once. The limits are divided by ``share``, the number of runs.
+    """Return the view of ``run``, which is read once.
 
+    ``share`` is the number of runs on the page: each gets an equal part of :data:`MAX_ROWS` and :data:`MAX_DETAIL`.
     Unless ``with_detail`` is set, the rows of tasks have no details.
     """
     totals = RunTotals()

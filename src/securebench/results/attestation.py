@@ -143,7 +143,7 @@ class Attestation(ABC):
         path = self.directory / f"{self.kind}{suffix}"
         location = SourceLocation(str(path))
         if not os.path.lexists(path):
-            hint = "ask its author to sign it with 'securebench run --sign KEY'"
+            hint = "ask its author to sign it with 'securebench run --sign'"
             message = f"the {self.kind} lacks this signature file"
             raise ConfigError(message, code="signature-missing", hint=hint, location=location)
         with open_regular(path, "signature") as opened:

@@ -1,8 +1,8 @@
 """A bundle: the files of a run or a suite that a reader needs, in one archive that ``tar`` unpacks.
 
-For each run, it has ``run.json``, the records, the sealed candidates and trajectories that they name, the egress log,
-and signatures. For a suite, it also has ``suite.json``. It has no workspaces, no commitment key, and nothing else from
-the machine. Order, modes, owners and times are fixed, so two bundles of the same run are identical.
+For each run, it has ``run.json``, the records, the sealed candidates and trajectories that they name, the egress
+logs, and signatures. For a suite, it also has ``suite.json`` and its signatures. It has no other files: no workspaces,
+and no commitment key. Order, modes, owners and times are fixed, so two bundles of the same run are identical.
 """
 
 from __future__ import annotations

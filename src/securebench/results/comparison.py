@@ -1,4 +1,4 @@
-"""The paired comparison of runs of the same benchmark, from their records alone."""
+"""The paired comparison of runs of the same benchmark, from the files in their directories alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN_ROWS: Final = 5
 _ENOUGH_TASKS: Final = 20
 """With fewer tasks, the interval of a bootstrap is too narrow."""
 _KEY_BYTES: Final = 256
-"""Maximum size of a key file that is read, in bytes. A stranger may have made the file."""
+"""The maximum number of bytes read from a key file. A stranger may have made the file."""
 
 _HINT: Final = "compare runs of the same pack; to compare agents on several packs, pass all their runs on each pack"
 
@@ -112,9 +112,9 @@ class Comparison:
     interval: Interval
     p_value: float
     method: str
-    """``mcnemar`` (one trial per task) or ``bootstrap`` (several)."""
+    """``mcnemar`` if each run has exactly one verdict on each compared task, otherwise ``bootstrap``."""
     only_a: tuple[str, ...]
-    """The ids of the tasks on which ``a`` has the higher pass rate. With one trial, only ``a`` passed them."""
+    """The ids of the tasks on which ``a`` has the higher pass rate. With ``mcnemar``, only ``a`` passed them."""
     only_b: tuple[str, ...]
     agreement: float
     """The share of tasks with the same pass rate in both runs."""

@@ -125,10 +125,10 @@ class RecordedRun:
         return iter(self._files())
 
     def superseded(self) -> Iterator[RecordedTask]:
-        """Yield the records of infrastructure errors whose trials ran again, in the order of their sequence numbers.
+        """Yield the records of infrastructure errors that ``--resume`` set aside, to run their trials again.
 
-        If a run was killed while it moved such records, they may be among :meth:`records`, too, with the same sequence
-        numbers.
+        They are in the order of their sequence numbers. If a run was killed while it moved such records, they may be
+        among :meth:`records`, too, with the same sequence numbers.
         """
         return (line.record for line in self._files() if not line.is_current)
 

@@ -252,7 +252,7 @@ class Counted(NamedTuple):
     failures: tuple[RecordEntry, ...]
     usage: Usage
     results: dict[str, TaskResult]
-    """The verdicts of each task with a record."""
+    """The verdicts of each task that has any."""
     judge_usage: Usage = Usage()
 
 

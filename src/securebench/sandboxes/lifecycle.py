@@ -5,7 +5,8 @@ its output and a time by which it must have exited.
 
 The task's thread starts commands and closes the sandbox. Another thread may stop the run, and with Docker, further
 threads remove containers in the background. Starting and killing a container is slow and calls back into this code, so
-no lock is held meanwhile. In each race, at least one of the two threads sees what the other did:
+no lock is held meanwhile. This allows three races. In the first two, at least one of the two threads sees what the
+other did:
 
 * *Creating while the run stops.* The creator adds its sandbox to the open sandboxes, then checks the stop flag. The
   stopping thread sets the flag, then lists the open sandboxes. So either the list includes the new sandbox, or its

@@ -38,8 +38,9 @@ def open_driver(
     driver from an installed package. ``notify`` receives messages for the user: why ``auto`` uses Docker, and what a
     named driver does not enforce.
 
-    Raises the driver's :class:`InfrastructureError`. For ``auto``, raises :class:`EngineError`
-    (``driver-unavailable``), with both reasons, if Docker is unusable and the oci driver is unusable or weaker.
+    Raises the errors of :func:`~securebench.plugins.load` and :meth:`SandboxDriver.open_for_run`. For ``auto``, raises
+    :class:`EngineError` (``driver-unavailable``), with both reasons, if Docker is unusable and the oci driver is
+    unusable or weaker.
     """
     if driver == AUTO_DRIVER:
         return _best(runtime, run_id, notify)

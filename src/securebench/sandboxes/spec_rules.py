@@ -213,11 +213,11 @@ def check_forwarded_ports(spec: SandboxSpec, runtime: str = "", *, possible: boo
 
 
 def no_forwarded_ports(why: str) -> EgressError:
-    """Return the error for a machine on which sandboxes cannot have forwarded ports."""
+    """Return the error for a driver or runtime whose sandboxes cannot have forwarded ports."""
     return EgressError(
-        f"sandboxes cannot have egress on this machine: {why}",
+        f"sandboxes cannot have egress: {why}",
         code="egress-unavailable",
-        hint="install crun and remove 'sandbox.runtime', or use the docker driver with its default runtime",
+        hint="use the oci driver with crun, or the docker driver with its default runtime (remove 'sandbox.runtime')",
     )
 
 

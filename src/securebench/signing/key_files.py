@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES: Final = 64 * 1024
 """Maximum size of a key file, in bytes. A key is smaller than one KiB. The rest is for comments."""
-_MAKE: Final = "create a key with 'securebench keys new'"
+_MAKE: Final = "give the file of a key, or create one with 'securebench keys new'"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 

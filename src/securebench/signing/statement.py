@@ -23,7 +23,10 @@ _MAX_VALUES: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A claim about files. ``subjects`` maps their names to their sha256 (hex); the type defines the ``predicate``."""
+    """A claim about files.
+
+    ``subjects`` maps their names to their sha256 (hex). ``predicate_type`` defines the keys of ``predicate``.
+    """
 
     subjects: Mapping[str, str]
     predicate_type: str

@@ -120,7 +120,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def similar(word: str, known: Collection[str], most: int = 5) -> list[str]:
-    """Return up to ``most`` of ``known`` that contain ``word`` in any case. If none does, return similar ones.
+    """Return up to ``most`` of ``known`` that contain ``word``, ignoring case. If none does, return similar ones.
 
     ``word`` is also compared with the part after the last slash, because the ids of a pack often begin alike.
     """

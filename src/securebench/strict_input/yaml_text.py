@@ -190,7 +190,10 @@ def _position(event: Any) -> Position:
 
 
 def _plain(text: str) -> JsonValue:
-    """Return the value of a plain scalar. Raises ``ValueError`` if YAML parsers disagree about it."""
+    """Return the value of a plain scalar.
+
+    Raises ``ValueError`` if YAML parsers disagree about it, or if it is a number that is not finite or is too large.
+    """
     if _AMBIGUOUS.fullmatch(text):
         raise ValueError("which YAML parsers read in different ways: as text, a bool, a date or a number")
     if _NOT_FINITE.fullmatch(text):

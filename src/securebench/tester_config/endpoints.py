@@ -29,7 +29,7 @@ _LOCAL_SUFFIXES: Final = (".local", ".localhost", ".internal", ".lan", ".home.ar
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _EXAMPLE: Final = "use a URL such as 'https://models.example.com/v1' or 'http://127.0.0.1:8000/v1'"
 _RELAY_ONLY: Final = ("api_version", "auth", "budget", "prices", "provider_timeouts", "provider_tools")
-"""Settings that only the relay can enforce."""
+"""Settings that need the relay."""
 
 
 def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:

@@ -66,7 +66,10 @@ def prepare_agents(
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """The usages of two checks (of the agents' provider, and of the judge), and their lines for the egress log."""
+    """The results of checking the agents' provider and, if the run has a judge, the judge.
+
+    ``usages`` has the usage of each check. ``lines`` are lines for the egress log.
+    """
 
     usages: Sequence[Mapping[str, JsonValue]]
     lines: Sequence[Mapping[str, JsonValue]]

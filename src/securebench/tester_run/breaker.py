@@ -39,8 +39,9 @@ class _FailedStart(NamedTuple):
 class Breaker:
     """Watches the records of a run, from any thread.
 
-    A user who resumes a run has seen how the agent failed, so a resumed run is not stopped for failed starts. Errors in
-    a row are counted for each node; this machine is the node ``""``. A run stops when every node has too many.
+    A resumed run that already has records, apart from those of errors, is not stopped for failed starts: its user has
+    seen how the agent failed. Errors in a row are counted for each node; this machine is the node ``""``. A run stops
+    when every node has too many.
     """
 
     def __init__(self, driver: SandboxDriver, *, is_resumed: bool = False) -> None:
@@ -50,7 +51,7 @@ class Breaker:
         """Infrastructure errors in a row, by node."""
         self._last: dict[str, str] = {}
         self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
-        """The failed starts so far. ``None`` in a resumed run, and once an agent has started or failed differently."""
+        """The failed starts so far. ``None`` in such a run, and once an agent has started or failed differently."""
 
     def trips(self, record: TaskRecord, node: str = "") -> str:
         """Return why the run should stop after ``record`` from ``node``; empty if it should continue."""

@@ -53,7 +53,8 @@ def run(  # noqa: PLR0913 - the options of the command line
     default this process's environment. No env file is read. ``on_event`` is called with every progress event,
     ``notify`` with messages for the user. Both may be called from any thread.
 
-    The caller handles signals. ``KeyboardInterrupt`` ends the run cleanly and is raised again.
+    The caller handles signals. ``KeyboardInterrupt`` stops the run and is raised again. Finished tasks are saved, but
+    the run is not closed.
 
     Before any task has run, raises :class:`ConfigError`, :class:`InfrastructureError`, and ``ValueError`` for a budget
     that is not positive. Later problems are in the records and in the summary's ``problems``.

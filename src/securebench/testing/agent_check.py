@@ -1,7 +1,7 @@
-"""The smoke test of a declared agent: it solves a small task of each family, offline, with a scripted model.
+"""The smoke test of a declared agent: the agent solves small tasks, offline, with a scripted model.
 
-It shows that the program starts, uses the relay with the placeholder of the key, runs commands and leaves its answer
-where the family expects it. No real model is tested.
+There is one task for each family that has a verifier. The test shows that the program starts, uses the relay with the
+placeholder of the key, runs commands and leaves its answer where the family expects it. No real model is tested.
 """
 
 from __future__ import annotations
@@ -134,11 +134,11 @@ class FamilyCheck:
 def check_agent(
     name: str, families: Sequence[str] = (), *, driver: str | None = None, notify: Callable[[str], None]
 ) -> tuple[FamilyCheck, ...]:
-    """Run the smoke test of an agent for ``families``, by default all, and return the results in order.
+    """Run the smoke test of an agent for ``families`` (default: all in :data:`TASKS`), and return the results in order.
 
     Raises :class:`ConfigError` (``agent-unknown``) if ``name`` is not a declared agent, the errors of
-    :func:`run_benchmark`, and ``AssertionError`` if the provider receives a key other than its own. If a family fails,
-    the run directory is kept below the directory for temporary files.
+    :func:`repository_image` and :func:`run_benchmark`, and ``AssertionError`` if the provider receives a key other than
+    its own. If a family fails, the run directory is kept below the directory for temporary files.
     """
     declared = find(name).declared
     if not isinstance(declared, AgentDeclaration):
@@ -196,8 +196,9 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    The script is found by the output of its first command. If an agent loses this output, the second command reads the
-    task again, and the script continues with its third command, which therefore also solves the task.
+    The script is found by the output of its first command, which prints the task. If an agent loses this output,
+    :func:`check_agent` falls back to a script that prints the task again. After that, the script returned here
+    continues with its third command, which therefore also solves the task.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

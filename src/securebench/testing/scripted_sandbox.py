@@ -200,7 +200,7 @@ class ScriptedProcess(SandboxProcess):
         self.close_stdin()  # wakes a program that waits for input
 
     def next_input(self) -> bytes:
-        """Wait for the next input and return it; ``b""`` at the end. Raises :class:`ProgramKilled`."""
+        """Wait for input and return it; ``b""`` at the end. Raises :class:`ProgramKilled` if the process ended."""
         data = self._input.get()
         if not data:
             self._input.put(b"")  # the next read must find the end, too
@@ -402,7 +402,7 @@ class ScriptedDriver(SandboxDriver):
         return self._images[reference]
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the files of an image in a temporary directory, which exists as long as this object."""
+        """Return the files of an image in a temporary directory, which exists as long as this driver."""
         root = Path(tempfile.mkdtemp(prefix="scripted-image-"))
         weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
         for path, data in self._files[image.id].items():

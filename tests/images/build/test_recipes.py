@@ -104,7 +104,11 @@ def test_all_problems_of_a_recipe_are_reported_with_line_and_column(tmp_path: Pa
         ((1, 1), "field-missing", "summary is missing"),
         ((2, 1), "field-unknown", "unknown key 'sumary'"),
         ((3, 7), "image-reference-invalid", "base is not an image reference"),
-        ((4, 10), "field-value", "workdir must not be below /proc, /sys, /dev, /tmp or /run: images do not keep them"),
+        (
+            (4, 10),
+            "field-value",
+            "workdir must not be at or below /proc, /sys, /dev, /tmp or /run: images do not keep them",
+        ),
         ((5, 9), "path-unsafe", "the key '../out' must be a relative path inside the recipe's directory, without '..'"),
         ((6, 16), "field-value", "requirements[0] is not an exact requirement, such as 'pytest==8.3.3'"),
         ((7, 24), "field-value", "source.git.commit is not the full id of a commit: 40 digits 0 to 9 and a to f"),

@@ -68,7 +68,7 @@ class Reason(StrEnum):
 
 
 _PLAIN_ENDS: Final = frozenset({Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED})
-"""Normal ends, which a report does not count. In all other cases the proxy cut the connection."""
+"""Normal ends of an allowed connection, which a report does not count. All others mean that the proxy cut it."""
 
 _SHOWN: Final = 253
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401 - DNS lookups import it, and the hardened process cannot read Python files
+import encodings.idna  # noqa: F401 - DNS lookups import it, when the hardened process may be unable to read it
 import re
 import ssl
 from base64 import b64encode

@@ -22,7 +22,7 @@ program's own events. The first two are evidence. The third is a claim: any proc
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
   gateway still probes the provider, unless the provider is a cloud, for which the gateway has no key.
 
-So no agent output can turn a failure into an infrastructure error if the relay saw success, and no claim can turn a
+So if the relay saw success, no agent output can turn a failure into an infrastructure error, and no claim can turn a
 success into a failure.
 """
 

@@ -82,7 +82,7 @@ class RelayClient:
             connection.close()
 
     def close(self) -> EgressReport | None:
-        """Close the session, and return its report; ``None`` if the gateway has exited. Never raises."""
+        """Close the session, and return its report; ``None`` if the session has failed. Never raises."""
         with suppress(OSError):
             os.close(self._descriptor)
         self._directory.cleanup()

@@ -5,7 +5,7 @@ built from Debian's packages, in the store. A derived image is built in the stor
 needs one.
 
 A new image has no name until it has passed the recipe's checks. The checks of an image that an engine built run in a
-container of the engine, and all other checks in a sandbox. They are skipped if this machine cannot create sandboxes.
+container of the engine. All other checks run in a sandbox, and are skipped if this machine cannot create sandboxes.
 
 A failed build removes its files at once. The next build removes those of a killed build.
 """

@@ -23,7 +23,7 @@ BASES_LABEL: Final = "securebench.bases"
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
 """Fields whose values are not digested.
 
-Names and the summary do not affect the image. For the others, what :func:`_files` yields is digested."""
+The name and the summary do not affect the image's files. For the others, what :func:`_files` yields is digested."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 

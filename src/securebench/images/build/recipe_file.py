@@ -44,7 +44,7 @@ def _image_path(path: str) -> str:
             "must be an absolute path other than '/', without '.', '..', empty parts or a slash at its end",
         )
     if any(path == top or path.startswith(f"{top}/") for top in _NOT_KEPT):
-        raise refusal("field-value", "must not be below /proc, /sys, /dev, /tmp or /run: images do not keep them")
+        raise refusal("field-value", "must not be at or below /proc, /sys, /dev, /tmp or /run: images do not keep them")
     return path
 
 

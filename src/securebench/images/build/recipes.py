@@ -26,7 +26,7 @@ _PLACES = (_PACKAGE / "_recipes", _PACKAGE.parent.parent / "images")
 
 
 def load_recipe(directory: Path) -> Recipe:
-    """Read one recipe. Raises :class:`ConfigError` (``recipe-invalid``) with all of its problems."""
+    """Read one recipe. Raises :class:`ConfigError` with all problems of the recipe, each with its own code."""
     return read_recipe(directory.absolute() / RECIPE_FILE)
 
 
@@ -39,7 +39,7 @@ def all_recipes(root: Path | None = None) -> tuple[Recipe, ...]:
 def find_recipes(name: str, root: Path | None = None) -> tuple[Recipe, ...]:
     """Return the recipes for ``name``: a recipe of SecureBench, a recipe's directory, or a directory of recipes.
 
-    Raises :class:`ConfigError` (``recipe-unknown``, ``recipe-invalid``).
+    Raises :class:`ConfigError` (``recipe-unknown``), and the errors of :func:`load_recipe`.
     """
     directory = Path(name)
     if (directory / RECIPE_FILE).is_file():

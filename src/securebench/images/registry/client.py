@@ -216,7 +216,7 @@ def _explained(registry: str) -> Iterator[None]:
             hint = "if a proxy intercepts TLS, set SSL_CERT_FILE to a bundle with its CA certificate"
         raise ImageError(f"{registry} cannot be reached: {error}", code="registry-unreachable", hint=hint) from error
     except DeadlineError as error:
-        hint = "check the network, or retry on a faster one; a partial download was discarded"
+        hint = "check the network, or retry on a faster one; any partial download was discarded"
         problem = f"the request to {registry} was stopped: {error}"
         raise ImageError(problem, code="registry-unreachable", hint=hint) from error
     except HttpError as error:

@@ -140,7 +140,7 @@ def _check_layer(layer: Descriptor, what: str) -> None:
 
 
 def _entries(entries: Sequence[Any], what: str) -> list[tuple[Platform, Descriptor]]:
-    """Return the images in an index. Attestations, which have the platform ``unknown``, are left out."""
+    """Return the images in an index, without attestations (platform ``unknown``) and entries without a platform."""
     found = []
     for item in entries:
         platform = item.get("platform") if isinstance(item, dict) else None

@@ -64,7 +64,7 @@ class Collector:
         self._trees = trees
 
     def entries(self) -> tuple[StoreEntry, ...]:
-        """Return all images, named ones first, except those that are still being imported."""
+        """Return all images except those that are still being imported, named ones first."""
         found = [self._entry(image) for image in self._catalogue.read() if not image.pending]
         return tuple(sorted(found, key=lambda entry: (not entry.reference, entry.reference, entry.id)))
 

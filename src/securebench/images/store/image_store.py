@@ -1,6 +1,6 @@
 """The image store: one for all drivers and runs of a user, content-addressed, shared read-only.
 
-Agent programs are images of the store, too. On disk it is an OCI image layout (``oci-layout``, ``index.json``,
+Agent programs are images of the store, too. On disk, the store is an OCI image layout (``oci-layout``, ``index.json``,
 ``blobs``) with unpacked images in ``trees``. An image's id is the digest of its configuration, as in an engine.
 Several processes and threads may use a store at once. An image is exported as the archive that ``docker load`` reads.
 """
@@ -218,7 +218,7 @@ class ImageStore:
             self._collector.forget(canonical(reference))
 
     def entries(self) -> tuple[StoreEntry, ...]:
-        """Return all images, named ones first, except those that are still being imported."""
+        """Return all images except those that are still being imported, named ones first."""
         return self._catalogue.consistently(self._collector.entries)
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:

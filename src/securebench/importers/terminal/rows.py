@@ -90,7 +90,7 @@ def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
 def finished(one: ImportedTask, site: str, site_digest: str) -> tuple[ImportedRow, dict[str, dict[str, TaskFile]]]:
     """Return the row and its files by directory.
 
-    ``site`` is the path of the test packages in the pack, and ``site_digest`` is their digest.
+    ``site`` is the path of the test packages below the pack's ``hidden/``, and ``site_digest`` is their digest.
     """
     runner = {
         "run_tests.py": TaskFile(_GUEST.read_bytes()),

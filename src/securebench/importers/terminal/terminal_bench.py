@@ -74,7 +74,10 @@ def _yaml(files: dict[str, TaskFile], path: str, directory: Path) -> dict[str, A
 
 
 def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
-    """Reject a Dockerfile that copies tests or solution by name. If it copies everything, report what is left out."""
+    """Reject a Dockerfile that copies the tests, the solution or another private file by name.
+
+    If it copies everything, report that private files are left out.
+    """
     for source in read_dockerfile(dockerfile).copied:
         first = source.split("/")[0]
         if first in _PRIVATE:

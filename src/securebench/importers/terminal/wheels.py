@@ -167,5 +167,5 @@ def _failed(lines: Sequence[str], message: str) -> ConfigError:
     return ConfigError(
         f"cannot download {names} with pip: {message}",
         code="import-package-failed",
-        hint="check the network, or pass a directory of wheels with --wheels",
+        hint="check the network, or pass --wheels with a directory that contains all wheels",
     )

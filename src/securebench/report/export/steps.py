@@ -33,7 +33,10 @@ class ToolCallStep:
 
 @dataclass(slots=True)
 class NoteStep:
-    """What the agent program reported besides the conversation, such as an error, or how many steps were left out."""
+    """A step outside the conversation.
+
+    It is something else that the agent program reported, such as an error, or the number of steps that are left out.
+    """
 
     text: str
 

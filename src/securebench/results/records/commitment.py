@@ -1,9 +1,9 @@
 """Commitments: a run publishes them instead of digests of hidden content.
 
 A plain digest of a row would let every reader of a record test guesses: the hidden part of a multiple-choice row often
-has only four possible values. A commitment is an HMAC of the digest with a random key of the run. The key is in a file
-that is not published with the records. With the key and the pack, anyone can check which rows were run. With the
-records alone, no guess can be tested. See ADR 0016.
+has only four possible values. A commitment is an HMAC of the digest with a random key of the run. The runs of a suite
+share a key. The key is in a file that is not published with the records. With the key and the pack, anyone can check
+which rows were run. With the records alone, no guess can be tested. See ADR 0016.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY_FILE: Final = "commitment.key"
-"""The file with the key in the run directory, in hex, readable only by its owner."""
+"""The file with the key in the directory of a run or a suite, in hex, readable only by its owner."""
 
 _KEY_BYTES: Final = 32
 _MAX_BYTES: Final = 4096
@@ -29,7 +29,7 @@ _MAX_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """The commitment key of one run. The ``repr`` does not show the key."""
+    """The commitment key of a run or a suite. The ``repr`` does not show the key."""
 
     _key: bytes
 
@@ -43,7 +43,10 @@ class Commitment:
 
     @classmethod
     def read(cls, directory: Path) -> Commitment:
-        """Return the commitment of the run in ``directory``. Raises :class:`ConfigError` (``commitment-key``)."""
+        """Return the commitment of the run or suite in ``directory``.
+
+        Raises :class:`ConfigError` (``commitment-key``).
+        """
         return cls.read_file(directory / KEY_FILE)
 
     @classmethod

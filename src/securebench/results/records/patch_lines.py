@@ -1,4 +1,7 @@
-"""Find the added lines of a patch by counting the lines of each hunk, as git does, not by their first character."""
+"""Find the added lines of a patch.
+
+The lines of each hunk are counted, as git does, because an added line may look like a header of a patch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of one task: a line of ``candidates.jsonl``, which contains one JSON object.
+"""The record of one trial: a line of ``candidates.jsonl``, which contains one JSON object.
 
 Fields and their meaning are documented in ``docs/reference/records.md``.
 """
@@ -44,7 +44,9 @@ VOLATILE: Final = frozenset(
         *("controls", "controls_failed", "control_bits", "styles"),
     }
 )
-"""Keys that may differ between two correct runs of the same task, at any depth of provenance and metadata.
+"""Keys that may differ between two correct runs of the same task.
+
+They are keys of a record, or at any depth of its provenance and metadata.
 
 The keys in the last line of the set describe controls, which are drawn at random for each verification.
 """
@@ -271,7 +273,7 @@ class RecordEntry:
     candidate_digest: str | None = None
     assurance: Assurance | None = None
     agent_stderr: str = ""
-    """The last line of the agent's stderr, truncated. Empty for a task that passed."""
+    """The last line of the agent's stderr, truncated. Empty for a trial that passed or is pending."""
     judge_usage: Usage | None = None
     """What the judge model used in all attempts at the trial."""
 
@@ -285,7 +287,7 @@ def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``record`` without the keys that may differ between two correct runs of the same task.
 
     To compare two runs, compare the sets of these records: a journal is in the order in which tasks finished. The keys
-    in :data:`VOLATILE` are dropped, at any depth of provenance and metadata.
+    in :data:`VOLATILE` are dropped from the record, and at any depth from its provenance and metadata.
     """
     kept = {key: value for key, value in record.items() if key not in VOLATILE}
     for name in ("provenance", "producer_metadata", "verifier_metadata"):

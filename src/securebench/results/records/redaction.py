@@ -144,9 +144,9 @@ class Redactor:
     def patch(self, text: str, *, cap: int) -> str:
         """Return a patch that SecureBench rendered, without the secrets in its added lines, so that it still applies.
 
-        File names, context and removed lines come from the repository and stay. Files that do not fit into ``cap``
-        characters are omitted, and a last line says so. Credentials are removed everywhere, including file names: a
-        patch with a credential there no longer applies.
+        File names stay. So do context and removed lines, which come from the repository. Files that do not fit into
+        ``cap`` characters are omitted, and a last line says so. Credentials are removed everywhere, including file
+        names: a patch with a credential there no longer applies.
         """
         lines = text.split("\n")
         for numbers in added_lines(lines):

@@ -187,7 +187,10 @@ class RecordFiles:
         return self._identity.foreign(record.raw) if self._identity else ""
 
     def _require_next(self, line: RecordLine, before: RecordLine | None, attempts: Counter[TrialId]) -> None:
-        """Refuse the record unless it continues the chain and has the next attempt number of its trial."""
+        """Refuse the record unless it continues the chain and has the next attempt number of its trial.
+
+        A superseded record must also have the status ``error``.
+        """
         record, number = line.record, before.sequence + 1 if before else 0
         if record.sequence != number:
             self._refuse(broken(f"the record with the sequence number {number} is missing", self._location(line)))
@@ -242,7 +245,7 @@ class RecordFiles:
 
 
 def damaged(what: str, location: SourceLocation) -> ConfigError:
-    """Return the error for a record that is invalid in itself, or was not planned."""
+    """Return the error for a record that is invalid in itself, not the only one of its trial, or not planned."""
     return _refused(what, "journal-damaged", location)
 
 

@@ -72,7 +72,10 @@ class RunningTasks:
         self._tasks: dict[TrialId, RunningTask] = {}
 
     def __call__(self, event: Event) -> None:
-        """Note which tasks start and end. Other events are ignored. Raises ``OSError``."""
+        """Note when the run begins to execute tasks, and when a task starts, reaches its verifier or ends.
+
+        Other events are ignored. Raises ``OSError`` if the file is written at once and cannot be written.
+        """
         match event:
             case RunStart():
                 self._since = datetime.now(UTC)

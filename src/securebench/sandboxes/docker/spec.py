@@ -63,8 +63,9 @@ def compile_container(
     ``runtime`` is the name of a runtime of the engine, or ``None`` for its default. ``joined`` is the id of a container
     whose network namespace the new one joins.
 
-    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly, and
-    :class:`MaterializationError` (``mount-unsafe``) for a mount with an unsafe source or target.
+    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be passed on exactly,
+    :class:`MaterializationError` (``mount-unsafe``) for a mount with an unsafe source or target, and the errors of
+    :func:`granted_capabilities`.
     """
     persistent = command is None
     return {

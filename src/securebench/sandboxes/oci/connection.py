@@ -265,7 +265,7 @@ class ProcessHandle:
             send(self._channel, pack({LIMIT: seconds}))
 
     def hang_up(self) -> None:
-        """Close the channel: the supervisor kills the process if it is still running, and pollers see a hang-up."""
+        """Close the channel. If the process is still running, its whole sandbox is killed. Pollers see a hang-up."""
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
 

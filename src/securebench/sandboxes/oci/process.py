@@ -307,7 +307,7 @@ def _reported_exit_code(report: ProcessReport, *, command: bool) -> int:
         return report.exit
     code = _start_failure_code(problem) if command else None
     if code is None:
-        raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")
+        raise InfrastructureError(f"the runtime could not start a sandbox or a command in it: {problem}")
     return code
 
 
@@ -342,7 +342,7 @@ def _refused(report: ProcessReport) -> InfrastructureError | MaterializationErro
 
 
 def _runtime_error(log: str) -> str:
-    """Return the errors in a runtime's log, which explain why the command never ran, or an empty string."""
+    """Return the errors in a runtime's log, joined by semicolons, or an empty string."""
     messages = []
     for line in log.splitlines():
         try:

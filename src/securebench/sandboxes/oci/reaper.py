@@ -2,9 +2,9 @@
 
 They are labeled with the process that owns them, and removed when it is gone.
 
-If a driver is killed, its supervisor removes everything automatically. If the supervisor was killed too, the kernel
-kills all processes in its pid namespace. The next run then removes the cgroups and the empty directory on which the
-supervisor's file system was mounted.
+If a driver is killed, its supervisor removes the run directory and the cgroups automatically. If the supervisor was
+killed too, the kernel kills all processes in its pid namespace. The next run then removes the cgroups and the run
+directory, on which the supervisor's file system was mounted.
 """
 
 from __future__ import annotations

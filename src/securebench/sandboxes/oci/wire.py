@@ -9,8 +9,8 @@ The protocol uses :mod:`~securebench.ipc.frames` on two kinds of channel:
 * The channel of a process. The supervisor sends reports. The last one says how the process ended. Then the supervisor
   closes the channel. For a container with forwarded ports, the listening sockets are reported before the runtime starts
   (:data:`FORWARDED_PORTS`). If there are changes to collect, the last report has a descriptor of their directory. The
-  driver sends :data:`KILL`, or how many seconds the process may still run (:data:`LIMIT`). If the driver closes the
-  channel, the process is killed too.
+  driver sends :data:`KILL`, or how many seconds the process may still run (:data:`LIMIT`). If the driver closes
+  the channel, this has the same effect as :data:`KILL`.
 """
 
 from __future__ import annotations

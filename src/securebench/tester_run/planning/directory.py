@@ -125,7 +125,7 @@ def make_room(directory: Path) -> None:
 
 
 def remove_workspaces(directory: Path, keep: KeepWorkspaces, entries: Mapping[TrialId, RecordEntry]) -> None:
-    """Remove the workspaces that are not to be kept, such as those that a killed run left.
+    """Remove the workspaces that are not to be kept, and the mount points of workspaces that a killed run left.
 
     Raises the errors of :func:`remove_tree`.
     """

@@ -30,8 +30,8 @@ def selection_of(configured: TaskSelection, options: RunOptions) -> TaskSelectio
 def select_tasks(tasks: Sequence[SecureBenchTask], selection: TaskSelection) -> tuple[SecureBenchTask, ...]:
     """Return the selected tasks.
 
-    Raises :class:`ConfigError` (``selection-empty``) if a value matches no task of the pack (with similar names), or if
-    no task matches all criteria.
+    Raises :class:`ConfigError` (``selection-empty``) if a value matches no task of the pack (the hint then suggests
+    other values), or if no task matches all criteria.
     """
     if problems := list(_unmatched(tasks, selection)):
         raise ConfigError(problems=problems)

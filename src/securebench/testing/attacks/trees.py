@@ -33,7 +33,7 @@ class Trap:
     outcome: str
     build: Callable[[Path], None]
     in_repository: str
-    """The outcome in a repository, where links are data and ``.git`` is ignored."""
+    """The outcome in a repository, where links are data, ``.git`` is ignored, and set-id files are unsafe."""
 
 
 TRAPS: dict[str, Trap] = {}

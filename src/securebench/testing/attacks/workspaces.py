@@ -1,4 +1,4 @@
-"""Workspaces that cheat. Each would pass with a less careful grader.
+"""Workspaces that cheat. Most would pass with a less careful grader.
 
 The task is to write a program ``run`` that prints the sum of the numbers on its stdin. The checker starts it.
 """

@@ -203,7 +203,7 @@ def _limit_of(result: CommandResult) -> str:
 
 
 def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome, str] | None]]:
-    """Yield the name of each attempt that was begun with ``None``, and then, if it has an answer, with the answer."""
+    """Yield a pair of name and ``None`` for each attempt that was begun, then one of name and answer if it has one."""
     for line in result.stdout.splitlines():
         name, *answer = json.loads(line)
         yield name, (AttemptOutcome(answer[0]), answer[1]) if answer else None

@@ -79,8 +79,8 @@ EVERYTHING = {"allow_sensitive_paths": ["**"]}
 class RepositoryJob:
     """A ``repo_patch`` task on the small repository, which ``image`` contains.
 
-    The other fields except ``limits`` are as in a row, where ``policy`` and ``timeout`` are named ``candidate_policy``
-    and ``timeout_seconds``.
+    ``test_patch`` and ``setup_patch`` are the texts of patches. The other fields except ``limits`` are as in a row,
+    where ``policy`` and ``timeout`` are named ``candidate_policy`` and ``timeout_seconds``.
     """
 
     command: Any = field(default_factory=lambda: list(PYTEST))

@@ -45,7 +45,7 @@ def repository_image(base: str) -> Iterator[str]:
 
 
 def _layer() -> bytes:
-    """Return a layer with the repository. A random file in it makes the image's id different in each audit."""
+    """Return a layer with the repository. A random file in it makes the image's id different each time."""
     texts = {**FILES, ".git/audit": secrets.token_hex(16)}
     files = {**GIT.stored, **{name: text.encode() for name, text in texts.items()}}
     buffer = io.BytesIO()

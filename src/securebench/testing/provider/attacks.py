@@ -2,7 +2,8 @@
 
 The lines are ``{"attempt": …, "outcome": …, "how": …}``. The expected outcome is ``denied``; ``allowed`` is an escape.
 Attempts whose names begin with ``control`` must be ``allowed``: they check that the attack itself works. ``done`` does
-not show whether an attempt succeeded: check the requests that the provider received, and the loot file.
+not show whether an attempt succeeded: check the requests that the provider received, the loot file and, for forged
+events, the agent's outcome.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
-        """Keep errors of the server itself. Clients may disconnect at any time."""
+        """Keep the first error of the server itself. ``OSError`` is not one: clients may disconnect at any time."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError) and not self.errors:
             self.errors.append(error)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 _REASONS: Final[Mapping[str, str]] = {
-    notes.NAN: "the tests compare a NaN of the candidate with < or >, which is always False, and never check for NaN",
+    notes.NAN: (
+        "the candidate sent a NaN; the tests never check for NaN, and use < or >, which are always False with a NaN"
+    ),
     notes.CHANGED_ARGUMENT: (
         "a call changed its argument, and the tests compute the expected value from the changed argument: compute the "
         "expected value before the call"
@@ -40,7 +42,7 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 _UNSUPPORTED: Final[Mapping[str, str]] = {
-    "operator": "the tests apply an operator or len(), bool() or iter() to an object of the candidate's own class",
+    "operator": "the tests apply an operator or len(), bool() or iter() to a candidate's object that is not plain data",
     "equality": "the tests compare objects of a class of the candidate that defines its own equality",
     "constructor": "the tests compare with an object of a candidate's class that does not store constructor arguments",
     "subclass": "the tests define a subclass of a class of the candidate",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SPLIT: Final = "split"
 SHARED: Final = "shared"
 MAX_SOURCE_BYTES: Final = 1024 * 1024
-"""The longest program that is judged, in bytes of UTF-8. Honest answers are far shorter."""
+"""The longest candidate that is judged, in bytes of UTF-8. Honest answers are far shorter."""
 _LANGUAGES: Final = frozenset({"python", "python3"})
 _PHASE: Final = "extraction"
 

@@ -33,7 +33,10 @@ _MOST_TASKS: Final = 256
 _KEPT_SECONDS: Final = 3600.0
 """How long a sandbox may be kept. After that, its driver ends it, even if this process hangs."""
 _CHECK_SECONDS: Final = 5.0
-"""How long a kept sandbox may take to report that nothing is left in it. Creating a new sandbox takes less."""
+"""How long a kept sandbox may take to begin a task, or to report that nothing is left of one.
+
+Creating a new sandbox takes less.
+"""
 
 
 class Side(ABC):
@@ -222,7 +225,7 @@ def _open(sandbox: Sandbox, seconds: float) -> SandboxProcess:
 
 
 def _not_started(ended: ChannelEndedError, image: str) -> InfrastructureError:
-    """Return the error for a guest that did not start. The candidate is not the cause: its code has not run yet."""
+    """Return the error for a guest that did not start. The candidate is not the cause: its code has not run in it."""
     if ended.end is not End.EXITED:
         return InfrastructureError(f"Python did not start: its process in the sandbox {ended.end.text}")
     return ImageError(

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "failed": (FailureReason.TESTS_FAILED, "the tests failed"),
     "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
-    "unusable": (FailureReason.NO_VERDICT, "the tests import a module that the image does not have"),
+    "unusable": (FailureReason.NO_VERDICT, "the tests import something that the image does not have"),
     "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent an invalid answer"),
     "too_large": (FailureReason.NO_VERDICT, "a call or reply of the tests is too large or too deeply nested to send"),
 }
 
 _UNUSABLE: Final[Mapping[str, str]] = {
     "invalid": "fix the tests: the python3 of the task's image must be able to compile them",
-    "unusable": "use an image with the modules that the tests import",
+    "unusable": "use an image that has what the tests import",
 }
 """Outcomes that do not depend on the candidate, with the hint for each."""
 
@@ -70,8 +70,9 @@ class CodeCompletionVerifier(Verifier):
     """Runs candidate and tests in two sandboxes, or in one with ``isolation: shared``. The tests give the verdict.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
-    ``reason``, ``isolation``, ``image_id``, ``answered`` (how often the candidate answered), for a failure ``error``
-    (a builtin exception's name) and ``line`` (of the tests), and ``duration_seconds``. ``note`` explains a failure
+    ``reason``, ``isolation``, ``image_id``, ``answered`` (how often the candidate answered or, with shared isolation,
+    how many of its names the tests used), for a failure ``error`` (a builtin exception's name) and ``line`` (of the
+    tests), and ``duration_seconds``. ``note`` explains a failure
     (:func:`~securebench.verifiers.code_completion.relay.explain`).
     ``stderr`` is the candidate's output while it was loaded, limited in size. Later output is not kept, because it may
     contain arguments of the tests.

@@ -149,7 +149,7 @@ def read_replies(value: Any) -> list[JudgeReply]:
 
 
 def regraded(evidence: Mapping[str, Any]) -> Grading:
-    """Grade a response again by the recorded replies. Raises ``ValueError`` if they do not give a verdict."""
+    """Grade a response again by the recorded replies. Raises ``ValueError`` for too few, too many or invalid ones."""
     replies, votes = read_replies(evidence), evidence.get("planned_votes")
     if type(votes) is not int:
         raise ValueError("'evidence.planned_votes' is not an integer")

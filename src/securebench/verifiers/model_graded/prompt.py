@@ -66,7 +66,7 @@ _EMOJI_STYLE: Final = "\ufe0f"
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
 """Unicode categories of characters that a reader does not see: control, format, unassigned, private, surrogate."""
 _FILLERS: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
-"""Letters and marks that are not visible."""
+"""Characters that a reader does not see, although their categories are not in :data:`_HIDDEN`."""
 
 _SPECIAL: Final = re.compile(
     r"""<(?=[|\uff5c]|/?[\w:|\uff5c-]{1,80}\s?/?>)                            # <|im_end|>, </s>, <seed:bos>
@@ -75,7 +75,7 @@ _SPECIAL: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""Matches the first character of what may be a special token: a tag without attributes, or [WORD] in capitals.
+"""Matches the first character of what may be a special token, such as a tag without attributes, or [WORD] in capitals.
 
 Each model has its own tokens, so this is a pattern and not a list. It also matches HTML, and type parameters in code. A
 backslash after the first character is enough, because a tokenizer recognizes only whole tokens.

@@ -63,10 +63,10 @@ def configuration_file(arguments: Sequence[str]) -> str:
 
 
 def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the file of ``tree`` whose ``addopts`` apply to a command with ``arguments``, and those options.
+    """Return pytest's configuration file for a command with ``arguments``, and the options in its ``addopts``.
 
-    Both are empty if no options apply. ``directories`` of the repository are searched for the file. A file that cannot
-    be parsed adds no options: pytest reports the error when it runs.
+    Both are empty if there is no such file, or if the command overrides ``addopts``. The file is searched
+    for in ``directories`` of ``tree``. A file that cannot be parsed is skipped: pytest reports the error when it runs.
     """
     if any("addopts=" in word for word in arguments):
         return "", []  # the command overrides the configuration file

@@ -159,7 +159,7 @@ def _path(here: bytes, name: str) -> bytes | None:
 def owns(adapter: Adapter, request: RepoPatchRequest, path: bytes) -> bool:
     """Return whether ``path``, in the repository, belongs to the command's runner: see :meth:`Adapter.owns`.
 
-    The command can name it relative to its working directory, also above it, or by its absolute path.
+    The command can name it by its absolute path, or relative to its working directory, as in ``../pytest.ini``.
     """
     absolute = posixpath.join(request.repository, path.decode("utf-8", "surrogateescape"))
     return adapter.owns(posixpath.relpath(absolute, request.workdir)) or adapter.owns(absolute)

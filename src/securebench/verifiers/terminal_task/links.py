@@ -23,7 +23,7 @@ workspaces need far fewer."""
 UNKNOWN: Final = b"?"
 """What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
 _DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})
-"""The files in ``/dev`` that a link may lead to. ``stdin`` and ``fd`` lead to files that the checker has open."""
+"""The files in ``/dev`` that a link may lead to. At ``stdin`` and in ``fd``, the checker may have an input open."""
 _DESCRIPTORS: Final = frozenset({b"fd", b"stdin", b"stdout", b"stderr", b"core"})
 """Links of ``/dev`` to ``/proc``."""
 _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS].rpartition("/")[2]

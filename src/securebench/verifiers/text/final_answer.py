@@ -169,7 +169,7 @@ def _undeclared(lines: list[str]) -> list[AnswerReading]:
 
 
 def _unadorned(line: str) -> str:
-    """Return ``line`` without emoji. A line of nothing but emoji is returned unchanged."""
+    """Return ``line`` without emoji of approval or decoration. A line of nothing else is returned unchanged."""
     bare = line.translate(_ORNAMENTS)
     return bare.rstrip() if bare != line and bare.strip() else line
 

@@ -59,14 +59,17 @@ _FEW_WORDS: Final = 3
 """The fewest words in a description of a common noun. A shorter description could be another answer."""
 
 _GOVERNED: Final = 3
-"""The most words between a preposition and a name that it governs: ``by the famous physicist Max Planck``."""
+"""A preposition governs the names after it, until this many words without a capital letter follow it.
+
+Articles and words such as ``of`` do not count: ``by`` governs both names in ``by the famous physicist Max Planck``.
+"""
 
 _LONGEST_ABBREVIATION: Final = 6
 _CHEMICAL_SYMBOL: Final = 2
 """The length of a symbol such as ``Hg``. In parentheses after a longer word, it is not another answer."""
 
 _SHORTEST_ADJECTIVE: Final = 5
-"""The fewest letters in a word of the question from which an adjective may be derived: ``Japan`` for ``Japanese``."""
+"""The fewest letters in a word of the question from which an adjective may be derived: ``Israel`` for ``Israeli``."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 
@@ -286,7 +289,7 @@ class Phrase:
     def _is_adjective(self, token: _Token, following: _Token | None) -> bool:
         """Return whether ``token`` is an adjective of origin, such as ``English`` in ``English novelist``.
 
-        ``Japanese`` also counts as one if the question has ``Japan``.
+        ``Israeli`` also counts as one if the question has ``Israel``.
         """
         if not token.is_name or not self._lends or token.ends:
             return False

@@ -24,7 +24,10 @@ FUNCTION_WORDS: Final = FILLERS | _words(
     those and but if then than as with within into onto over under after before about between through during up down
     off out am been being do does did has have had can could may might must shall should will"""
 )
-"""An answer of only these words, such as a pronoun, looks like filler, so no other words may accompany it."""
+"""Words that do not count as content.
+
+An answer of only these words, such as a pronoun, looks like filler, so no other words may accompany it.
+"""
 
 CHOICE_FILLERS: Final = FILLERS | _words(
     """option choice statement letter correct right best final one choose chose pick select go with i'd i'll must
@@ -122,7 +125,7 @@ CURRENCIES: Final = "$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa\u20ab\u0e
 """Currency signs. Each is a key of :data:`UNIT_NAMES`."""
 
 APPROXIMATIONS: Final = _words("approximately approx")
-"""Words before a rounded number. *About* and *roughly* are hedges."""
+"""Words before a rounded number. *About* and *roughly* before a number are refused."""
 
 COPULAS: Final = _words("is are was were equals equal")
 """Words between the subject of a question and a number: ``the remainder is 5``."""
@@ -253,7 +256,7 @@ OTHER_ANSWERS: Final = _words("worst least misleading opposite lie half twice do
 """Words before a cue that announce something other than the final answer: ``the worst answer is``."""
 
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
-"""Words that take an answer back together with a negation: ``I am not sure``. Alone, they are filler."""
+"""Words that take an answer back together with a negation: ``I am not sure``. Alone, they deny nothing."""
 
 DISBELIEF: Final = _words(
     "wrong incorrect false untrue lie lies joke joking kidding misleading nonsense mistake mistaken"

@@ -179,7 +179,7 @@ def is_too_long(remark: str) -> bool:
 
 
 def is_denied(lead: str, *, shared: bool = True) -> bool:
-    """Return whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``.
+    """Return whether the text right before an answer denies or doubts it: ``I don't think it is``, ``It is a lie:``.
 
     Without ``shared``, ignores words of doubt that also occur in calculations.
     """

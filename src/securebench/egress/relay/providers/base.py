@@ -197,7 +197,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def error(self, status: int, message: str) -> Object:
-        """Return an error body in the provider's format. For 429, it is an error that clients do not retry."""
+        """Return an error body in the provider's format.
+
+        For 429, it is an error that clients do not retry, if the API has one.
+        """
 
     @abstractmethod
     def read(self, event: Object) -> EventReading:

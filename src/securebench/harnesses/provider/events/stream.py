@@ -31,7 +31,10 @@ Event = dict[str, Any]
 
 
 class EventReader:
-    """Splits a stream into events and passes each to ``take``. ``skipped`` counts the other lines. Not thread safe."""
+    """Splits a stream into events and passes each to ``take``. Not thread safe.
+
+    ``skipped`` counts the other lines, except blank ones.
+    """
 
     def __init__(self, take: Callable[[Event], None]) -> None:
         self._take = take

@@ -59,8 +59,8 @@ def install(store: AgentStore, name: str, version: str | None, run: RunContext, 
     """Install a program for all images of a run.
 
     A program whose declaration has a ``version_line`` is started once per platform, mounted at ``target``. ``latest``
-    is resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the image store) and
-    :class:`InfrastructureError`.
+    is resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit``), :class:`InfrastructureError` and the
+    errors of :meth:`AgentStore.install`.
     """
     wanted, kind = _version(name, version, run.agent), find(name).runtime
     runtime = None if kind is None else prepare_runtime(kind, store, run)

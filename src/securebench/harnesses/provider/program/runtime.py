@@ -58,8 +58,8 @@ class AgentRuntime:
 def prepare_runtime(kind: Runtime, store: AgentStore, run: RunContext) -> AgentRuntime:
     """Return the runtime for the agents of a run.
 
-    Raises the errors of the image store, and :class:`ConfigError` (``agent-unfit``) if the base image lacks Python
-    or the loader of its C library.
+    Raises the errors of the image store, those of :meth:`AgentStore.install` for Node, and :class:`ConfigError`
+    (``agent-unfit``) if the base image lacks Python or the loader of its C library.
     """
     image = run.driver.resolve_image(DEFAULT_IMAGE)
     lease = run.driver.image_tree(image)

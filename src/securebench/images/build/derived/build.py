@@ -120,7 +120,8 @@ class DerivedBuild:
         """Add the image to ``incoming``, still without a name, and return its id.
 
         Raises :class:`ConfigError` (``recipe-invalid``), :class:`ImageError` (``image-unavailable`` for the base,
-        ``image-build-failed``, and the errors of sources and wheels) and :class:`InfrastructureError`.
+        ``image-tool-missing``, ``image-build-failed``, ``image-too-large``, and the errors of sources and wheels) and
+        :class:`InfrastructureError`.
         """
         recipe, base = self.recipe, self._base()
         source, origin = self._source()

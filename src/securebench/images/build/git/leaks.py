@@ -1,8 +1,8 @@
 """Find history that a task's repository must not contain. Reads plain files and never runs git.
 
 In a task's image, only the history of the commit that the task starts from is allowed (F01 and C22 in the catalogue of
-attacks). In an image from a Dockerfile, other history is only a warning, because a task may be about it. In a derived
-image, it is an error.
+attacks). In an image from a Dockerfile, other history is only a warning, because a task may be about it. In the
+repository that is made from a derived image's source, it is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PACKED_REFS: Final = "packed-refs"
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """One finding. ``place`` is a path below the repository's ``.git``; ``what`` describes the leak."""
+    """One finding. ``place`` is ``.git`` or a path below the repository's ``.git``; ``what`` describes the leak."""
 
     repository: str
     place: str
@@ -45,7 +45,7 @@ class Leak:
 
 
 def image_leaks(root: Path) -> list[Leak]:
-    """Return the leaks of every repository in an unpacked image."""
+    """Return the leaks of every repository with a ``.git`` directory in an unpacked image."""
     with opened(root, OPEN_DIRECTORY) as top:
         found = [e.path for e in walk(top, content=False) if e.name == b".git" and e.kind is EntryKind.DIRECTORY]
     return [

@@ -53,7 +53,8 @@ def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
     sys.path.insert(0, os.path.join(HERE, plan["site"]))
     tests = [os.path.join(HERE, path) for path in plan["tests"]]
     root = os.path.join(HERE, plan["root"])
-    # Without these, the candidate's programs that the tests start run as upstream: they find the modules beside them.
+    # Without these, the candidate's programs that the tests start run as in the authors' harness: they find the modules
+    # beside them.
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSAFEPATH", "PYTHONPATH"):
         os.environ.pop(name, None)
     import pytest

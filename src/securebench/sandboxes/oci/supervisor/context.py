@@ -51,7 +51,7 @@ class SupervisorContext:
         }
 
     def remove(self) -> None:
-        """Remove what :meth:`prepare` created, including cgroups and the run directory on the host."""
+        """Remove what :meth:`prepare` created, including cgroups, and the driver's run directory on the host."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not self._remove_groups() and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 
 _RETRY_SECONDS = 0.002
-"""Seconds until a kill or a removal is retried. The delay doubles each time, up to ``_LONGEST_RETRY_SECONDS``."""
+"""Seconds until a kill, a removal or a check is repeated.
+
+The delay doubles each time, up to ``_LONGEST_RETRY_SECONDS``."""
 
 _LONGEST_RETRY_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0

@@ -59,8 +59,8 @@ class Ownership:
     """Decides which of the names that the tests use but do not define refer to the candidate. These are ``free``.
 
     The name of a builtin refers to the candidate if the row's starter code defines it, or if it is the only name
-    of the candidate that the tests use. Otherwise it refers to the builtin: a candidate that defines ``sorted`` could
-    decide what its own result is compared with.
+    of the candidate that the tests use. In all other cases, it refers to the builtin. If it did not, a candidate that
+    defines ``sorted`` could decide what its own result is compared with.
     """
 
     def __init__(self, source: str, starter: Sequence[str], defined: Callable[[list[str]], Sequence[str]]) -> None:

@@ -4,7 +4,7 @@
 crosses as an equal value     None, bool, int, float, complex, str, bytes, range; builtin classes; values of the
                               standard library (``values.py``)
 crosses with its identity     list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict, Counter, defaultdict
-                              (with its factory, if the factory is a builtin type), dict views
+                              (with its factory, if that is a common builtin type such as ``int``), dict views
 crosses as a stand-in         exceptions; the candidate's own classes and their objects (``shapes.py``, ``twins.py``)
 crosses by reference          everything else that the two sides allow (``peer.py``)
 ============================  ======================================================================================

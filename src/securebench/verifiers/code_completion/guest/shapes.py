@@ -116,7 +116,10 @@ def _trait_of(kind: type) -> str:
 
 
 def _own_names(kind: type) -> list[str]:
-    """Return the names, without dunders, that a subclass of a plain type defines or inherits from its other bases."""
+    """Return the names, without dunders, that a subclass of a plain type defines.
+
+    These include the names of its bases, if they come before the plain type in its MRO.
+    """
     names: dict[str, None] = {}
     for each in kind.__mro__:
         if class_tag(each) or each is object:

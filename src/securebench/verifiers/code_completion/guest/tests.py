@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ACTS = frozenset({"call", "make", "next", "await", "operate", "exit", "anext"})
-"""Requests that run code of the candidate. Lookups of names and attributes are not included: most run no code."""
+"""Requests that run code of the candidate. Others, such as lookups of names and attributes, usually run none."""
 _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -161,7 +161,7 @@ class JudgingPeer(Peer):
         return found
 
     def not_a_number(self) -> float:
-        """Return the NaN to use for a NaN of the candidate. The NaN notes if the tests compare it by order."""
+        """Return the NaN for a NaN of the candidate. Unless the tests name NaN, it notes comparisons by order."""
         if self._make_nan is None:
             from securebench.verifiers.code_completion.guest.nan import nan_maker
 

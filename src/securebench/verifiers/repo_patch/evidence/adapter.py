@@ -66,8 +66,8 @@ class Adapter(ABC):
     def selects_method(self, _is_file: Callable[[str], bool]) -> bool:
         """Return whether the command names a single test so that no control can run beside it.
 
-        ``_is_file`` returns whether a path, relative to the working directory, is a file of the task. Only an exit code
-        can judge such a command.
+        A command that does can only be judged by its exit code. ``_is_file`` returns whether a path, relative to the
+        working directory, is a file of the repository with the task's patches.
         """
         return False
 

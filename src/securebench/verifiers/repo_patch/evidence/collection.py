@@ -48,7 +48,8 @@ def required(
     """Return the tests that must run: those ``reported`` without the change, and those in files that were not loaded.
 
     If the tests could not be collected, ``reported`` is ``None``, and all files are read. ``files`` are the sources of
-    the task's test files by path. ``usual_names`` is true if the tests in them have the runner's usual names.
+    the task's test files by path. They are read only if their tests have the runner's usual names (``usual_names``) and
+    the command does not select single tests.
     """
     known = {place for test in (reported.collected if reported else ()) if (place := adapter.place(test)) is not None}
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]

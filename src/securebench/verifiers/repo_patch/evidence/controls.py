@@ -124,7 +124,7 @@ class Controls:
 
 
 def digest(function: str) -> str:
-    """Return the digest by which a reporter recognizes the name of a control without knowing the name."""
+    """Return the digest by which a reporter recognizes the name of a new function without knowing the name."""
     return hashlib.sha256(function.encode("utf-8")).hexdigest()
 
 
@@ -173,7 +173,7 @@ def _bases(content: bytes) -> set[str]:
 class _Choice:
     """Chooses how many variants each test gets, with at most ``MAX_COPIES`` copies in total.
 
-    There should be enough to cover the tests and to make them hard to guess, and no more.
+    The variants should cover the tests and make them hard to guess, with as few copies as possible.
     """
 
     def __init__(self, tests: list[TaskTest], wanted: set[CasePlace]) -> None:

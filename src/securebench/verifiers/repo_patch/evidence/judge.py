@@ -265,8 +265,9 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        Add the place to ``passed`` or ``missing`` if a test that counts did not fail. Parameters have the same order in
-        a control, but may have other names. If their number differs, all tests count.
+        Add the place to ``passed`` or ``missing`` if a test that counts did not fail, and to ``missing`` if the control
+        did not run although the task's test passed. Parameters have the same order in a control, but may have other
+        names. If their number differs, all tests count.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -384,7 +385,11 @@ class _Ids:
                 self._by_name.setdefault(name, []).append(outcome)
 
     def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
-        """Return ``NAME/POSITION`` for each of the ``wanted`` ids whose tests did not pass, from the list ``name``."""
+        """Return ``NAME/POSITION`` for each missed id in ``wanted``, which is the task's list ``name``.
+
+        An id is missed if no test has it, if the outcome of one of its tests is not ``good``, or if :meth:`_is_own` is
+        false.
+        """
         missed = []
         for place, test in enumerate(wanted):
             outcomes = [self._real[test]] if test in self._real else self._by_name.get(test, [])

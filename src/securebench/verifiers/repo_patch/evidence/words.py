@@ -63,7 +63,7 @@ class NameMaker:
 
     @staticmethod
     def _joined(rest: str, word: str, *, camel: bool) -> str:
-        """Return ``rest``, the whole name of a test, with a word added before or after it."""
+        """Return ``rest``, the name of a test without the prefix ``test_``, with a word added before or after it."""
         if camel:
             return rest + word.title()
         pieces = [piece for piece in (rest, word) if piece]

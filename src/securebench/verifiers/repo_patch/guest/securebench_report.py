@@ -199,7 +199,10 @@ _OURS = [_open()]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: Any) -> None:
-    """Run all tests in this process: results of pytest-xdist's and pytest-forked's processes are not evidence."""
+    """Run all tests in this process: results of pytest-xdist's and pytest-forked's processes are not evidence.
+
+    Also ignore ``--stepwise``, which would stop at the first failure, because controls must fail.
+    """
     option = config.option
     if hasattr(option, "numprocesses") and "PYTEST_XDIST_WORKER" not in os.environ:
         option.numprocesses = 0

@@ -85,7 +85,7 @@ def _test_id(test: Any) -> str:
 
 
 def _description(test: Any) -> str:
-    """Return the first line of a test's docstring, which unittest logs instead of its name."""
+    """Return the first line of a test's docstring, which unittest logs between the test's name and its outcome."""
     lines = (getattr(test, "_testMethodDoc", None) or "").strip().split("\n")
     return str(lines[0].strip())[:LONGEST_ID]
 
