@@ -83,7 +83,7 @@ class Coordinator:
                         if is_ours and record.failure and record.failure.reason is FailureReason.STORAGE_FAILED:
                             self._control.stop()  # results of running agents could not be stored
             if self._expected and not self._control.stopping:
-                raise _executor_failed(f"it returned no result for {counted(len(self._expected), 'task')}")
+                raise _executor_failed(f"it returned no result for {counted(len(self._expected), 'trial')}")
         except InfrastructureError as error:
             self.trouble = self.trouble or str(error)
         is_left = any(planned.id not in self._journal.entries for planned in trials)

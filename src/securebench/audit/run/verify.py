@@ -223,7 +223,8 @@ class _Verification:
         except _TooManyProblemsError:
             checks.records.add(f"there are more problems than {_MAX_DAMAGED}: the rest of the records was not read")
         records = counted(number, "record")
-        checks.records.text = f"{records}, valid and written as SecureBench writes them"
+        form = " and written as SecureBench writes them" if header.version >= HEADER_VERSION else ""
+        checks.records.text = f"{records}, valid{form}"
         checks.chain.text = f"{records}, each with the hash of the one before it; none is missing in between"
         candidates.finish(self._directory, is_closed=header.closing is not None)
         content.finish()

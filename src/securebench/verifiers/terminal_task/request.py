@@ -41,9 +41,10 @@ class CheckRequest:
 
 
 def read_request(view: VerifierView) -> CheckRequest:
-    """Return the request. Raises :class:`CandidateFailedError` if the task has no usable checker or expected state.
+    """Return the request.
 
-    Raises :class:`MaterializationError` if the file with the expected state cannot be read.
+    Raises :class:`CandidateFailedError` if the task has no usable checker. A task needs no expected state, but if the
+    state is stored in files, there must be exactly one. Raises :class:`MaterializationError` if it cannot be read.
     """
     checker = _value(view, "checker")
     command = checker.get("command") if isinstance(checker, dict) else None

@@ -114,7 +114,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return the places of required tests that only the change causes to be skipped or to fail as expected."""
+        """Return the places of required tests with an ``EMPTY`` outcome that they do not have without the change."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
