@@ -101,6 +101,18 @@ def test_what_an_earlier_attempt_left_is_removed(tmp_path: Path) -> None:
     assert not list(directory.iterdir())
 
 
+def test_output_that_cannot_be_removed_is_an_error_in_the_record(tmp_path: Path) -> None:
+    """The run goes on, and the record says which file it is."""
+    directory = tmp_path / "verifier-output"
+    _run(tmp_path, _verifier(), verifier_output=directory)
+    (kept,) = directory.iterdir()
+    kept.unlink()
+    kept.mkdir()
+    record, _ = _run(tmp_path, _verifier(), verifier_output=directory)
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "storage_failed")
+    assert kept.name in record["failure_message"]
+
+
 def _task_with_files(root: Path) -> SecureBenchTask:
     (root / "public").mkdir()
     (root / "hidden" / "tests").mkdir(parents=True)

@@ -82,9 +82,9 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
         judge=context.judge(trial) if context.judge else None,
     )
     execution.report.emit(TaskStart(family=task.task_type, attempt=history.attempt))
-    if context.verifier_output is not None:
-        discard(output_file(context.verifier_output, execution.directory))
     try:
+        if context.verifier_output is not None:
+            discard(output_file(context.verifier_output, execution.directory))
         execution.run()
     except RunStoppedError:
         raise
