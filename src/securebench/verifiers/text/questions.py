@@ -204,10 +204,14 @@ class Question:
 
 
 def stem(word: str) -> str:
-    """Return an approximate common stem of inflected forms: ``stop`` and ``stopped``, ``buy`` and ``bought``."""
-    base = _SUFFIX.sub("", IRREGULAR.get(word, word)).rstrip("eiy")
+    """Return an approximate common stem of inflected forms: ``stop`` and ``stopped``, ``buy`` and ``bought``.
+
+    If the stem would be shorter than :data:`_SHORTEST_STEM` letters, the whole word or verb is returned.
+    """
+    whole = IRREGULAR.get(word, word)
+    base = _SUFFIX.sub("", whole).rstrip("eiy")
     if len(base) < _SHORTEST_STEM:
-        return word
+        return whole
     return base[:-1] if len(base) > _SHORTEST_STEM and base[-1] == base[-2] else base
 
 
