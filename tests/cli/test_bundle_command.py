@@ -67,8 +67,9 @@ def test_other_formats_are_refused(tmp_path: Path, run: Path, name: str) -> None
     assert bundle(run, "-o", tmp_path / name).exit_code == 2
 
 
-def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [".", "missing"])
+def test_a_directory_without_a_run_is_refused(tmp_path: Path, name: str) -> None:
     """The message is that of other commands."""
-    done = bundle(tmp_path, "-o", tmp_path / "run.tar")
+    done = bundle(tmp_path / name, "-o", tmp_path / "run.tar")
     assert isinstance(done.exception, ConfigError)
     assert done.exception.code == "run-missing"

@@ -79,12 +79,14 @@ class _File(NamedTuple):
 def write_bundle(directory: Path, output: IO[bytes]) -> Bundled:
     """Write the run or the suite in ``directory`` as a tar archive. No run may be writing to it meanwhile.
 
-    Raises :class:`ConfigError`: ``run-active`` for a run in progress, ``candidate-not-stored``, ``file-not-regular``
-    for links and special files, and the errors of :func:`read_suite`, :func:`read_run` and
-    :meth:`RecordedRun.records`.
+    Raises :class:`ConfigError`: ``run-active`` for a run in progress or a file that changes meanwhile,
+    ``candidate-not-stored``, ``file-not-regular`` for links and special files, and the errors of :func:`read_suite`,
+    :func:`read_run` and :meth:`RecordedRun.records`.
     """
     root = directory.resolve()
     suite = read_suite(root)
+    if suite is None:
+        read_run(directory)  # a directory that is missing, or has no run, is reported as such before it is locked
     runs = started_runs(root, suite) if suite else {"": root}
     with ExitStack() as stack:
         for place in {root, *runs.values()}:
