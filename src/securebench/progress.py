@@ -73,7 +73,8 @@ class RunStart(Event):
     """A run begins: ``trials`` trials of each of ``tasks`` tasks, of which ``to_do`` trials have to be executed.
 
     ``pack_tasks`` is the number of tasks in the whole pack. ``agent`` is the agent's label. ``budget_usd`` is the
-    budget of the run, if it has one. ``cost_usd`` is what a resumed run had cost before, if that is known.
+    budget of the run, if it has one. ``cost_usd`` is what the run has cost so far, if that is known: earlier attempts,
+    and checks before the first task.
     """
 
     kind = EventKind.RUN_START
@@ -92,7 +93,7 @@ class RunStart(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Event):
-    """A run was resumed: ``kept`` of its ``planned`` trials have a valid record.
+    """A run was resumed: ``kept`` of its ``planned`` trials do not run again.
 
     ``redone`` trials had ended in an error and run again.
     """

@@ -43,8 +43,8 @@ class Variant:
 
     ``package`` is the npm package, empty for a program that is not on npm. ``suffix`` is the end of the
     package's versions. ``executable`` is a path in the package. ``interpreter`` is the loader that an image must have,
-    empty for a static program and for one with a runtime. ``integrity`` is the digest (``sha512-`` and base64) of the
-    pinned version's archive or, for a program from PyPI, of its requirements file.
+    empty if the declaration names none. ``integrity`` is the digest (``sha512-`` and base64) of the pinned version's
+    archive or, for a program from PyPI, of its requirements file.
     """
 
     platform: str
@@ -90,7 +90,10 @@ class KnownProgram:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """One variant of the program for each platform that it supports."""
+        """One variant of the program for each platform that it supports.
+
+        For a program from PyPI, this reads its requirements file, and raises the errors of :func:`open_regular`.
+        """
         source = self.declared.source
         if not source.platforms:
             integrity, executable = source.integrity or "", source.executable or MAIN
@@ -111,7 +114,10 @@ class KnownProgram:
         return version != self.pinned or not self.models or model.startswith(self.models)
 
     def variant(self, platform: str) -> Variant:
-        """Return the variant for a platform. Raises :class:`ConfigError` (``agent-unknown``)."""
+        """Return the variant for a platform.
+
+        Raises :class:`ConfigError` (``agent-unknown``), and the errors of :attr:`variants`.
+        """
         found = next((variant for variant in self.variants if variant.platform == platform), None)
         if found is None:
             platforms = ", ".join(variant.platform for variant in self.variants)

@@ -44,7 +44,10 @@ _MAX_LOADER: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """The header of a program. ``machine`` is the kernel's name; ``interpreter`` is empty for a static program."""
+    """The header of a program. ``machine`` is the kernel's name.
+
+    ``interpreter`` is empty for a static program and for one with 32 bits.
+    """
 
     bits: int
     machine: str

@@ -46,7 +46,7 @@ def receive(incoming: Incoming, pieces: Iterable[bytes], what: str, on_progress:
 
     A file is copied so that nobody can change it between the check and unpacking.
 
-    Raises the errors of ``pieces`` and :class:`DiskFullError`.
+    Raises the errors of ``pieces``, :class:`ImageError` (``image-store-unusable``) and :class:`DiskFullError`.
     """
     digest = hashlib.sha512()
 
@@ -84,7 +84,7 @@ def add_program(
     need a ``key``.
 
     Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``,
-    ``agent-unknown-version``), ``OSError``.
+    ``agent-unknown-version``), the errors of :meth:`Incoming.add`, and ``OSError``.
     """
     package = inspect(incoming.path(arrived.blob.digest), arrived.what, is_npm=key is None)
     key = key or _identify(package.name, package.version, name)

@@ -33,8 +33,8 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 def write_archive(source: ProgramSource, file: IO[bytes]) -> None:
     """Write the pinned packages of ``source`` and their start script to ``file``, as a compressed tar archive.
 
-    Raises :class:`ImageError` as :func:`fetch_wheels` does, :class:`ConfigError` (``agent-requirements``), and
-    :class:`InfrastructureError` (``agent-unusable``).
+    Raises the errors of :func:`read_requirements` and :func:`fetch_wheels`, and :class:`InfrastructureError`
+    (``agent-unusable``).
     """
     assert source.requirements is not None
     requirements = read_requirements(source.requirements)

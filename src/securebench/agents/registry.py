@@ -58,8 +58,9 @@ class PackageRelease(NamedTuple):
 class NpmRegistry:
     """The registry at ``url``, by default the configured one. Unless it is on this machine, it must use TLS.
 
-    Methods raise :class:`InfrastructureError` (``agent-unavailable``) if it cannot be reached or its responses are
-    invalid, and :class:`ConfigError` (``agent-unknown-version``) for a version that it does not have.
+    Raises :class:`ConfigError` (``agent-unavailable``) for a URL that cannot be used. Methods raise
+    :class:`InfrastructureError` (``agent-unavailable``) if the registry cannot be reached or its responses are invalid,
+    and :class:`ConfigError` (``agent-unknown-version``) for a version that it does not have.
     """
 
     def __init__(self, url: str = "", timeouts: Timeouts | None = None) -> None:

@@ -26,7 +26,8 @@ _HINT: Final = "write NAME==VERSION --hash=sha256:HEX, without options, URLs, pa
 def read_requirements(path: Path) -> tuple[str, ...]:
     """Return the requirements in a file, each an exact version with its hashes.
 
-    Raises :class:`ConfigError` (``agent-requirements``) for all invalid lines, or if the file has no requirements.
+    Raises the errors of :func:`read_text`, and :class:`ConfigError` (``agent-requirements``) for all invalid lines, or
+    if the file has no requirements.
     """
     text, _ = read_text(path, "requirements file", _MAX_BYTES, follow=True)
     problems = Problems()

@@ -77,9 +77,11 @@ class AgentStore:
     def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:
         """Return the exact version that ``version`` stands for, and the integrity of its archive.
 
-        ``None`` means the pinned version. The registry is asked only for ``latest``, and for versions that are neither
-        pinned nor installed. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``) and
-        :class:`InfrastructureError` (``agent-unavailable``, ``agent-integrity``).
+        For a program from PyPI, this is the integrity of its requirements file. ``None`` means the pinned version. The
+        registry is asked only for ``latest``, and for versions that are neither pinned nor installed. Raises
+        :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``, ``agent-unfit``, ``agent-unavailable``),
+        :class:`InfrastructureError` (``agent-unavailable``, ``agent-integrity``), and the errors of
+        :meth:`KnownProgram.variant`.
         """
         known = find(name)
         variant = known.variant(platform or machine_platform())
@@ -134,7 +136,8 @@ class AgentStore:
         need ``name``.
 
         An archive of the pinned version must have the pinned hash. Raises :class:`ConfigError`
-        (``file-missing`` and the like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
+        (``file-missing`` and the like, ``agent-unknown``, ``agent-unknown-version``) and :class:`InfrastructureError`
+        as :meth:`install` does.
         """
         on_progress = on_progress or _quiet
         with open_regular(path, "archive", follow=True) as file, self._incoming() as incoming:

@@ -123,7 +123,7 @@ class BenchmarkPack:
 
     @cached_property
     def public_digest(self) -> str:
-        """The digest (sha256, hex) of the parts of the pack that agents may see."""
+        """The digest (sha256, hex) of the public parts: what agents may see, and the metadata of rows."""
         root = f"asset:{self.asset_roots.public.rstrip('/')}/"
         assets = {name: digest for name, digest in self.fingerprint.items() if name.startswith(root)}
         return _json_digest([self.id, self.version, [row.public_digest for row in self.rows], assets])

@@ -51,7 +51,10 @@ def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
 
 
 def read_patch(pieces: Iterable[bytes]) -> Delta:
-    """Read what :func:`write_patch` wrote. Raises :class:`StorageError` (``candidate-altered``) for anything else."""
+    """Read what :func:`write_patch` wrote.
+
+    Raises :class:`StorageError` (``candidate-altered``) for a damaged archive, and for unexpected or duplicate entries.
+    """
     delta: dict[bytes, FileVersion | None] = {}
     reader = TarReader(pieces, "the sealed candidate", MIB)
     try:

@@ -35,7 +35,7 @@ EXIT_ERRORS: Final = 3
 EXIT_BELOW: Final = 4
 """Exit code: the pass rate is below ``--fail-under``."""
 EXIT_BUDGET: Final = 5
-"""Exit code: the run reached its budget before all tasks had run."""
+"""Exit code: the run reached its budget before all trials had run."""
 
 _DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installed driver"
 

@@ -83,7 +83,11 @@ def _evidence(
     identity: str | None,
     issuer: str | None,
 ) -> Evidence:
-    """Return what to check the run against. Raises :class:`ConfigError` for a pack or a key that cannot be used."""
+    """Return what to check the run against.
+
+    Raises :class:`ConfigError` for a pack or a key that cannot be used, and ``click.UsageError`` if an option needs
+    another one.
+    """
     from securebench.audit.run.verify import Evidence
     from securebench.cli.pack_argument import load_pack
     from securebench.cli.signing_options import passphrase_of

@@ -70,7 +70,7 @@ SENDABLE_KEY: Final = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayPlan:
-    """How to reach one provider, and the limits for one task.
+    """How to reach one provider, and the limits for one trial of a task.
 
     ``base_url`` includes the API version if it has one (``https://host/v1``). ``key`` is added to each request, unless
     it is ``None``. ``ca_bundle`` is the PEM text of additional CA certificates: the text rather than a path, because

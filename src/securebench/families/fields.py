@@ -31,7 +31,7 @@ def _identifier(text: str) -> str:
 
 
 def identifier_fault(text: str) -> str:
-    """Return why ``text`` is not a valid id of a pack or task, or an empty string."""
+    """Return why ``text`` is not a valid id, or an empty string."""
     if not text:
         return "is empty"
     if len(text) > MAX_ID_LENGTH:
@@ -90,7 +90,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 Identifier: TypeAlias = Annotated[str, AfterValidator(_identifier)]
-"""The id of a pack, task or run."""
+"""The id of a pack, task, run or suite."""
 
 Text: TypeAlias = Annotated[str, AfterValidator(_visible)]
 """A text with visible characters."""

@@ -1,6 +1,6 @@
 """Fold confusable letters, so that two texts that look alike compare as equal.
 
-Used to detect confusable task ids and to reject answers, never to accept an answer.
+Used to detect confusable task ids and contradictory rubrics, and to reject answers, but never to accept an answer.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def remove_tree(path: Path) -> None:
     """Remove the directory ``path`` and everything in it. It may be missing.
 
     Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not create it, ``workspace-stuck`` if
-    something in it cannot be removed.
+    something in it cannot be removed, ``storage-failed`` for other errors of the file system.
     """
     if not os.path.lexists(path):
         return

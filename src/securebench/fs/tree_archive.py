@@ -102,7 +102,8 @@ def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits
     tree exceeds ``limits``, the rest is replaced with a sparse file larger than the limit, so that the next reader
     refuses the tree, too.
 
-    Raises :class:`ImageError` (``image-malformed``) for an archive that no driver would create, and ``OSError``.
+    Raises :class:`ImageError` (``image-malformed``) for an archive that no driver would create, :class:`StorageError`
+    (``workspace-stuck``) if the old content cannot be removed, and ``OSError``.
     """
     limits = limits or TreeLimits()
     status = directory.stat()

@@ -155,8 +155,9 @@ class HarnessProducer(Extension, ABC):
         """Check the key and the model with the model provider, if there is one. Called before the first task.
 
         Returns the usage of the check. Raises :class:`ConfigError` if the provider rejects the key or the model, and
-        :class:`ProviderError` if it cannot be reached; the run then calls this again. Passes problems that may be
-        temporary to ``notify``. ``open_gateway`` makes a gateway, which this method closes.
+        :class:`ProviderError` if it cannot be reached; the run then calls this again. Also raises
+        :class:`EgressError`. Passes problems that may be temporary to ``notify``. ``open_gateway`` makes a gateway,
+        which this method closes.
         """
         del open_gateway, notify
         return {}

@@ -297,11 +297,13 @@ class _Work:
         self._ignored: Mapping[str, int] = {}
 
     def prepare(self, plan: MaterializationPlan) -> None:
-        """Write the files of the workspace, owned by the sandbox user.
+        """Write the files of the workspace.
 
-        If that user is the container's root, the workspace is world-writable, because this root may be unprivileged on
-        the host. The private parent directory keeps other host users out. Raises :class:`MaterializationError` if the
-        files do not fit.
+        All but the read-only assets belong to :func:`workspace_owner` or, if it returns ``None``, to this user. If the
+        sandbox user is the container's root, the workspace is world-writable, because this root may be unprivileged on
+        the host. The private parent directory keeps other host users out. Raises :class:`MaterializationError`
+        (``image-workdir-too-large``) if the files do not fit, and the errors of
+        :func:`fill` and :meth:`VisibilityAwareMaterializer.materialize`.
         """
         files, is_open = self._directory.files, self._place.user == ROOT_USER
         if is_open:

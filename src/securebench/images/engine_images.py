@@ -72,7 +72,10 @@ def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: 
 
 
 def remove_from_any_engine(reference: str) -> None:
-    """Remove ``reference`` from this machine's engine, if an engine has this image. Errors are only logged."""
+    """Remove ``reference`` from this machine's engine, if an engine can be reached and has this image.
+
+    Errors are only logged.
+    """
     try:
         engine = connect()
     except EngineError:

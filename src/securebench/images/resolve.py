@@ -33,7 +33,7 @@ def resolve(
     If ``store`` (by default, the store of this user) has an image that did not come from an engine, that image is used
     instead of an image of ``engine``. It is loaded into the engine, so the same image runs with every driver. Raises
     :class:`ImageError` (``image-unavailable``) with a hint on how to get the image, :class:`ConfigError`
-    (``image-reference-invalid``), or :class:`EngineError`.
+    (``image-reference-invalid``), and the errors of the store and of :meth:`Engine.doing`.
     """
     check_reference(reference)
     report = on_progress or _silent

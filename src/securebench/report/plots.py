@@ -1,4 +1,7 @@
-"""Plots as SVG, drawn by Vega-Lite. Colors are CSS variables of the page, so that they follow light and dark mode."""
+"""Plots as SVG, drawn by Vega-Lite. Colors are CSS variables of the page, so that they follow light and dark mode.
+
+Functions return ``None`` also for a plot that cannot be drawn.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of a report: a short row for each, and the detail of as many as fit, failed ones first."""
+"""The trials of a report: a short row for each, and the detail of as many as fit, failed ones first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.results.recorded_task import RecordedTask
 
 MAX_ROWS: Final = 20_000
-"""Maximum number of tasks that a page lists."""
+"""Maximum number of trials that a page lists."""
 
 MAX_DETAIL: Final = 5 * 1024 * 1024
 """Maximum size of the HTML of all task details on a page, in bytes."""

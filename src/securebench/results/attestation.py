@@ -76,7 +76,10 @@ class Attestation(ABC):
         return True
 
     def sign(self, signer: StatementSigner) -> Path:
-        """Sign the statement. Return the signature's path. Raises :class:`ConfigError`, :class:`StorageError`."""
+        """Sign the statement, and return the signature's path.
+
+        Raises :class:`ConfigError`, :class:`StorageError`, and the errors of :meth:`statement`.
+        """
         path = self.directory / f"{self.kind}{signer.suffix}"
         write_durably(path, signer.sign(self.statement().to_bytes()))
         return path
@@ -100,7 +103,8 @@ class Attestation(ABC):
     def require_signed_by(self, signer: StatementSigner) -> None:
         """Raise :class:`ConfigError` unless ``signer`` signed the results.
 
-        The codes are ``signature-missing`` and ``signature-invalid``.
+        The codes are ``signature-missing`` and ``signature-invalid``. Other errors are those of :meth:`check` and
+        :meth:`check_sigstore`.
         """
         with self._signature(signer.suffix) as data:
             payload = signer.open(data)
@@ -120,7 +124,7 @@ class Attestation(ABC):
         """Check the signature made with a key, and return the id of the key that it names.
 
         Without ``key``, only the statement is checked, not who signed it. Raises :class:`ConfigError`:
-        ``signature-missing``, ``signature-invalid``, and the errors of reading records.
+        ``signature-missing``, ``signature-invalid``, ``run-not-closed``, and the errors of reading records.
         """
         with self._signature(ENVELOPE_SUFFIX) as data:
             envelope = open_envelope(data, key)

@@ -202,7 +202,7 @@ def _differences(a: PairTally, b: PairTally) -> Iterator[Problem]:
     for section, key, text in (
         ("benchmark", "id", "benchmarks"),
         ("benchmark", "version", "versions of the benchmark"),
-        ("pack", "public_digest", "packs (digests of what agents may see)"),
+        ("pack", "public_digest", "packs (digests of their public parts)"),
     ):
         left, right = _decisive(a, section).get(key), _decisive(b, section).get(key)
         if left != right:

@@ -52,7 +52,7 @@ def read_run(directory: str | Path) -> RecordedRun:
     """Open the run in ``directory`` for reading. Nothing is written; a run in progress is not disturbed.
 
     Raises :class:`ConfigError`: ``run-missing``, ``run-version``, ``run-header-damaged``, ``closing-mismatch``,
-    ``file-not-regular``.
+    ``file-not-regular``, ``file-unreadable``.
     """
     header = read_header(Path(directory).resolve(), older=True)
     if header is None:

@@ -150,7 +150,7 @@ def run_snapshot(run: RecordedRun, now: datetime | None = None) -> RunSnapshot:
 
 
 def watch_run(directory: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[RunSnapshot]:
-    """Yield snapshots of a run until it ends. Raises :class:`ConfigError` as :func:`run_snapshot` does."""
+    """Yield snapshots of a run until it ends. Raises the errors of :func:`read_run` and :func:`run_snapshot`."""
     while True:
         start = time.monotonic()
         snapshot = run_snapshot(read_run(directory))

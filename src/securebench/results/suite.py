@@ -47,7 +47,7 @@ def write_suite(directory: Path, suite: RecordedSuite) -> None:
 def read_suite(directory: Path) -> RecordedSuite | None:
     """Return the suite in ``directory``; ``None`` if it is not the directory of a suite.
 
-    Raises :class:`ConfigError` (``suite-damaged``, ``file-not-regular``).
+    Raises :class:`ConfigError` (``suite-damaged``, ``file-not-regular``, ``file-unreadable``).
     """
     try:
         with open_regular(directory / SUITE, "suite") as file:

@@ -58,7 +58,10 @@ class SigstoreSigner:
             raise _failed(f"Sigstore did not sign: {type(error).__name__}: {error}") from error
 
     def open(self, data: bytes) -> bytes:
-        """Return the statement of a bundle of the same identity. Raises ``ValueError``."""
+        """Return the statement of a bundle of the same identity.
+
+        Raises the errors of :func:`verify_sigstore_bundle`, and :class:`ConfigError` if this job has no identity.
+        """
         token = _token()
         return verify_sigstore_bundle(data, SigstoreIdentity(token.identity, token.federated_issuer))
 

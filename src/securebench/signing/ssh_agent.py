@@ -57,7 +57,7 @@ class AgentKey:
         return cls(public, address)
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature of ``data``. Raises :class:`ConfigError` (``key-unusable``) if the agent refuses."""
+        """Return the signature of ``data``. Raises :class:`ConfigError` (``key-unusable``) if the agent gives none."""
         with _connected(self._address) as agent:
             fields = (_string(self.public.ssh_blob), _string(data), (0).to_bytes(4, "big"))
             _send(agent, bytes([_SIGN_REQUEST]) + b"".join(fields))

@@ -89,7 +89,10 @@ def fit(
 
 
 def describe(value: Any, *, secret: bool = False) -> str:
-    """Describe ``value`` for a message: its type, and the value of a short scalar."""
+    """Describe ``value`` for a message: a scalar by its value, shortened, and anything else by its type.
+
+    With ``secret``, describe every value by its type.
+    """
     if value is None:
         return "null"
     if isinstance(value, (bool, int, float)):

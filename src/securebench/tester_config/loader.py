@@ -95,7 +95,10 @@ class TesterFile:
 
 
 def read_tester_file(path: Path, overrides: Iterable[str] = ()) -> TesterFile:
-    """Read a tester YAML or a suite, with ``overrides``. Raises :class:`ConfigError` if it is not valid YAML."""
+    """Read a tester YAML or a suite, with ``overrides``.
+
+    Raises :class:`ConfigError` if the file cannot be read or is not valid YAML, or if an override cannot be applied.
+    """
     replacements = parse_overrides(overrides)
     text, data = read_text(path, "tester configuration", MAX_YAML_BYTES, follow=True)
     value, positions, faults = parse_yaml(text, str(path))

@@ -17,7 +17,7 @@ ERRORS_IN_A_ROW: Final = 5
 """A run stops after this many infrastructure errors without a verdict between them: more would follow."""
 
 FAILED_STARTS: Final = 5
-"""The number of tasks after which a run stops if its agent has started in none of them."""
+"""The number of trials after which a run stops if its agent has started in none of them."""
 
 START_SECONDS: Final = 5.0
 """An agent that fails within this many seconds may not have started."""
@@ -51,7 +51,10 @@ class Breaker:
         """Infrastructure errors in a row, by node."""
         self._last: dict[str, str] = {}
         self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
-        """The failed starts so far. ``None`` in such a run, and once an agent has started or failed differently."""
+        """The failed starts so far.
+
+        ``None`` in a resumed run that has records, and once an agent has started or failed differently.
+        """
 
     def trips(self, record: TaskRecord, node: str = "") -> str:
         """Return why the run should stop after ``record`` from ``node``; empty if it should continue."""

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class Coordinator:
     """Executes trials through the executor and writes their records.
 
-    ``trouble`` says why execution stopped early, and is empty if it did not.
+    ``trouble`` is the problem that ended the execution early. It is empty if there was none, for example if the budget
+    was used up.
     """
 
     def __init__(

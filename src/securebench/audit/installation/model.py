@@ -22,8 +22,8 @@ class AuditOutcome(StrEnum):
     """The outcome of a probe or an entry.
 
     ``not contained``: an attack worked, or there was no result. ``not applicable``: this installation has nothing that
-    could be attacked. ``not checked here``: only the project's own tests cover the entry. Probes never have this
-    outcome.
+    could be attacked, or no meaningful check is possible. ``not checked here``: only the project's own tests cover the
+    entry. Probes never have this last outcome.
     """
 
     CONTAINED = "contained"

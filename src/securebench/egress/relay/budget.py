@@ -1,4 +1,4 @@
-"""The provider budget of one task."""
+"""The provider budget of one trial of a task."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class RelayRefusal(StrEnum):
     HEADER = "header"
     """A header says that the body is compressed or not JSON, or requests a refused beta feature."""
     TOO_LARGE = "too_large"
-    """The body is too large or contains too many values."""
+    """The body is too large or contains too many values, or all bodies in progress together are too large."""
     JSON = "json"
     """The body is not a strict JSON object."""
     FIELD = "field"

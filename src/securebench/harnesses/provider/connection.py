@@ -88,7 +88,7 @@ class ProviderConnection:
     def check(self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]) -> Mapping[str, JsonValue]:
         """See :meth:`HarnessProducer.check_provider`.
 
-        Raises ``provider-refused``, ``provider-rejected`` and ``provider-unreachable``.
+        Raises ``provider-refused``, ``provider-rejected``, ``provider-unreachable``, and :class:`EgressError`.
         """
         if self.endpoint.cloud:
             cloud = self.endpoint.cloud

@@ -94,7 +94,7 @@ class AgentType:
 class ProviderHarness(ConnectedHarness):
     """A harness that runs a declared agent with a provider. Call :meth:`prepare` before :meth:`produce`.
 
-    Raises the errors of :class:`AgentSettings`, :func:`agent_mounts` and :meth:`ProviderFacts.with_auth`.
+    Raises the errors of :func:`find`, :class:`AgentSettings`, :func:`agent_mounts` and :meth:`ProviderFacts.with_auth`.
     :meth:`prepare` raises the errors of :meth:`ProviderConnection.prepare` and :func:`install`.
     """
 

@@ -7,7 +7,7 @@ needs one.
 A new image has no name until it has passed the recipe's checks. The checks of an image that an engine built run in a
 container of the engine. All other checks run in a sandbox, and are skipped if this machine cannot create sandboxes.
 
-A failed build removes its files at once. The next build removes those of a killed build.
+A failed build removes its files at once, except its log. The next build removes those of a killed build.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirector
 
 
 def _create_base(base: Path) -> None:
-    """Create ``base``. Every user may write to its parent, so raise an error if ``base`` belongs to another user."""
+    """Create ``base``.
+
+    Every user may write to its parent, so raise an error if ``base`` is not a directory or belongs to another user.
+    """
     with suppress(FileExistsError):
         base.mkdir(parents=True)
     status = base.lstat()

@@ -48,7 +48,10 @@ def build(
 
 
 def finish(engine: Engine, recipe: Recipe, image: str, token: str, report: Callable[[str], None]) -> None:
-    """Check a new image, and name it. Raises :class:`ImageError` (``image-check-failed``)."""
+    """Check a new image, and name it.
+
+    Raises :class:`ImageError` (``image-check-failed``) and the errors of :meth:`Engine.doing`.
+    """
     for command in recipe.checks:
         report(f"checking: {shlex.join(command)}")
         _check(engine, recipe, image, command, token)

@@ -30,7 +30,8 @@ _MAX_DOCKERFILE: Final = 1024 * 1024
 def build_labels(recipe: Recipe, find: Callable[[str], str]) -> dict[str, str]:
     """Return the labels of an image that is built now. ``find`` returns the id of a local image, or an empty string.
 
-    Raises :class:`ConfigError` (``recipe-invalid``) if files of the recipe cannot be read.
+    Raises the errors of :func:`content_layer` for a derived recipe, and those of :func:`context_archive` and
+    :func:`read_text` for a Dockerfile.
     """
     bases = [find(reference) for reference in base_references(recipe)]
     return {DIGEST_LABEL: recipe_digest(recipe), BASES_LABEL: ",".join(bases)}

@@ -51,7 +51,7 @@ def find_recipes(name: str, root: Path | None = None) -> tuple[Recipe, ...]:
 def find_recipe(name: str, root: Path | None = None) -> Recipe:
     """Return the recipe with this name or image reference, with or without ``securebench/``.
 
-    Raises :class:`ConfigError` (``recipe-unknown``).
+    Raises :class:`ConfigError` (``recipe-unknown``), and the errors of :func:`load_recipe`.
     """
     recipes = all_recipes(root)
     known = {key: recipe for recipe in recipes for key in (recipe.name, recipe.reference, recipe.short_reference)}

@@ -35,8 +35,8 @@ class Incoming:
     """An import of one or more images. It is a blob sink: several threads may call ``has`` and ``write``.
 
     Created by :meth:`ImageStore.incoming`. ``origin`` says where the images come from. Methods raise
-    :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``, ``image-store-unusable``) and
-    :class:`DiskFullError`.
+    :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``, ``image-store-damaged``,
+    ``image-store-unusable``) and :class:`DiskFullError`.
     """
 
     def __init__(self, places: StorePaths, work: Path, origin: Origin) -> None:

@@ -88,7 +88,10 @@ class Listed:
 
 
 class Catalogue:
-    """Reads and writes the index, and reads the documents it refers to. Writers hold the store's lock."""
+    """Reads and writes the index, and reads the documents it refers to. Writers hold the store's lock.
+
+    Methods that read them may also raise :class:`ImageError` (``image-store-unusable``).
+    """
 
     def __init__(self, places: StorePaths) -> None:
         self._places = places

@@ -126,8 +126,8 @@ class StorePaths:
     def make(self) -> None:
         """Create the store if it does not exist, each directory with exactly its mode whatever the umask.
 
-        Raises :class:`ImageError` (``image-store-unusable``), for example if ``top`` belongs to another user, who could
-        replace anything in it.
+        Raises :class:`DiskFullError`, and :class:`ImageError` (``image-store-unusable``), for example if ``top``
+        belongs to another user, who could replace anything in it.
         """
         private = (self.top / "blobs", self.blobs, self.locks, self.work)
         with explaining(self.top):

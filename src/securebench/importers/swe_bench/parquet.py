@@ -22,7 +22,7 @@ def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
     """Yield the location of each row and its columns in ``FIELDS``. The line of a location is the row's number, from 1.
 
     Raises :class:`ConfigError`: ``import-extra-missing`` without pyarrow, ``import-archive-invalid``,
-    ``import-too-large``.
+    ``import-too-large``, and the errors of :func:`open_regular`.
     """
     parquet = _pyarrow()
     with open_regular(path, "source", follow=True) as file:

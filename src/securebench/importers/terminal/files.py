@@ -39,7 +39,8 @@ def refused(place: Path | str, message: str, hint: str = "") -> ConfigError:
 def read_tree(directory: Path) -> dict[str, TaskFile]:
     """Return every file below ``directory`` by its relative path.
 
-    Raises :class:`ConfigError` (``import-task-refused``) for links, special files, unsafe names, and too much data.
+    Raises :class:`ConfigError` (``import-task-refused``) for links, special or unreadable files, unsafe names, and too
+    much data.
     """
     found: dict[str, TaskFile] = {}
     limits = TreeLimits(total_bytes=MAX_BYTES, entries=2 * MAX_FILES, depth=MAX_PATH_DEPTH)  # also directories

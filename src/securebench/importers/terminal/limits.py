@@ -20,7 +20,7 @@ _MOST: Final = 10_000.0
 def number(value: Any, place: Path) -> float | None:
     """Return ``value``, a positive number or its text, as a number; ``None`` for ``None``.
 
-    Raises :class:`ConfigError` for anything else.
+    Raises :class:`ConfigError` for anything else, and for a number above 10,240,000.
     """
     if value is None:
         return None
@@ -42,7 +42,7 @@ def seconds(value: Any, place: Path) -> float | None:
 def gigabytes(value: Any, place: Path) -> float | None:
     """Return a size such as ``2G`` or ``512M`` in GiB; ``None`` for ``None``.
 
-    Raises :class:`ConfigError` for anything else, and for a size that no machine has.
+    Raises :class:`ConfigError` for anything else, and for more than 10,000 GiB.
     """
     if value is None:
         return None

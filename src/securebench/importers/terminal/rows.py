@@ -64,7 +64,7 @@ class ImportedTask:
 
 
 def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
-    """Convert a task to a row. Raises :class:`ConfigError` (``import-task-refused``) with the reason."""
+    """Convert a task to a row. Raises :class:`ConfigError` (``import-task-refused``, ``dockerfile-invalid``)."""
     if not _NAME.fullmatch(task.name) or identifier_fault(task.id):
         raise refused(task.directory, f"its name {task.name!r} is not a valid task id")
     facts = read_dockerfile(task.dockerfile)

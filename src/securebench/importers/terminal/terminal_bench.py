@@ -31,7 +31,7 @@ Of ``deploy``, the resource limits are read.
 
 
 def read_terminal_bench(directory: Path) -> TerminalTask:
-    """Return the task of a directory. Raises :class:`ConfigError` (``import-task-refused``) with the reason."""
+    """Return the task of a directory. Raises :class:`ConfigError` (``import-task-refused``, ``dockerfile-invalid``)."""
     files = read_tree(directory)
     settings = _yaml(files, MARK, directory)
     instruction = settings.get("instruction")
@@ -76,7 +76,7 @@ def _yaml(files: dict[str, TaskFile], path: str, directory: Path) -> dict[str, A
 def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
     """Reject a Dockerfile that copies the tests, the solution or another private file by name.
 
-    If it copies everything, report that private files are left out.
+    If it copies everything, or names such a file only by a pattern, report that tests and solution are left out.
     """
     for source in read_dockerfile(dockerfile).copied:
         first = source.split("/")[0]

@@ -23,7 +23,7 @@ def write_atif(run: RecordedRun, directory: Path) -> int:
     """Write the trajectory of each trial that has one into ``directory``. Return the number of trajectories.
 
     The first step is the task, as far as the record has it. Token counts and cost are those of the record.
-    Raises :class:`StorageError`.
+    Raises :class:`StorageError`, and the errors of :meth:`RecordedRun.records` and :meth:`RecordedRun.trajectory`.
     """
     with storage_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)

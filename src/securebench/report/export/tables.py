@@ -1,4 +1,4 @@
-"""Records as tables: CSV, Markdown and Parquet. One row for each trial."""
+"""Records as tables: CSV, Markdown and Parquet. One row for each record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_csv(run: RecordedRun, file: IO[str]) -> None:
 
 
 def write_markdown(run: RecordedRun, file: IO[str]) -> None:
-    """Write the pass rate with its interval, its caveats, and a table of all trials."""
+    """Write the pass rate with its interval, its caveats, and a table of the records."""
     found = tally(run)
     estimate = found.estimate
     file.write(f"## {markdown_text(run.benchmark_id)}: {markdown_text(run.label)}\n\n")

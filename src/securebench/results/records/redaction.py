@@ -108,8 +108,8 @@ class Redactor:
     def for_task(cls, task: SecureBenchTask, credentials: Iterable[str] = ()) -> Redactor:
         """Return the redactor of a task.
 
-        Every string outside the public lane is secret, however deeply nested, unless the family declares it as
-        structure.
+        Every string outside the public lane is secret, however deeply nested, except structure, references to files,
+        and single words of a command.
         """
         secret = list(secret_strings(task))
         public = [resource.value for resource in task.resources if resource.visibility is Visibility.PUBLIC]
@@ -146,7 +146,7 @@ class Redactor:
 
         File names stay. So do context and removed lines, which come from the repository. Files that do not fit into
         ``cap`` characters are omitted, and a last line says so. Credentials are removed everywhere, including file
-        names: a patch with a credential there no longer applies.
+        names: a patch with a credential outside of its added lines no longer applies.
         """
         lines = text.split("\n")
         for numbers in added_lines(lines):

@@ -183,7 +183,7 @@ def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> Non
 
 
 def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> None:
-    """Raise ``ValueError`` if the failure fields do not match the status."""
+    """Raise ``ValueError`` or ``TypeError`` if the failure fields do not match the status."""
     names = ("failure_reason", "failure_phase", "failure_message")
     if status in {VerificationStatus.PASSED, VerificationStatus.PENDING}:
         if found := [name for name in names if name in record]:
@@ -236,7 +236,10 @@ def _utf8(text: str) -> bytes:
 
 
 def _assurance(record: Mapping[str, Any], status: VerificationStatus) -> Assurance | None:
-    """Return the assurance; ``None`` if the record has none. Raises ``TypeError`` for a pass without an assurance."""
+    """Return the assurance; ``None`` if the record has none.
+
+    Raises ``TypeError`` for a pass without an assurance, and ``ValueError`` for an unknown assurance.
+    """
     if "assurance" in record or status is VerificationStatus.PASSED:
         return Assurance(_field(record, "assurance", str))
     return None

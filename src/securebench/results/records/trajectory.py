@@ -39,8 +39,8 @@ def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 
 def keep_trajectory(path: Path, text: str, redactor: Redactor) -> dict[str, JsonValue]:
     """Write a trajectory atomically, and return its description for the record. Raises :class:`StorageError`.
 
-    Each line of ``text`` becomes one JSON value; a line that is not JSON becomes ``{"text": …}``. Lines beyond the
-    limits are omitted, and a last line counts them: ``{"left_out": lines}``.
+    Each line of ``text`` that is not blank becomes one JSON value; a line that is not JSON becomes ``{"text": …}``.
+    Lines beyond the limits are omitted, and a last line counts them: ``{"left_out": lines}``.
     """
     lines = [line for line in text.split("\n") if line.strip()]
     kept, size = [], 0

@@ -1,4 +1,7 @@
-"""The model usage of agents and judges, as reported by agent programs and the relay. It never affects a verdict."""
+"""The model usage of agents and judges, as reported by agent programs and the relay.
+
+It affects a verdict only through a budget.
+"""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
     header is refused if it was changed after the run was closed.
 
     Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
-    ``closing-mismatch``, ``file-not-regular``.
+    ``closing-mismatch``, ``file-not-regular``, ``file-unreadable``.
     """
     path = directory / HEADER
     if not os.path.lexists(path):
@@ -262,7 +262,7 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
 
 
 def _require_version(path: Path, content: Any, accepted: Collection[int]) -> None:
-    """Raise :class:`ConfigError` if the header has another format version, before anything else is checked."""
+    """Raise :class:`ConfigError` if the header has another format version, before its keys are checked."""
     version = content.get("header_version") if isinstance(content, dict) else None
     if type(version) is int and version not in accepted:
         raise ConfigError(

@@ -59,7 +59,10 @@ class Journal:
         self._log.close()
 
     def append(self, record: TaskRecord) -> RecordEntry:
-        """Write ``record`` to disk. Raises :class:`StorageError`; the file is then unchanged."""
+        """Write ``record`` to disk.
+
+        Raises :class:`StorageError`, or ``ValueError`` if its trial has a record. The file is then unchanged.
+        """
         line = record.line(self._sequence, self._last)
         entry = read_entry(line)
         if entry.id in self.entries:

@@ -61,7 +61,10 @@ def reading(directory: Path) -> Iterator[None]:
 
 
 class RunLock:
-    """An exclusive lock on a directory; a context manager. Raises :class:`ConfigError` if another process holds it."""
+    """An exclusive lock on a directory; a context manager.
+
+    Raises :class:`ConfigError` if another process holds it or the file system has no locks, and :class:`StorageError`.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,7 +1,7 @@
 """Compare the digests in a run with those of a pack.
 
-A public digest covers what agents may see. Only the commitment covers hidden content too, and checking it needs the
-commitment key of the run: see ADR 0016.
+A public digest covers what agents may see, and metadata. Only the commitment covers hidden content too, and checking it
+needs the commitment key of the run: see ADR 0016.
 """
 
 from __future__ import annotations

@@ -62,8 +62,9 @@ class RecordFiles:
     both files; the line in the journal then comes first. A line that is still being written is left out. At the end,
     ``tally`` has counted all records, and is checked against the closing of the run.
 
-    Iterating raises :class:`ConfigError` with the file and the line: ``journal-damaged``, ``record-contradictory``,
-    ``chain-broken``, ``record-foreign``, ``closing-mismatch``, ``file-not-regular``.
+    Iterating raises :class:`ConfigError` with the file and, if possible, the line: ``journal-damaged``,
+    ``record-contradictory``, ``chain-broken``, ``record-foreign``, ``closing-mismatch``, ``file-not-regular``,
+    ``file-unreadable``.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class PackSource:
 def read_source(directory: Path) -> PackSource | None:
     """Return where the pack of a run was; ``None`` if the run directory does not say.
 
-    Raises :class:`ConfigError` (``source-damaged``, ``file-not-regular``).
+    Raises :class:`ConfigError` (``source-damaged``, ``file-not-regular``, ``file-unreadable``).
     """
     path = directory / SOURCE_FILE
     if not os.path.lexists(path):

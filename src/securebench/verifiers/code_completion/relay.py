@@ -112,7 +112,7 @@ class Deadlines:
 class JudgingEndedError(CandidateFailedError):
     """A judgement ended without a verdict of the tests.
 
-    ``step`` is the phase in which it ended. ``in_time`` is ``False`` if a time limit ended it.
+    ``step`` is the phase in which it ended. ``in_time`` is ``False`` if one side did not answer in time.
     """
 
     def __init__(self, reason: FailureReason, message: str, step: str, *, in_time: bool = True) -> None:

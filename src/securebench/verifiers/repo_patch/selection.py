@@ -37,10 +37,10 @@ _IMPORTABLE: Final = (b".py", b".pyc", b".so")
 class Selection:
     """The test files of a command. ``tests`` are the files that the command or task names, as repository paths.
 
-    ``control_files`` are the files that may get controls, most informative first: files of ``fail_to_pass`` tests,
-    files that the task changed, other files of expected tests and of the command, and test files in directories that
-    the command names. If neither the command nor the task names existing files or directories, these are the test files
-    in the working directory. There are none if the command names a test method.
+    ``control_files`` are the Python files that may get controls, most informative first: files of ``fail_to_pass``
+    tests, files that the task changed, other files of expected tests and of the command, and test files in directories
+    that the command names. If neither the command nor the task names existing files or directories, these are the test
+    files in the working directory. There are none if the command names a test method.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:

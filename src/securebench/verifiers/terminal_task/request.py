@@ -43,8 +43,8 @@ class CheckRequest:
 def read_request(view: VerifierView) -> CheckRequest:
     """Return the request.
 
-    Raises :class:`CandidateFailedError` if the task has no usable checker. A task needs no expected state, but if the
-    state is stored in files, there must be exactly one. Raises :class:`MaterializationError` if it cannot be read.
+    Raises :class:`CandidateFailedError` if the task has no usable checker, or stores its expected state in more or
+    fewer files than one, and :class:`MaterializationError` if this file cannot be read. A task needs no expected state.
     """
     checker = _value(view, "checker")
     command = checker.get("command") if isinstance(checker, dict) else None

@@ -52,8 +52,8 @@ class TerminalTaskVerifier(Verifier):
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``.
 
-        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for a checker that cannot start with any
-        candidate. It never raises because of something that the candidate did.
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for a task with which no candidate can be
+        judged. It never raises because of something that the candidate did.
         """
         started = time.monotonic()
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "request"}

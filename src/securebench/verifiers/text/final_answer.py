@@ -143,7 +143,7 @@ class AnswerReading:
 
 
 def readings(text: str) -> tuple[AnswerReading, ...]:
-    """Return up to four possible final answers of ``text``, the most decisive first; empty for an empty text."""
+    """Return up to four possible final answers of ``text``, the most decisive first; empty if there is none."""
     shown = (_unadorned(line) for line in _LINE_END.split(text))
     lines = [line for line in shown if _counts(line)]
     while len(lines) > 1 and len(lines[-1]) < MAX_POLITE_CHARACTERS and _POLITE_LINE.fullmatch(lines[-1]):

@@ -66,7 +66,11 @@ class FreeResponseVerifier(TextVerifier):
     version = "3"
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Judge the candidate's text. Raises the errors of the judge model for a ``model_graded`` rubric."""
+        """Judge the candidate's text.
+
+        Raises :class:`ConfigError` for a task that this verifier cannot judge. For a ``model_graded`` rubric, also
+        raises the errors of :func:`graded`.
+        """
         values = view.evaluator.payload()
         if candidate.text is None or refusal(candidate.text) or not is_model_graded(values):
             return super().verify(view, candidate, context)
@@ -75,7 +79,8 @@ class FreeResponseVerifier(TextVerifier):
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
         """Check that a task can be judged.
 
-        Raises :class:`ConfigError` (``judge-missing``) if the rubric needs a judge model and the run has none.
+        Raises :class:`ConfigError`: ``judge-missing`` if the rubric needs a judge model and the run has none, or
+        ``rubric-unsupported``.
         """
         if is_model_graded(view.evaluator.payload()):
             _judge(context)
@@ -223,7 +228,7 @@ def says_any(phrases: Iterable[str], text: str) -> bool:
 
 
 def _with_letters(look: str) -> set[str]:
-    """Return the variants of ``look`` with digits inside words replaced by letters."""
+    """Return the variants of ``look`` with the digits 0 and 1 in words replaced by letters. Numbers are kept."""
     if "0" not in look and "1" not in look:
         return {look}
     return {

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
 MAX_RIVAL_WORDS: Final = 3
-"""The most words of a rival answer after an earlier cue. A longer text is reasoning."""
+"""The most words of a rival answer after an earlier cue. A longer text is reasoning, unless it gives a number."""
 
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
 _LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")

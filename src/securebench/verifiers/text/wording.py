@@ -139,7 +139,10 @@ def plain(text: str) -> str:
 
 
 def unwrapped(answer: str) -> str:
-    """Return ``answer`` without a bullet, and without emphasis, code marks or LaTeX that enclose all of it."""
+    """Return ``answer`` as :func:`plain` text, without what surrounds it.
+
+    Removes a bullet, emphasis, code marks and dollar signs around all of it, and exclamation marks after its last word.
+    """
     answer = _BULLET.sub("", plain(answer).strip(), count=1) if _BULLET.match(answer.strip()) else plain(answer)
     for _ in range(_MAX_NESTING):
         answer = _EXCLAMATION.sub("", answer.strip())

@@ -257,7 +257,7 @@ class Anthropic(Dialect):
         return replace(usage, ended=True, trouble=_refusal(answer), model=_model(answer))
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error. Only its text distinguishes a lack of credit from a malformed request or a rate limit."""
+        """Classify an error. Only its body distinguishes a lack of credit from a malformed request or a rate limit."""
         message = str(part(body, "error").get("message"))
         if _FILTERED in message:
             return Trouble.DECLINED

@@ -19,7 +19,7 @@ MAX_LINE: Final = MIB
 """Maximum bytes of one event. A program puts the whole output of a command into one line."""
 
 MAX_EVENTS: Final = 100_000
-"""Maximum events of one task: many times as many as a long task has."""
+"""Maximum events of one try: many times as many as a long task has."""
 
 MAX_NUMBER: Final = 10**15
 """The largest count that is accepted."""

@@ -30,7 +30,8 @@ _MESSAGE = "The state that the task starts from"
 def content_layer(recipe: DerivedRecipe, source: SourceTree | None) -> tuple[Iterator[bytes], str]:
     """Return the layer's archive, piece by piece, and the id of the commit, which is empty without a source.
 
-    Reading the archive raises :class:`ConfigError` (``recipe-invalid``) for files that are missing or unsupported.
+    Reading the archive raises :class:`ConfigError` (``recipe-invalid``) for files that are missing or unsupported, and
+    the errors of :func:`walk` and :func:`content`.
     """
     repository = fresh_repository(source, _MESSAGE) if source else None
 

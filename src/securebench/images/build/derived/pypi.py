@@ -50,8 +50,8 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
     """Return the files in a release's source archive, without its top directory, and the archive's sha256.
 
     ``index`` is the address of a simple index, by default the one that pip is configured for. Raises
-    :class:`ImageError` (``source-unavailable``, ``source-unusable``, ``image-blob-mismatch``, and ``image-malformed``
-    for a damaged archive).
+    :class:`ImageError` (``source-unavailable``, ``source-unusable``, ``image-blob-mismatch``, ``image-too-large``, and
+    ``image-malformed`` for a damaged archive).
     """
     http = HttpClient(Deadline(Timeouts(total=_SECONDS)))
     page = _address(f"{(index or _index()).rstrip('/')}/{normalised(source.name)}/")

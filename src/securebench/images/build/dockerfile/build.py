@@ -101,8 +101,9 @@ class DockerfileBuild:
     def run(self) -> str:
         """Build, and return the id. The image has no name yet.
 
-        Raises :class:`ConfigError` (``dockerfile-invalid``, ``recipe-invalid``), :class:`ImageError`
-        (``image-build-failed``, ``image-unavailable`` for a base) and the errors of :meth:`Engine.doing`.
+        Raises :class:`ConfigError` (``dockerfile-invalid``), :class:`ImageError` (``image-build-failed``,
+        ``image-unavailable`` for a base), and the errors of :func:`read_text`, :func:`context_archive` and
+        :meth:`Engine.doing`.
         """
         rewritten = self._rewritten()
         context = cast(

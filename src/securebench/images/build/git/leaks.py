@@ -58,7 +58,7 @@ def image_leaks(root: Path) -> list[Leak]:
 def repository_leaks(tree: Path) -> list[Leak]:
     """Return what the repository in ``tree`` contains besides the history of HEAD. Links are not followed.
 
-    A directory without ``.git`` has no leaks. Raises ``OSError``.
+    A directory without ``.git`` has no leaks. Raises :class:`ImageError` (``image-too-large``) and ``OSError``.
     """
     try:
         with opened(tree, OPEN_DIRECTORY) as top, opened(".git", OPEN_DIRECTORY, top) as directory:

@@ -182,8 +182,8 @@ def _span(way: AssertionWay) -> tuple[int, int]:
 class EditedFile:
     """A test file and the controls added to it.
 
-    ``inherited`` are names of classes that other files inherit from. Raises ``ValueError`` or ``SyntaxError`` for a
-    file that cannot be edited.
+    ``inherited`` are names of classes that other files inherit from. Raises ``ValueError``, ``SyntaxError``,
+    ``RecursionError`` or ``MemoryError`` for a file that cannot be edited.
     """
 
     def __init__(

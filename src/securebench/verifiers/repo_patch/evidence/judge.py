@@ -363,8 +363,8 @@ class _Ids:
     """Finds the outcomes of the tests that match an expected id.
 
     An id is usually the runner's own. Otherwise it is a name from a log, which need not be unique: a node id cut at a
-    space, a function's name, or the first line of a docstring. It then matches every test with this name, and at least
-    one of them must be at ``places``, where the task's files define it.
+    space, a function's name, or the first line of a docstring. It then matches every test with this name. If the task's
+    files define tests with this name, which are at ``places``, at least one of the matching tests must be one of them.
     """
 
     def __init__(

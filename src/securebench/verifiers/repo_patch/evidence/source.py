@@ -39,7 +39,10 @@ class Edit:
 
 
 class ModuleSource:
-    """A module that this Python can parse. Raises ``ValueError`` or ``SyntaxError`` if it cannot be edited."""
+    """A module that this Python can parse.
+
+    Raises ``ValueError``, ``SyntaxError``, ``RecursionError`` or ``MemoryError`` if the module cannot be edited.
+    """
 
     def __init__(self, content: bytes) -> None:
         if len(content) > MAX_SOURCE_BYTES or content.startswith(b"\xef\xbb\xbf"):
