@@ -5,7 +5,7 @@ Errors of inputs, of candidates and of the infrastructure are always kept apart:
     SecureBenchError                 code, message, hint: what was wrong and what to do next
     ├── ConfigError                  an input is invalid, such as a row, the tester YAML or a run directory
     │   └── PathPolicyError          a path in such an input is unsafe
-    ├── MaterializationError         a task's files cannot be written safely
+    ├── MaterializationError         a task is unusable: it cannot be judged, or its files cannot be written safely
     ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run continues
     └── InfrastructureError          the machine or a service is at fault: never scored, run again on --resume
         ├── EngineError              the sandbox driver cannot be used, or its engine stopped or does not respond
@@ -193,7 +193,7 @@ class PathPolicyError(ConfigError):
 
 
 class MaterializationError(SecureBenchError):
-    """A task's files cannot be written safely."""
+    """A task is unusable: no candidate can be judged, or its files cannot be written safely, or they changed."""
 
     default_code = "materialization-unsafe"
 

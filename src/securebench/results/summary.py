@@ -136,7 +136,10 @@ class RunEstimates:
 
 
 def estimate(results: Mapping[str, TaskResult], trials: int) -> RunEstimates | None:
-    """Return the estimates from the verdicts by task, with ``trials`` planned of each; ``None`` without a verdict."""
+    """Return the estimates from the verdicts of each task, or ``None`` if there is no verdict.
+
+    ``trials`` is the number of planned trials of a task.
+    """
     rate = pass_at_1(results.values())
     if rate is None:
         return None

@@ -85,7 +85,7 @@ def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
             raise refused(directory / "Dockerfile", message)
         if first == "." or any(fnmatch.fnmatchcase(name, first) for name in _PRIVATE):
             report.changed.append(
-                "the Dockerfile copies its whole directory, from which tests and solution were removed"
+                "the Dockerfile copies its whole directory, or files by a pattern; tests and solution were removed"
             )
 
 

@@ -30,7 +30,10 @@ _MEMORY_LEFT = 8 * 1024 * 1024
 """Bytes that may be charged to a reused group: page cache, and kernel structures that are freed gradually."""
 
 _CHARGED_AT_ONCE = 1024 * 1024
-"""More bytes than the kernel charges to a group at once. If usage is this close to the limit, a charge can fail."""
+"""An upper bound of the bytes that the kernel charges to a group at once.
+
+If usage is this close to the limit, a charge can fail.
+"""
 
 CPU_PERIOD = 100_000
 """The period of the CPU quota in microseconds."""
