@@ -205,7 +205,7 @@ class TestDetail:
             "  7 more steps not kept",
             "    Answer: 42",
             "  sealed: 11 B, digest verified",
-            "  rests on: test_by_test. Each of the repository's tests was reported, and tests that must fail did fail.",
+            "  rests on: test_by_test. Tests were judged one by one; to pass, tests that must fail had to fail.",
             "  evidence.controls: 8",
             "  evidence.outcomes.passed: 14",
             "  evidence.styles: plain, raises",

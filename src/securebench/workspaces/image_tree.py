@@ -103,7 +103,7 @@ class HostTree:
                 if entry.kind is not EntryKind.DIRECTORY:
                     yield prefix + entry.path
         except TreeRefusedError as refused:  # the image's fault, which must not count as the candidate's failure
-            raise OSError(errno.EFBIG, f"the image's tree cannot be read: {refused}") from None
+            raise OSError(errno.EFBIG, f"the files of the image exceed a limit: {refused}") from None
         finally:
             os.close(descriptor)
 

@@ -122,7 +122,10 @@ class PackChecks:
 
 
 def _doubt(match: Match) -> str:
-    """Return the other cause of a difference in hidden content, to append to a message; empty if there is none."""
+    """Return an addition to a message about hidden content: a wrong commitment key looks like a difference, too.
+
+    Return an empty string if hidden content does not differ.
+    """
     return ", or the commitment key is that of another run" if match is Match.OTHER_HIDDEN else ""
 
 

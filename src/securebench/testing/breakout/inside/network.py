@@ -79,7 +79,7 @@ def _resolve(_host: Host) -> str:
     try:
         return str(socket.getaddrinfo("example.com", 80)[0][4][0])
     except socket.gaierror:
-        raise Stopped("unknown") from None
+        raise Stopped("not resolved") from None
 
 
 @attempt("open a packet socket", "the traffic of others read", "I18")

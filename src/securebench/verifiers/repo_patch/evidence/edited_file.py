@@ -289,7 +289,10 @@ class EditedFile:
         return CasePlace(self._stem, tuple(node.name for node in test.classes), name)
 
     def _add(self, variants: Variants) -> ControlGroup:
-        """Insert the variants of a test before and after it, under its name and new names."""
+        """Replace a test with one of its variants, and insert the others under new names.
+
+        If the test is movable, the variant that gets its name is chosen at random.
+        """
         test = variants.test
         forms: list[tuple[str, list[Edit]]] = [("", []), *variants.controls()]
         names = [test.node.name, *(self._names.like(test.node.name, self._source.words) for _ in forms[1:])]

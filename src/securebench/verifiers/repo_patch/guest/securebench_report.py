@@ -83,7 +83,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_setup(self, item: Any) -> None:
-            """Look for temporary changes before the fixtures of this test run."""
+            """Before the fixtures of each test run, look for temporary changes."""
             look(id(item))
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
