@@ -29,7 +29,7 @@ class VerificationPolicy:
         )
 
     def capabilities(self, needed: Iterable[str]) -> tuple[str, ...]:
-        """Return the capabilities for ``needed``. Raises ``PermissionError`` if any of them is denied."""
+        """Return the capabilities for the commands ``needed``. Raises ``PermissionError`` if a command is denied."""
         wanted = tuple(needed)
         if refused := self.denied(wanted):
             raise PermissionError(f"denied by the tester's policy: {', '.join(refused)}")

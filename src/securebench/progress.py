@@ -64,7 +64,7 @@ class Event:
 
     @property
     def data(self) -> dict[str, JsonValue]:
-        """The event's own fields by name, as JSON values. Sinks get those of a task's events redacted like records."""
+        """The event's own fields by name, as JSON values. In a task's events, sinks get them redacted as in records."""
         return {name: getattr(self, name) for name in _own_fields(type(self))}  # type: ignore[arg-type]  # hashable
 
 

@@ -22,13 +22,13 @@ _DEFAULT_PYTHON: Final = "python3"
 
 _SYMPY_OPTIONS: Final = frozenset(("-C", "--no-cache", "-v", "--verbose", "--no-colors", "--slow", "--no-subprocess"))
 _NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*")
-"""Options with which a run does not include all tests of the named files, or runs no tests at all."""
+"""Options with which a command does not run all tests of the files that it names, or runs no tests at all."""
 
 _METHOD = re.compile(r"\w+\.(?:\w+\.)*[A-Z]\w*\.\w+")
 """The label of a test method, such as ``tests.test_a.Case.test_x``. Names are given at random to a test and its
 controls, so a command with such a label would run only one of them: the test or a control.
 
-Only the repository's files show whether ``tests.test_a.case.test_x`` is a method or a module.
+``tests.test_a.case.test_x`` does not match: only the repository's files show whether it is a method or a module.
 """
 
 _OPTIONS: Final = """

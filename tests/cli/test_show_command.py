@@ -205,7 +205,7 @@ class TestDetail:
             "  7 more steps not kept",
             "    Answer: 42",
             "  sealed: 11 B, digest verified",
-            "  rests on: test_by_test. Tests were judged one by one; to pass, tests that must fail had to fail.",
+            "  rests on: test_by_test. Tests were judged one by one. Tests that must fail have to fail for a pass.",
             "  evidence.controls: 8",
             "  evidence.outcomes.passed: 14",
             "  evidence.styles: plain, raises",

@@ -44,7 +44,7 @@ _MAX_LOADER: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """The header of a program. ``machine`` is the kernel's name.
+    """The header of a program. ``machine`` is the machine type, as the kernel names it.
 
     ``interpreter`` is empty for a static program and for one with 32 bits.
     """

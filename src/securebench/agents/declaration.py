@@ -276,7 +276,7 @@ class AgentDeclaration(ProgramDeclaration):
 
     @property
     def supported(self) -> frozenset[str]:
-        """The :data:`SETTINGS` whose condition an argument or variable has, and ``extra_arguments`` if it is used."""
+        """The :data:`SETTINGS` that are conditions of arguments or variables, and ``extra_arguments`` if it is used."""
         items = [item for arguments in (self.arguments, *self.family_arguments.values()) for item in arguments]
         conditions = {getattr(item, "when", "") for item in (*items, *self.environment.values())}
         extra = {"extra_arguments"} if EXTRA_ARGUMENTS in items else set()

@@ -47,7 +47,7 @@ def digest_asset(directory: Path, path: str) -> str:
 
 
 class AssetDigest:
-    """Computes the digest of :func:`digest_asset` for a file or directory that is read elsewhere.
+    """Computes the digest of :func:`digest_asset` for a file or directory that the caller reads.
 
     ``path`` is its path in the pack.
     """

@@ -92,7 +92,7 @@ class AssetRoots:
 
 @dataclass(frozen=True)
 class BenchmarkPack:
-    """An immutable pack. ``fingerprint`` contains the digest (sha256, hex) of each part that it was read from.
+    """An immutable pack. ``fingerprint`` contains the digest (sha256, hex) of each part of the pack.
 
     The parts are ``manifest``, ``tasks``, and each referenced file or directory as ``asset:PATH``.
     """

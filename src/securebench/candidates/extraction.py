@@ -79,7 +79,7 @@ def seal_workspace(
 
 
 def seal_changes(store: CandidateStore, collected: Collected, pristine: HostTree) -> tuple[Sealed, Mapping[str, int]]:
-    """Seal the ``collected`` changes to the image's files. Also return how many paths of each kind were ignored."""
+    """Seal the ``collected`` changes to the image's files. Also return the number of ignored paths by kind."""
     try:
         changes = read_changes(collected, pristine)
     except TreeRefusedError as refused:
@@ -101,7 +101,7 @@ def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, prist
 
 
 def _seal_delta(store: CandidateStore, delta: Delta, pristine: FileTree) -> Sealed:
-    """Seal changes. An empty set of changes is sealed, but is also returned as a failure."""
+    """Seal changes. If there are none, an empty candidate is sealed, but a failure is returned, too."""
     try:
         candidate = store.seal_patch(delta, render(delta, pristine))
     except TreeRefusedError as refused:

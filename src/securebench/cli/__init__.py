@@ -106,7 +106,10 @@ def main() -> None:
 
 
 def process() -> None:
-    """Run the command line as the main program. Afterwards, an interrupt ends the process at once, or is ignored."""
+    """Run the command line as the main program.
+
+    After the command, an interrupt ends the process at once. While Python unloads its modules, it is ignored.
+    """
     codes = [EXIT_DEFECT]
     atexit.register(_end_beside_threads, codes)  # registered first, so it runs after all other exit functions
     try:

@@ -83,7 +83,10 @@ def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Pa
 
 
 def _page_writer(page: Path | None) -> Callable[[AuditReport], None]:
-    """Return the function that writes the tables. An existing page without markers is refused before the audit."""
+    """Return the function that writes the tables of a report to ``page``, if a page is given.
+
+    If the page has content but lacks the markers of a table, raise :class:`ConfigError` now, before the audit.
+    """
     from securebench.audit.installation.render import empty_tables, markdown, new_page, replaced
 
     old = page.read_text(encoding="utf-8") if page and page.exists() else ""

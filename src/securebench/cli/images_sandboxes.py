@@ -98,7 +98,7 @@ def _steps_spec(image: ResolvedImage, build_script: BuildScript) -> SandboxSpec:
 
 
 def _layer(driver: SandboxDriver, spec: SandboxSpec, sandbox: Sandbox) -> Iterator[bytes]:
-    """Yield the changes as a layer, from either of the two forms in which drivers collect them."""
+    """Yield the changes in a sandbox as a layer, from either of the two forms in which drivers collect them."""
     from securebench.images.build.derived.changed import layer_of_archive, layer_of_overlay
     from securebench.images.store.ids import tree_shift
     from securebench.sandboxes.collected import CollectedLayer

@@ -183,7 +183,7 @@ def _about(run: RecordedRun) -> dict[str, Any]:
 
 
 def _brief(record: RecordedTask) -> dict[str, Any]:
-    """Return the entry of a record in a list, as JSON."""
+    """Return what a list of records contains about one record, as JSON."""
     return {
         "task_id": record.task_id,
         "trial": record.trial,

@@ -1,10 +1,11 @@
 """A run's connection to its gateway: start the process, send it requests, and notice at once when it exits.
 
-The gateway answers its settings, the first frame, with ``ready``. Then the run sends ``open``, ``listen`` (with a
-listening socket) and ``close`` for each session, and ``probe`` to send a provider a test request. The gateway answers
-``open`` with ``opened``, ``close`` with ``closed`` and a report, ``probe`` with ``probed`` and a report, or any of them
-with ``failed``. It does not answer ``listen``. In between, it sends ``log``. Keys are sent only to the gateway, inside
-``open`` and ``probe``. The gateway serves untrusted peers, so what it sends is checked.
+The first frame contains the gateway's settings. The gateway answers it with ``ready``. Then the run sends ``open``,
+``listen`` (with a listening socket) and ``close`` for each session, and ``probe`` to make the gateway send a test
+request to a provider. The gateway answers ``open`` with ``opened``, ``close`` with ``closed`` and a report, ``probe``
+with ``probed`` and a report, or any of them with ``failed``. It does not answer ``listen``. In between, it sends
+``log``. Keys are sent only to the gateway, inside ``open`` and ``probe``. The gateway serves untrusted peers, so what
+it sends is checked.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Answer:
 
 @dataclass(slots=True)
 class GatewaySession:
-    """One session of a connection."""
+    """What the run keeps of one session, such as its callbacks and the gateway's last answer."""
 
     log: Callable[[Mapping[str, JsonValue]], None]
     answered: threading.Event = field(default_factory=threading.Event)

@@ -55,7 +55,7 @@ class Trouble(StrEnum):
     OUT_OF_BUDGET = "out_of_budget"
     """The task's own budget is used up."""
     DECLINED = "declined"
-    """The provider's policy stopped the answer: a safety filter, or the model refused. This is not an outage."""
+    """The model refused, or a policy of the provider (such as a safety filter) stopped the answer. Not an outage."""
 
 
 PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE})
@@ -104,7 +104,7 @@ class RelayPlan:
     spent_micro_usd: int = 0
 
     def prices_of(self, model: str) -> TokenPrices | None:
-        """Return the prices of an answer by ``model``, as the provider names it, with or without a release date."""
+        """Return the prices of an answer. ``model`` is the provider's model name, with or without a release date."""
         return self.model_prices.get(_RELEASE_DATE.sub("", model), self.prices)
 
 
@@ -142,7 +142,7 @@ class RelayReport:
     micro_usd: int | None = None
     """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """The most tokens that incomplete answers may have used beyond those counted. They are charged to the budget."""
+    """Upper bound of the tokens that incomplete answers used beyond those counted. The budget is charged for them."""
     unreported_micro_usd: int = 0
     trouble: Trouble | None = None
     message: str = ""

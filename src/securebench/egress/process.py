@@ -153,7 +153,7 @@ class Service:
 
 
 def _why(error: Exception) -> str:
-    """Return what may be reported to the run: messages of other libraries might contain the key."""
+    """Return what the run may know of ``error``: messages of other libraries might contain the key."""
     return error.message if isinstance(error, EgressError) else type(error).__name__
 
 

@@ -40,7 +40,7 @@ _HEAD_SECONDS: Final = 15.0
 _WAIT_SECONDS: Final = 30.0
 """Seconds without any slot after which the user gets a message."""
 _MAX_LOSSES: Final = 3
-"""How many lost workers of one task stop the run, and how many failures in a row exclude a node."""
+"""The run stops after this many lost workers of one task. A node is excluded after this many failures in a row."""
 
 
 class SlotActor:
@@ -132,7 +132,7 @@ class _NodeUnfitError(Exception):
 class RaySlots:
     """The slots of a run. Calling this object executes an assignment in a free slot.
 
-    If a worker is lost, its assignment is executed again, at most ``_MAX_LOSSES`` times in all.
+    If a worker is lost, its assignment is given to another worker, but to at most ``_MAX_LOSSES`` workers in all.
     """
 
     def __init__(self, ray: Any, worker: Worker, size: int) -> None:

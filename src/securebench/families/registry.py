@@ -103,8 +103,8 @@ def validate_benchmark_row_family(row: FamilyRow) -> None:
 def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
     """Yield (resource name, text) for each secret string, and for the JSON of each secret list or object.
 
-    Structure, such as a path, is not secret. The JSON of an object with a model is not yielded, nor that of a list or
-    object with a single element, unless it is a command.
+    Structure, such as a path, is not secret. The JSON of an object with a model is not yielded. The JSON of a list that
+    is a command is always yielded, and that of any other list or object only if it has more than one element.
     """
     for resource in task.resources.secrets():
         yield from ((resource.name, text) for text, is_content in _divided(task.task_type, resource) if is_content)

@@ -75,7 +75,7 @@ class Expect(WireModel):
 
 
 class RepoPatchTests(WireModel):
-    """The test command, the patches that are applied before it runs, and what a candidate may change and must pass."""
+    """The test command, the patches that are applied before it runs, the path policy, and the tests that must pass."""
 
     source: Literal["command"]
     command: Annotated[ShellOrArgv, COMMAND]

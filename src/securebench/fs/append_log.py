@@ -32,7 +32,7 @@ class AppendLog:
 
     With ``sync``, every line is on disk when :meth:`append` returns, and so is the name of the file. ``limit`` is the
     largest size in bytes. ``is_whole`` decides whether a last line without a newline is otherwise complete; by default,
-    it counts as torn. ``size`` is the length of all whole lines in bytes. Methods raise :class:`StorageError`.
+    such a line counts as torn. ``size`` is the length of all whole lines in bytes. Methods raise :class:`StorageError`.
     """
 
     def __init__(

@@ -77,7 +77,10 @@ def opened_root(root: Path) -> Iterator[int]:
 
 @contextmanager
 def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
-    """Yield a descriptor of ``parents`` below ``top``. Raises :class:`TreeRefusedError` with the refused part."""
+    """Yield a descriptor of the directory at ``parents`` below ``top``.
+
+    Raises :class:`TreeRefusedError`, which names the path up to the refused component.
+    """
     directory = os.dup(top)
     try:
         for depth, part in enumerate(parents, start=1):

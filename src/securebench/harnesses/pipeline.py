@@ -299,10 +299,10 @@ class _Work:
     def prepare(self, plan: MaterializationPlan) -> None:
         """Write the files of the workspace.
 
-        All but the read-only assets belong to :func:`workspace_owner` or, if it returns ``None``, to this user. If the
-        sandbox user is the container's root, the workspace is world-writable, because this root may be unprivileged on
-        the host. The private parent directory keeps other host users out. Raises :class:`MaterializationError`
-        (``image-workdir-too-large``) if the files do not fit, and the errors of
+        All but the read-only assets belong to the owner that :func:`workspace_owner` returns or, if that is ``None``,
+        to this user. If the sandbox user is the container's root, the workspace is world-writable, because this root
+        may be unprivileged on the host. The private parent directory keeps other host users out. Raises
+        :class:`MaterializationError` (``image-workdir-too-large``) if the files do not fit, and the errors of
         :func:`fill` and :meth:`VisibilityAwareMaterializer.materialize`.
         """
         files, is_open = self._directory.files, self._place.user == ROOT_USER

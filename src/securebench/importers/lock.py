@@ -109,7 +109,7 @@ def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
 
 
 def _is_digest(value: JsonValue) -> TypeGuard[str | None]:
-    """Whether ``value`` is a digest, or ``None`` for an unknown digest."""
+    """Whether ``value`` is a digest or is ``None``, which stands for an unknown digest."""
     return value is None or (isinstance(value, str) and bool(_DIGEST.fullmatch(value)))
 
 

@@ -1,6 +1,6 @@
 """Write an imported pack.
 
-Rows are validated like those of any pack before the tasks file is written. Each file is written atomically. Only
+Before the tasks file is written, its rows are validated like those of any pack. Each file is written atomically. Only
 ``force`` replaces files that differ.
 """
 

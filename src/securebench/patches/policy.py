@@ -1,4 +1,7 @@
-"""The candidate path policy, checked on the trees before and after, never on the text of a patch."""
+"""The policy on the paths that a candidate may change.
+
+It is checked on the trees before and after the changes, never on the text of a patch.
+"""
 
 from __future__ import annotations
 
@@ -111,6 +114,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _name(pattern: str) -> str:
-    """Return the regular expression for ``pattern``, one component of a path. In it, ``**`` means ``*``."""
+    """Return the regular expression for ``pattern``, one component of a path pattern. ``**`` means ``*`` here."""
     pieces = re.split(r"(\*+|\?)", pattern)
     return "".join("[^/]*" if "*" in piece else "[^/]" if piece == "?" else re.escape(piece) for piece in pieces)

@@ -61,7 +61,7 @@ def write_report(directories: Sequence[Path], output: Path) -> None:
 
 
 def write_comparison(groups: Mapping[str, Sequence[Comparison]], file: IO[str]) -> None:
-    """Write the page of the comparisons of each benchmark. It has the Content-Security-Policy of a report."""
+    """Write one page with the comparisons for every benchmark. It has the Content-Security-Policy of a report."""
     names = {key: name for pairs in groups.values() for key, name in names_of(pairs).items()}
     values = {"groups": groups, "name_of": lambda side: names[id(side)], "shown": _SHOWN}
     file.writelines(render("compare.html", **values, is_live=False))

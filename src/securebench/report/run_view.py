@@ -33,7 +33,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class SandboxControls:
-    """What a sandbox driver enforced for ``trials`` trials. ``enforced`` and ``weaker`` are described in words."""
+    """The restrictions that a sandbox driver ``enforced`` for ``trials`` trials.
+
+    ``weaker`` are those that it did not enforce. Both are described in words.
+    """
 
     driver: str
     trials: int

@@ -87,7 +87,7 @@ class Attestation(ABC):
     def require_signer(self, signer: StatementSigner | None) -> None:
         """Raise :class:`ConfigError` if there is a signature that ``signer`` did not make.
 
-        Resuming the results would remove that signature or replace it with one of another signer.
+        Resuming the results would remove that signature, or replace it with one by ``signer``.
         """
         for file in signature_files(self.kind):
             if not os.path.lexists(self.directory / file):

@@ -38,7 +38,10 @@ COLUMNS: Final[Mapping[str, tuple[type, Callable[[RecordedTask], Any]]]] = {
     "candidate_kind": (str, lambda task: task.candidate_kind.value if task.candidate_kind else None),
     "candidate_digest": (str, lambda task: task.candidate_digest),
 }
-"""Each column with its type and its value. ``tags`` and ``models`` are lists of strings; missing values are null."""
+"""The columns: the type of each, and a function that returns its value for a record.
+
+``tags`` and ``models`` are lists of strings. Missing values are null.
+"""
 
 _PANDAS: Final = {
     str: "string",

@@ -209,9 +209,10 @@ class RecordedRun:
         return read_sealed(self._root, record)
 
     def trajectory(self, record: RecordedTask) -> Iterator[JsonValue]:
-        """Yield the steps that the agent's program reported: nothing without a trajectory, at most 4 MiB.
+        """Yield the steps that the agent's program reported, if the record names a trajectory.
 
-        Raises :class:`ConfigError`: ``trajectory-altered``, ``file-missing``, ``file-not-regular``.
+        Raises :class:`ConfigError`: ``trajectory-altered`` (also for a file of more than about 4 MiB),
+        ``file-missing``, ``file-not-regular``.
         """
         described = record.provenance.get("trajectory")
         if not isinstance(described, dict):

@@ -177,7 +177,7 @@ def _mean_over_tasks(
 
 
 def _share(part: int, whole: int, k: int) -> float:
-    """Return the share of the subsets of ``k`` trials in which every trial is of one kind.
+    """Return the share of the subsets of ``k`` trials in which all trials are of a certain kind.
 
     ``part`` is the number of trials of that kind, ``whole`` the number of all trials.
     """

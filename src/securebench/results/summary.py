@@ -246,7 +246,7 @@ class TesterRunSummary:
 
 
 class Counted(NamedTuple):
-    """The totals of some records: counts by family, sorted by name, the reported usage, and the verdicts by task.
+    """The totals of some records: counts by family (sorted by name), the reported usage, and the verdicts by task.
 
     ``failures`` has the first :data:`SHOWN_FAILURES` trials that failed or had an error.
     """

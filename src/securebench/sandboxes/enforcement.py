@@ -54,7 +54,7 @@ class DriverInfo:
     are not. With ``foreign_files``, files that root in a sandbox creates in a mounted directory may belong to a host
     user whose files this process can neither read nor remove. Their ownership must be taken back first
     (``harnesses/ownership.py``). ``lacks`` are the features that the driver does not have. SecureBench replaces missing
-    features where it can. A run that needs another missing feature stops before its first task.
+    features where it can. A run that needs a missing feature without a replacement stops before its first task.
     """
 
     name: str

@@ -42,8 +42,9 @@ class KeptSandboxes(Generic[KeptT]):
     def take(self, spec: SandboxSpec) -> KeptT | None:
         """Return an idle sandbox of ``spec``, or ``None`` if the caller has to start one. Call :meth:`put` afterwards.
 
-        If as many sandboxes are in use as there are cores, wait up to a second for one to be given back. Starting a
-        sandbox takes more CPU time than a usual task, so one for each of many workers would make a short run slower.
+        If none is idle and as many are in use as there are cores, wait up to a second for one to be given back.
+        Starting a sandbox takes more CPU time than a usual task, so one for each of many workers would make a short run
+        slower.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._in_use < self._cores or self._find(spec) is not None, _WAIT_SECONDS)

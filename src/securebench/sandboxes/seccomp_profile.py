@@ -112,7 +112,7 @@ _WITH_CAPABILITY: Final = {
     "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy"),
     "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev"),
 }
-"""Calls that are also allowed if a sandbox is granted the capability. Other capabilities add no calls."""
+"""The calls that each of these capabilities allows in addition. Other capabilities add no calls."""
 
 NAMES_OF_GVISOR: Final = ("pselect",)
 """gVisor's own names for calls, here for ``pselect6``. Other runtimes do not know them and ignore them.

@@ -58,7 +58,9 @@ _FIELD: Final = re.compile(r"([A-Za-z_]+):\s*(.*?)\s*")
 _T = TypeVar("_T")
 
 _USER: Final = (65533, 65533)
-"""The uid and gid in test sandboxes. Those of ``nobody`` are not used: the kernel shows unmapped groups with its id."""
+"""The uid and gid in test sandboxes.
+
+They are not those of ``nobody``, because the kernel shows an unmapped group with the gid of ``nobody``."""
 
 _INSPECT: Final = ("/bin/cat", *FILES)
 _DO_NOTHING: Final = ("/bin/cat", "/dev/null")
@@ -167,9 +169,9 @@ def require_isolation(
     With ``forwarded_ports``, also check a sandbox with a forwarded port. This can raise :class:`EgressError`
     (``egress-unavailable``).
 
-    Restrictions that the driver reports as not enforced (``DriverInfo.weaker``) are not checked. Without
-    ``hit_limits``, limits that are not visible are not checked either. Use this if a check with another image has
-    already tested them.
+    Restrictions that the driver reports as not enforced (``DriverInfo.weaker``) are not checked. If the memory and
+    process limits are not visible, they are checked only with ``hit_limits``. Pass ``False`` if a check with another
+    image has already tested them.
     """
     info = driver.info()
     found = inspect_sandbox(driver.create, image, info.runtime, hit_limits=hit_limits)

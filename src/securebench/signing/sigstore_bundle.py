@@ -58,7 +58,7 @@ class SigstoreSigner:
             raise _failed(f"Sigstore did not sign: {type(error).__name__}: {error}") from error
 
     def open(self, data: bytes) -> bytes:
-        """Return the statement of a bundle of the same identity.
+        """Return the statement of a bundle that the identity of this job signed.
 
         Raises the errors of :func:`verify_sigstore_bundle`, and :class:`ConfigError` if this job has no identity.
         """

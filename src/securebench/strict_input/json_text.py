@@ -172,9 +172,9 @@ def _nodes(text: str) -> Iterator[_Node]:
 
 
 def _next_member(last: str | int) -> tuple[str | int, bool]:
-    """Return the index of the next member of a list, or ``last`` for an object, and whether a key follows.
+    """Return the last part of a path after a comma, and whether a key follows. ``last`` is the part before the comma.
 
-    In an object, the key that follows replaces ``last``.
+    In a list, the new part is the next index. In an object, it is ``last`` until the key has been read.
     """
     return (last + 1, False) if isinstance(last, int) else (last, True)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_YAML_BYTES = 64 * 1024
-"""Maximum bytes of a YAML file. Manifests and tester files are shorter. The slow parser reads this in two seconds."""
+"""Maximum bytes of a YAML file. Manifests and tester files are shorter. Parsing this many takes two seconds."""
 
 MAX_YAML_DEPTH = 16
 """The deepest nesting of lists and mappings. No schema here needs half as many levels."""

@@ -151,7 +151,7 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
 def _fit_judge(value: Any, base: Path) -> tuple[JudgeSettings | None, list[Fault]]:
     """Return the section ``judge``, if there is one, and its faults.
 
-    If the section is not an object, the file's model reports that.
+    A section that is not an object is reported when the whole file is checked.
     """
     if not isinstance(value, dict) or not isinstance(value.get("judge"), dict):
         return None, []

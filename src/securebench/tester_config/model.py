@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class TaskSelection:
     """Which tasks of a pack a run executes.
 
-    ``task`` has patterns of ids. A task is selected if it matches at least one value of every criterion among ``task``,
-    ``tag`` and ``family`` that is given. ``shuffle`` is a seed: if it is given, the selected tasks are sorted by a hash
-    of the seed and their id. ``limit`` keeps only the first tasks.
+    ``task`` has patterns of ids. ``task``, ``tag`` and ``family`` are criteria. A task is selected if it matches at
+    least one value of each criterion that is given. ``shuffle`` is a seed: if it is given, the selected tasks are
+    sorted by a hash of the seed and their id. ``limit`` keeps only the first tasks.
     """
 
     task: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class TaskSelection:
 
     @property
     def given(self) -> dict[str, JsonValue]:
-        """The criteria that are given."""
+        """The fields that are given, by name."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         return {name: value for name, value in plain.items() if value not in (None, [])}

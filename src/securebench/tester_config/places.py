@@ -47,7 +47,10 @@ def output_dir_fault(path: Path, pack_directory: Path) -> str:
 
 
 def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
-    """Return why ``path`` may not be exposed to an agent, or an empty string. It may contain none of ``secret``."""
+    """Return why ``path`` may not be exposed to an agent, or an empty string.
+
+    It may contain none of the paths in ``secret``.
+    """
     if _kind(path) != stat.S_IFDIR:
         return "is a symbolic link" if _kind(path) == stat.S_IFLNK else _NO_DIRECTORY
     place = _resolved(path)

@@ -41,7 +41,9 @@ def prepare_agents(
     earlier: RunHeader | None,
     options: RunOptions,
 ) -> Mapping[str, JsonValue]:
-    """Prepare the harness, for those of ``images`` in which agents run, and the judge. Return the agent's identity.
+    """Prepare the harness and the judge for a run, and return the agent's identity.
+
+    The harness is prepared for those of ``images`` in which agents run.
 
     Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """

@@ -1,4 +1,4 @@
-"""The circuit breaker: stops a run whose remaining tasks would fail for the same reason as the last ones."""
+"""The circuit breaker: stops a run whose remaining tasks would fail for the same reason as the most recent ones."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 class Coordinator:
     """Executes trials through the executor and writes their records.
 
-    ``trouble`` is the problem that ended the execution early. It is empty if there was none, for example if the budget
-    was used up.
+    ``trouble`` is the problem that ended the execution early, or empty. A budget that is used up is no such problem.
     """
 
     def __init__(

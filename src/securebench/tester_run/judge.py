@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""Maximum number of retries: of all requests between two answered controls, and of a whole verification."""
+"""A limit that applies twice: to the retries of all requests between two answered controls, counted together, and to
+the retries of a whole verification.
+"""
 _JSON_BYTES: Final = 3
 """Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and its letter has two.
 
@@ -91,7 +93,7 @@ class RunJudge(ABC):
         return None
 
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
-        """Raise :class:`ConfigError` (``judge-budget``) if grading a response of an agent could use up the budget."""
+        """Raise :class:`ConfigError` (``judge-budget``) if grading a response could use up ``judge.budget``."""
         del tasks
 
     @abstractmethod
@@ -341,7 +343,7 @@ class JudgeCheck:
     ) -> Mapping[str, JsonValue]:
         """Check the judge, and return the usage of the check: nothing for a recorded judge, which needs no check.
 
-        Unless ``is_calibrated``, also calibrate the judge, and include a complete calibration in what is returned.
+        Unless ``is_calibrated``, also calibrate the judge. If the calibration was completed, the result contains it.
 
         Raises :class:`ConfigError` (``judge-uncalibrated``, and the errors of a provider check), and
         :class:`InfrastructureError`.

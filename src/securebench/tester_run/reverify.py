@@ -55,7 +55,10 @@ if TYPE_CHECKING:
     from securebench.tester_run.planning.plan import Plan
 
 SUFFIX: Final = ".reverified"
-"""The suffix of the default output directory, added to the run directory's name. The run's id gets ``-reverified``."""
+"""The default output directory has the name of the run directory with this suffix.
+
+The id of the new run ends with ``-reverified``.
+"""
 
 _Model = TypeVar("_Model", bound=WireModel)
 
@@ -213,7 +216,7 @@ def _valid(model: type[_Model], value: Any, name: str) -> dict[str, Any]:
 
 
 def _selection(header: RunHeader, options: RunOptions) -> TaskSelection:
-    """Return the selection of the run under review, with the patterns of ids that the user gave."""
+    """Return the selection of the run under review. If the user gave patterns of ids, they replace those of the run."""
     selection = TaskSelection(**_section(SelectModel, header, "selection"))
     return replace(selection, task=options.task) if options.task else selection
 
@@ -271,7 +274,7 @@ def _chosen(verifier: Any) -> tuple[Any, ...] | None:
 def _with_driver_hint(
     make: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver],
 ) -> Callable[[TesterConfig, Callable[[str], None]], SandboxDriver]:
-    """Return ``make`` with a hint on its errors to use a different driver."""
+    """Return a function that calls ``make`` and adds a hint to its errors: use a different driver."""
 
     def made(config: TesterConfig, notify: Callable[[str], None]) -> SandboxDriver:
         try:

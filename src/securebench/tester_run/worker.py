@@ -245,7 +245,7 @@ def work(settings: bytes, assignment: bytes) -> bytes:
     """Execute ``assignment`` in a process that did not prepare its run. See :class:`Worker`.
 
     The first call opens a sandbox driver and prepares the harness; they are closed when the process exits. Raises
-    :class:`ConfigError` if anything that could affect a verdict differs from the process of the run.
+    :class:`ConfigError` if anything that could affect a verdict differs between this process and that of the run.
     """
     digest = hashlib.sha256(settings).hexdigest()
     with _preparing:
@@ -278,7 +278,7 @@ def prepare_worker(
 ) -> tuple[PreparedRun, RunEgress]:
     """Prepare a run that another process started, and whose header is ``header``. ``stack`` closes what is opened.
 
-    Raises :class:`ConfigError` if anything that could affect a verdict differs.
+    Raises :class:`ConfigError` if anything that could affect a verdict differs from ``header``.
     """
     parts = RunParts()
     config = plan.config

@@ -160,7 +160,7 @@ class TextVerdict:
 
 
 class TextVerifier(Verifier):
-    """A verifier that reads only the candidate's text and the evaluator's resources."""
+    """A verifier that reads only the candidate's text and the task's public and hidden values."""
 
     sandboxes = 0
 

@@ -1,4 +1,4 @@
-"""Check whether an image has what a task needs, in sandboxes without a candidate. If not, the task cannot be judged."""
+"""In sandboxes without a candidate, check whether an image has what a task needs to be judged."""
 
 from __future__ import annotations
 

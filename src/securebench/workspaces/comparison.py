@@ -58,7 +58,7 @@ class StateComparison:
         return bool(kind)
 
     def refuse(self, refused: TreeRefusedError) -> None:
-        """Record an unsafe entry. Raises if there are ``MAX_OFFENDERS``, or at once if a limit was exceeded."""
+        """Record why an entry was refused. Raises if a limit was exceeded or ``MAX_OFFENDERS`` entries are unsafe."""
         self.offenders += refused.offenders
         if refused.refusal is not TreeRefusal.UNSAFE or len(self.offenders) >= MAX_OFFENDERS:
             raise TreeRefusedError(refused.refusal, *self.offenders)

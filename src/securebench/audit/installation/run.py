@@ -53,8 +53,8 @@ _NO_DRIVER: Final = "no driver can make sandboxes on this machine"
 class AuditRequest:
     """What to audit: sections of the catalogue, and names of drivers.
 
-    Without names, those of :data:`DRIVERS` that are available are audited. ``report`` is called with each line of the
-    progress.
+    Without names of drivers, the available ones of :data:`DRIVERS` are audited. ``report`` is called with each line of
+    the progress.
     """
 
     sections: Sequence[CatalogueSection]
@@ -66,8 +66,9 @@ class AuditRequest:
 def audit_installation(request: AuditRequest) -> AuditReport:
     """Run the probes of the requested entries and judge them. Nothing is left behind.
 
-    If a driver that the request names is not available, its error is raised. Raises :class:`ImageError` if such a
-    driver lacks ``image``. An error in a probe is not raised: the probe then counts as not contained.
+    If a driver that the request names is not available, its error is raised. Raises :class:`ImageError` if a
+    named driver lacks the image of the request. An error in a probe is not raised: the probe then counts as not
+    contained.
     """
     started, begin = datetime.now(UTC), time.monotonic()
     wanted = [entry for entry in entries_of(request.sections) if entry.probes]

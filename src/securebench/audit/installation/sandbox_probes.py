@@ -75,7 +75,8 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Run the conformance checks. A restriction that the driver does not enforce counts as "not contained".
 
-    A check that cannot be made, or that gVisor is known to fail for another reason, counts as "not applicable".
+    A check that cannot be made counts as "not applicable". With gVisor, so does an expected failure that has nothing to
+    do with such a restriction.
     """
     driver, image = context.sandboxes
     info = driver.info()
@@ -150,8 +151,8 @@ def _attacked(context: ProbeContext, kind: str) -> ProbeFinding:
 def _is_expected(line: Mapping[str, str]) -> bool:
     """Return whether an attempt had the expected outcome.
 
-    A control must be allowed, which shows that the attack itself works. All other attempts must be denied, or have an
-    outcome that is only visible outside the sandbox.
+    Attempts whose names begin with ``control`` must be allowed: they show that the attack itself works. All others must
+    be denied, or have an outcome that is only visible outside the sandbox.
     """
     is_control = line["attempt"].startswith("control")
     return line["outcome"] in ({ALLOWED} if is_control else {DENIED, DONE})

@@ -191,7 +191,7 @@ def _kind_of(family: str) -> CandidateKind | None:
 def _recorded_changes(record: RecordedTask) -> set[str]:
     """Return a set with the digest of the paths that a recorded patch changes.
 
-    The set is empty if the record is redacted, and its patch was clipped, cannot be parsed or has a redacted path.
+    For a redacted record, the set is empty if the patch was clipped, cannot be parsed or has a redacted path.
     Raises :class:`PatchError` if a patch that is not redacted cannot be parsed.
     """
     text = record.candidate_text or ""

@@ -159,7 +159,7 @@ class _Verification:
         """Return the content of ``run.json``, even if it was changed after the run was closed.
 
         If it is missing or invalid, add a problem and return ``None``. Raises :class:`ConfigError` (``run-missing``) if
-        the directory does not have records either.
+        the directory has neither ``run.json`` nor records.
         """
         check = self.checks.header
         try:

@@ -71,9 +71,9 @@ class Spending:
     the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
 
     An agent could exceed the budget with many requests at once, so tokens and money are reserved before a request is
-    sent. Only the end of an answer says what it used. If the end is missing, the budget is charged the most that the
-    request may have used. ``unreported_tokens`` and ``unreported_micro_usd`` are the part of this charge that the other
-    counts do not include.
+    sent. Only the end of an answer says what the request used. If the end is missing, the budget is charged the most
+    that the request may have used. ``unreported_tokens`` and ``unreported_micro_usd`` are the part of this charge that
+    the other counts do not include.
     """
 
     requests: int = 0

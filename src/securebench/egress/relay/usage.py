@@ -49,7 +49,10 @@ class AddedEvents:
         return bytes(passed)
 
     def finish(self) -> bytes:
-        """Return the line that was read so far, or nothing if it is an added event. Call this at the end of a line."""
+        """Return the line that was read so far, or nothing if it belongs to an added event.
+
+        Call this at the end of the stream. :meth:`feed` calls it at the end of each line.
+        """
         line = bytes(self._held)
         self._held.clear()
         if self._has_removed and not line.strip():

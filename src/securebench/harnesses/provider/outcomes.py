@@ -12,8 +12,8 @@ program's own events. The first two are evidence. The third is a claim: any proc
   slow answer unread.
 * A policy refusal by the model or the provider and a used-up budget are never infrastructure errors. If the agent does
   not succeed afterwards, it has failed.
-* The same applies to a request after the first answer that the provider rejects as invalid.
-* A command or a program that the tester declared is itself under test. It acts from the start, so it is judged as if
+* The same applies if the provider rejects a request as invalid after the first answer.
+* A command, or a program that the tester declared, is itself under test. It acts from the start, so it is judged as if
   the model had already answered: trouble is an infrastructure error only if the gateway also meets it. Nothing that it
   reports is trusted. The gateway therefore also probes if the provider's last response was an error but the agent left
   a candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
@@ -95,7 +95,7 @@ class OutcomeEvidence:
 class JudgedOutcome:
     """An outcome, and the failure that it means.
 
-    ``failure`` is ``None`` if the agent did not fail, or if it only left no candidate.
+    ``failure`` is ``None`` if the agent did not fail. A missing candidate alone is no failure here: sealing reports it.
     """
 
     outcome: AgentOutcome
@@ -242,7 +242,7 @@ def _refused() -> JudgedOutcome:
 def provider_error(
     trouble: Trouble, detail: str, retry_after: float | None = None, served: str = "agent"
 ) -> ProviderError:
-    """Return the error of a provider that did not serve ``served``: the agent or, for example, the judge model."""
+    """Return the error of a provider that did not serve ``served``, such as ``agent`` or ``judge``."""
     code, hint = _CODES[trouble]
     message = f"the model provider did not serve the {served} ({_OUTCOMES[trouble].value})"
     error = ProviderError(f"{message}{f': {detail}' if detail else ''}", code=code, hint=hint)
@@ -251,9 +251,9 @@ def provider_error(
 
 
 def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
-    """Return the error for a program that ended before any model answer, although the relay saw no provider error.
+    """Return the error for a program that ended before any model answer, without a provider error as the cause.
 
-    If its time ran out after it had sent requests, this is a provider error.
+    But if its time ran out after the relay had forwarded requests, the error says that the provider is unreachable.
     """
     relay, failure = evidence.relay or RelayReport(), evidence.failure
     end = "it exited with status 0" if failure is None else failure.message

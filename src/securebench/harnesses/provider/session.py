@@ -149,7 +149,7 @@ class ProviderSession(EgressAgentSession):
         """Probe the provider, and return the last result. The agent is dead and can no longer influence it.
 
         A single failed probe is enough to blame the provider, because a provider may fail intermittently. A rate limit
-        must last longer than a minute, because the agent alone could have caused a shorter one.
+        counts only if it lasts longer than a minute, because the agent alone could have caused a shorter one.
         """
         model = relay.model if relay and relay.model else self._setup.model
         pauses = iter(RATE_LIMIT_PAUSES)
@@ -166,7 +166,7 @@ class ProviderSession(EgressAgentSession):
         return report
 
     def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
-        """Return all counts. The relay's token counts replace the agent's own, as does its cost if prices are known."""
+        """Return all counts. The relay's token counts, and its cost if prices are known, replace the agent's own."""
         relayed: dict[str, JsonValue] = _relayed(report.relay) if report.relay else {}
         probes = probes_of(self._probes, self._setup.prices)
         if report.relay and report.relay.micro_usd is not None:

@@ -4,8 +4,8 @@ A system image is built by an engine if one is running and reaches a registry wi
 built from Debian's packages, in the store. A derived image is built in the store and needs no engine. A Dockerfile
 needs one.
 
-A new image has no name until it has passed the recipe's checks. The checks of an image that an engine built run in a
-container of the engine. All other checks run in a sandbox, and are skipped if this machine cannot create sandboxes.
+A new image has no name until it has passed the recipe's checks. If an engine built it, the checks run in a container of
+the engine. All other checks run in a sandbox, and are skipped if this machine cannot create sandboxes.
 
 A failed build removes its files at once, except its log. The next build removes those of a killed build.
 """

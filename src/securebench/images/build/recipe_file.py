@@ -234,7 +234,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _model(value: Any) -> type[_SystemFile | _DerivedFile | _DockerfileFile]:
-    """Return the model for a recipe by its key, even if misspelled, so that the errors fit the intended kind."""
+    """Return the model by the key that marks the recipe's kind, even if misspelled, so that the errors fit the kind."""
     keys = value if isinstance(value, dict) else ()
     found = [near for key in keys for near in get_close_matches(key, _MODELS, n=1, cutoff=0.8)]
     return _MODELS[found[0]] if found else _DerivedFile

@@ -19,7 +19,7 @@ _ARCHITECTURES: Final[Mapping[str, tuple[str, str]]] = {
     "armv6l": ("arm", "v6"),
     "loongarch64": ("loong64", ""),
 }
-"""The architecture and variant in images for each machine name of the kernel, where the names differ."""
+"""Maps the kernel's name of a machine to the architecture and variant in images. Equal names are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Its blobs wait in a work directory that nothing else reads. :meth:`Incoming.add` moves them into the store and lists the
 image without a name, so only the importer, which knows its id, can run it to check it. :meth:`Incoming.name` names it,
-in one step. An image that was neither named nor kept when the import ends or is killed is removed.
+in one step. If the import ends or is killed before it has named or kept an image, that image is removed.
 """
 
 from __future__ import annotations

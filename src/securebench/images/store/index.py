@@ -90,7 +90,7 @@ class Listed:
 class Catalogue:
     """Reads and writes the index, and reads the documents it refers to. Writers hold the store's lock.
 
-    Methods that read them may also raise :class:`ImageError` (``image-store-unusable``).
+    Methods that read the index or a document may also raise :class:`ImageError` (``image-store-unusable``).
     """
 
     def __init__(self, places: StorePaths) -> None:
@@ -170,7 +170,7 @@ class Catalogue:
 
 
 def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
-    """Return ``images`` with ``added`` named ``reference`` (empty for no name) and no longer pending.
+    """Return ``images`` after ``added`` gets the name ``reference`` (none if empty) and stops being pending.
 
     Any other image of this name becomes unnamed.
     """

@@ -25,7 +25,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WRONG_PLACE: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
-"""The errors that another directory for the store avoids."""
+"""The errors that another directory for the store would avoid."""
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710

@@ -73,7 +73,7 @@ RUNNERS: Final[Mapping[str, Runner]] = MappingProxyType(
         ),
     }
 )
-"""The twelve repositories of SWE-bench."""
+"""The runners of the twelve repositories of SWE-bench."""
 
 _SECTION = re.compile(r"^diff --git ", re.MULTILINE)
 _HEADER_PATH = re.compile(r'^(?:---|\+\+\+|rename from|rename to) "?(?:[ab]/)?(.*?)"?(?:\t.*)?$', re.MULTILINE)

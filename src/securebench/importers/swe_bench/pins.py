@@ -78,8 +78,9 @@ class VersionModel(WireModel):
 class Setup(WireModel):
     """How versions of a repository are installed on the image ``base``, with pins for everything that their tests need.
 
-    ``version_from_git`` is set if a build reads its version from git's history, which the image lacks. ``install`` are
-    the commands (argument vectors) that install the repository, run in its directory. By default, pip installs it.
+    ``version_from_git`` is set if the repository's build takes the version number from git's history, which the image
+    lacks. ``install`` are the commands (argument vectors) that install the repository, run in its directory. By
+    default, pip installs it.
     """
 
     repository: _Repository
@@ -125,7 +126,7 @@ class Pins:
 
 @cache
 def shipped_pins() -> Pins:
-    """Return SecureBench's own pins. Each version that has a release was built from it, and some tests passed."""
+    """Return SecureBench's own pins. Each version with a release was built from it, and some of its tests passed."""
     pins = Pins()
     for path in sorted(_SHIPPED.glob("*.yaml")):
         pins = read_pins(path).over(pins)

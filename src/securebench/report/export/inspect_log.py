@@ -20,7 +20,7 @@ _STATUS: Final = VerificationStatus
 
 
 def write_inspect(run: RecordedRun, file: IO[str]) -> None:
-    """Write one sample for each record, and as accuracy the mean pass rate over the tasks with a verdict.
+    """Write one sample for each record. The accuracy is the mean pass rate over the tasks with a verdict.
 
     An infrastructure error is a sample with an error and without a score. Samples are written one by one.
     """

@@ -69,7 +69,7 @@ class Assurance(StrEnum):
     FULL = "full"
     """No process that judged the candidate ran its code, unless the task's own checker did."""
     TEST_BY_TEST = "test_by_test"
-    """The repository's tests were judged one by one. To pass, the controls had to fail, as they must."""
+    """The repository's tests were judged one by one. For a pass, the controls had to fail, as they must."""
     EXIT_CODE = "exit_code"
     """Only the exit code of a command that runs the candidate's code was judged."""
     SHARED = "shared"
@@ -81,7 +81,7 @@ class Assurance(StrEnum):
 ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
     {
         Assurance.FULL: "No process that judged the candidate ran its code, unless the task's own checker did.",
-        Assurance.TEST_BY_TEST: "Tests were judged one by one; to pass, tests that must fail had to fail.",
+        Assurance.TEST_BY_TEST: "Tests were judged one by one. Tests that must fail have to fail for a pass.",
         Assurance.EXIT_CODE: "Only a command's exit code. The candidate's code ran in the command and could forge it.",
         Assurance.SHARED: "Tests and candidate ran in one process; the candidate could forge the verdict.",
         Assurance.MODEL_GRADED: "A judge model's opinion: it may be wrong, and the candidate may have influenced it.",

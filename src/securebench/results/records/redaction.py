@@ -157,7 +157,7 @@ class Redactor:
         return self._keys.redact(shown, len(shown))
 
     def value(self, value: JsonValue, *, lines: bool = False) -> JsonValue:
-        """Return a JSON value without secrets: by field and by value, with ``lines`` also by equality.
+        """Return a JSON value with the secrets removed by field and by value, and with ``lines`` also by equality.
 
         Infinity and NaN become text.
         """

@@ -5,7 +5,7 @@ golden test compares the whole document, and another test compares the restricti
 obvious parts:
 
 * All namespaces are new, including a user namespace, which Docker does not use by default. Kernel settings are
-  therefore protected twice: by their owner, and by Docker's lists of read-only and masked paths.
+  therefore protected twice: by their owner (the host's root), and by Docker's lists of read-only and masked paths.
 * A new network namespace has only loopback, and no hook or helper sets up anything in it. With forwarded ports, the
   supervisor has created and owns the network namespace, so nothing in the sandbox has any privilege over it. A process
   that does not own its network namespace cannot mount ``sysfs``, and runtimes would bind the ``sysfs`` of the host
@@ -383,7 +383,7 @@ def outside(id_map: IdMap, inside: int) -> int:
 
 
 def _id_map(own: int, count: int, available: HostIds) -> IdMap:
-    """Return a map of the id ``own`` and of as many ids below and above it as are available, in order."""
+    """Return a map of ``own``, an id in the sandbox, and of as many ids below and above it as possible, in order."""
     hole = available.own is None  # skip one id of root's range: ``own`` is mapped to itself instead
     outside = (own or available.first) if available.own is None else available.own
     below = min(own, count, COUNT)

@@ -2,8 +2,9 @@
 
 Most of the time of a short task is spent on starting a container and an interpreter, on one processor while another is
 idle. So when a sandbox whose command waits for input (:attr:`~securebench.sandboxes.base.Command.waits`) is closed, a
-new container of the same kind is started for the next such command. Only this command has run in it, and it has
-received no input. A warm container is used once, and its time limit begins when it is used.
+new container of the same kind is started with the same command. The container runs no other command, and this one
+receives no input until another sandbox uses the container. A warm container is used once, and its time limit begins
+when it is used.
 
 Warm containers have no mounts of the host, because another directory could be at the same path by the time of use. They
 have no forwarded ports, because a forwarded port is served for a single task.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _RECORD, _CANDIDATE, _TRAJECTORY, _OUTPUT, _EGRESS, _PROBLEM = (bytes([letter]) for letter in b"RCTOEP")
 
 _MAX_CANDIDATE: Final = 2 * TreeLimits().total_bytes
-"""Maximum bytes of a candidate: an archive adds a header for each file, and a patch has files before and after."""
+"""Maximum bytes of a candidate: twice the limit of its files together, because an archive adds headers."""
 _MAX_OUTPUT: Final = 8 * MIB
 _MAX_EGRESS: Final = 16 * MIB
 _MAX_PROBLEMS: Final = 64 * 1024

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK: Final = "hostile7f3a"
-"""A part of every attack. No name, attribute or address of a page may contain it."""
+"""A part of every attack. In a page, no element name, attribute name or address may contain it."""
 
 ATTACKS: Final = (
     "<script>alert('hostile7f3a')</script>",

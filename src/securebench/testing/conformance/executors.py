@@ -1,7 +1,8 @@
 """The conformance suite of executors: what every executor promises, as checks that need no test framework.
 
-``EXECUTOR_CHECKS`` lists them, so that a test framework can parametrize over them. Each gets a function that returns an
-executor with a given number of workers, and raises ``AssertionError`` if the executor breaks a promise.
+``EXECUTOR_CHECKS`` lists them, so that a test framework can parametrize over them. Each check gets a function that
+returns an executor with a given number of workers. The check raises ``AssertionError`` if the executor breaks a
+promise.
 """
 
 from __future__ import annotations

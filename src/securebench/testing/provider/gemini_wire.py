@@ -47,7 +47,7 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
 
 
 def addressed(conversation: ModelConversation, path: str) -> ModelConversation | None:
-    """Return the conversation with the model and mode in the path; ``None`` if the path is not one for answers."""
+    """Return the conversation with the model and mode from the path; ``None`` if the path requests no answer."""
     if (found := _TARGET.search(path)) is None:
         return None
     return replace(conversation, model=found[1], streams=found[2].startswith("stream"))

@@ -39,7 +39,7 @@ _STREAMED: Final = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
 }
-"""Calls whose arguments are streamed, each with the prefix of the event names and the field of the item."""
+"""Types of items whose arguments are streamed, each with the prefix of its events and its field for arguments."""
 
 Event = dict[str, Any]
 

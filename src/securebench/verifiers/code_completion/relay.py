@@ -62,7 +62,10 @@ NOTES: Final = frozenset({*_REASONS, *_UNSUPPORTED})
 WHEN_LOADING: Final = frozenset({READY, FAILED})
 WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
 WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT, END})
-"""The frames that a side may send in each state. A verdict is accepted only from the tests' side."""
+"""The frames that are accepted from the tests' side. Only this side may send a verdict.
+
+The two sets above are for the candidate's side: until the candidate is loaded, and after that.
+"""
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
 """The time limit of a task without ``environment.timeout_seconds``: twenty times what the slowest honest tests need."""

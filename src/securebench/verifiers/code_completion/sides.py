@@ -33,9 +33,9 @@ _MOST_TASKS: Final = 256
 _KEPT_SECONDS: Final = 3600.0
 """How long a sandbox may be kept. After that, its driver ends it, even if this process hangs."""
 _CHECK_SECONDS: Final = 5.0
-"""How long a kept sandbox may take to begin a task, or to report that nothing is left of one.
+"""How long a kept sandbox may take to begin a task, or to report that nothing is left of a task.
 
-Creating a new sandbox takes less.
+Creating a new sandbox takes less time.
 """
 
 
@@ -83,7 +83,8 @@ class CandidateSide(Side):
 class JudgingSide(Side):
     """The side of the tests. Its sandbox may come from ``kept``. If ``is_intact``, it may be put back there.
 
-    The constructor takes a sandbox from ``kept``, and may wait for it. So :meth:`close` must always be called.
+    The constructor tells ``kept`` that a sandbox is in use, and may wait for an idle one. :meth:`close` ends this use,
+    so it must always be called.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class JudgingGuest(FrameChannel):
 
 
 def _kept_spec(spec: SandboxSpec) -> SandboxSpec:
-    """Return the spec of a sandbox for many tasks: with room for the process that forks, and for all their output."""
+    """Return ``spec`` for many tasks: with room for the process that forks, and for the output of all tasks."""
     limits = replace(spec.limits, pids=spec.limits.pids + 1, output=spec.limits.output * _MOST_TASKS)
     return replace(spec, limits=limits, labels={})
 

@@ -59,7 +59,10 @@ CONTROL: Final = "I do not know."
 
 _PREFIX: Final = "| "
 _MARKS: Final = 500
-"""The most bytes that a prompt adds: the lines around a quotation, and the tokens of a chat format for two messages."""
+"""The most bytes that a prompt adds to its parts.
+
+These are the lines around a quotation, and the tokens of a chat format for two messages.
+"""
 _ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
 """Invisible characters that are not escaped, because the spelling of some languages needs them."""
 _EMOJI_STYLE: Final = "\ufe0f"
@@ -77,8 +80,8 @@ _SPECIAL: Final = re.compile(
 )
 """Matches the first character of what may be a special token, such as a tag without attributes, or [WORD] in capitals.
 
-Each model has its own tokens, so this is a pattern and not a list. It also matches HTML, and type parameters in code. A
-backslash after the first character is enough, because a tokenizer recognizes only whole tokens.
+Each model has its own tokens, so this is a pattern and not a list. It also matches HTML, and type parameters in code.
+To escape a token, a backslash after its first character is enough, because a tokenizer recognizes only whole tokens.
 """
 
 
@@ -128,7 +131,7 @@ class GradingTask:
         return sum(len(text.encode()) for text in texts) + self.max_bytes + _MARKS
 
     def prompt(self, response: str) -> JudgePrompt:
-        """Return the prompt about a response, with a new token."""
+        """Return the prompt about a response, with a new random token for its quotation."""
         token = secrets.token_hex(16)
         quoted = f"BEGIN RESPONSE {token}\n{quoted_lines(response)}\nEND RESPONSE {token}"
         user = filled_in(self.template, {"task": self.task, "criteria": self.criteria, "candidate": quoted})

@@ -23,14 +23,14 @@ workspaces need far fewer."""
 UNKNOWN: Final = b"?"
 """What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
 _DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})
-"""The files in ``/dev`` that a link may lead to. At ``stdin`` and in ``fd``, the checker may have an input open."""
+"""The files in ``/dev`` that a link may lead to: not ``stdin`` or ``fd``, where the checker may have an input open."""
 _DESCRIPTORS: Final = frozenset({b"fd", b"stdin", b"stdout", b"stderr", b"core"})
 """Links of ``/dev`` to ``/proc``."""
 _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS].rpartition("/")[2]
 
 
 class WorkspaceLinks:
-    """The ``links`` (path below the workspace to target) of a workspace that is at ``root`` in a sandbox.
+    """The links of a workspace that is at ``root`` in a sandbox. ``links`` maps paths below the workspace to targets.
 
     The contents of the image are unknown. Each name outside the workspace may be a link of the image or of the kernel,
     so ``..`` after it leads to an unknown directory.

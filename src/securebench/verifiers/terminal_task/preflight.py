@@ -39,7 +39,7 @@ _PYTHON: Final = re.compile(r"python(?:3(?:\.\d+)?)?")
 _FLAGS: Final = re.compile(r"-[bBEIOPqsSuv]+")
 """Options of Python without a value that do not change what is run."""
 _SCRIPT_RUNNERS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "perl", "ruby"})
-"""Programs that run their first argument as a script, exactly at this path, unless it is an option."""
+"""Programs that take their first argument, unless it is an option, as the exact path of a script to run."""
 _SHEBANG_ROOM: Final = 256
 _ENV: Final = frozenset({"/usr/bin/env", "/bin/env"})
 _MAX_SOURCE: Final = 1024 * 1024
@@ -74,8 +74,8 @@ def require_startable(request: CheckRequest, view: VerifierView, context: Verify
 def necessary_command(argv: Sequence[str]) -> list[str]:
     """Return the words of the command that must start for a checker to exit with 0; empty if that is not certain.
 
-    A shell line is read only if it is a single command of plain words: with functions, here-documents, assignments and
-    other shell features, any name can become a program.
+    A shell line is read only if it is a single command of plain words, because functions, here-documents, assignments
+    and other shell features can turn any name into a program.
     """
     if tuple(argv[:2]) != _SHELL:
         return list(argv)

@@ -46,7 +46,7 @@ MAX_OPERATOR_CHARACTERS: Final = 40
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )
-"""A cue at the start of a line. Before the last line, no other cue counts."""
+"""A cue at the start of a line. On the lines before the last one, only such a cue counts."""
 
 _OPENING_TAG: Final = r"(?:<(?:final_?)?answer>|\[(?:final_?)?answer\])"
 _TAGGED: Final = re.compile(
@@ -125,7 +125,7 @@ class AnswerReading:
     whole: bool = False
     """Whether the answer is a whole text of several lines, which must match exactly."""
     rivals: tuple[str, ...] = ()
-    """Different texts after earlier cues. Verifiers decide whether they are answers at all."""
+    """Texts after earlier cues that differ from the answer. Verifiers decide whether they are answers at all."""
     listed: tuple[str, ...] = ()
     """The other lines of a text that has only short lines. If they are answers, the text is a list of guesses."""
     is_first: bool = False
@@ -277,7 +277,7 @@ def _cued(lines: list[str]) -> list[tuple[int, str]]:
 
 
 def _with_rivals(reading: AnswerReading, cued: list[tuple[int, str]]) -> AnswerReading:
-    """Return ``reading`` with the different answers of other cues as rivals, contradicted if there are too many."""
+    """Return ``reading`` with its rivals: the different answers after other cues. Too many of them contradict it."""
     answers = {normalize_text(unwrapped(answer)): answer for _, answer in cued}
     rivals = [answer for key, answer in answers.items() if key not in {"", normalize_text(unwrapped(reading.answer))}]
     return replace(reading, rivals=tuple(rivals[:MAX_RIVALS]), contradicted=len(rivals) > MAX_RIVALS)

@@ -38,7 +38,7 @@ _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
 """Skeletons of words that may separate a negation from the phrase that it denies. Markup has an empty skeleton."""
 
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
-"""Matches the end of a sentence, but not an ellipsis, at the end of a word."""
+"""Punctuation that ends a sentence, at the end of a word. An ellipsis does not count."""
 
 _STOPS: Final = ".,;:!?"
 
@@ -168,8 +168,9 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
     """Return whether words beside ``phrase`` deny or hedge it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
-    A denial counts before the phrase in the same sentence, or as a single word after it. A hedge counts across the end
-    of a sentence as well. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
+    A denial counts if it is before the phrase in the same sentence, or is a single word after the phrase. A hedge
+    counts even if a sentence ends between it and the phrase. Both are also found when written with confusable letters,
+    such as a Cyrillic ``o``.
     """
     spoken, written = words(text), normalize_text(text).split()
     for at in _positions(phrase, spoken):

@@ -9,8 +9,8 @@
                 | contrast with another name: "not Sydney"
 
 The phrase is the head of the sentence because only filler precedes it. A sentence has only one head, so it cannot give
-two answers. Apart from a contrast, a description has no word of doubt, and no other name except as a place, date or
-similar after a preposition.
+two answers. Except in a contrast, a description has no word of doubt and no other name. A name after a preposition,
+such as a place or date, is allowed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FEW_WORDS: Final = 3
 """The fewest words in a description of a common noun. A shorter description could be another answer."""
 
 _GOVERNED: Final = 3
-"""A preposition governs the names after it, until this many words without a capital letter follow it.
+"""A preposition governs the names after it, up to a comma, ``and``, or this many words without a capital letter.
 
 Articles and words such as ``of`` do not count: ``by`` governs both names in ``by the famous physicist Max Planck``.
 """
@@ -271,8 +271,8 @@ class Phrase:
     def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
         """Return whether ``word`` adds nothing to the phrase: it is filler, or any form of a word of the question.
 
-        An answer of function words has no filler. Words of the question do not count if it offers a choice (``red or
-        blue?``) or contains the whole answer. Negations never count.
+        Beside an answer of function words, no word is filler. Words of the question do not count if it offers a choice
+        (``red or blue?``) or contains the whole answer. Negations never count.
         """
         if not self._fillers:
             return False
@@ -302,7 +302,10 @@ class Phrase:
 
 
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
-    """Return whether ``spoken`` looks like a description. Rules for names are looser: capitals show other names."""
+    """Return whether ``spoken`` looks like a description.
+
+    The rules for describing a name are looser, because capital letters reveal any other name.
+    """
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:
         return bool(rest)

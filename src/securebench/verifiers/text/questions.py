@@ -49,7 +49,7 @@ _ROUNDED: Final = re.compile(r"\b(?:round(?:ed)?|nearest|approximate(?:ly)?|abou
 _MONEY: Final = next(scale for scale in SCALES if "dollar" in scale)
 _POWERS: Final = frozenset({"square", "cubic", "sq", "cu"})
 _NEVER_UNITS: Final = NOT_UNITS | NEGATIONS | HEDGES | DISBELIEF | (DOUBTS - SHARED_WORDS)
-"""Words that are not the unit of a number before them. Shared words may be, such as *second*."""
+"""Words that cannot be the unit of a number before them. Some :data:`SHARED_WORDS` can, such as *second*."""
 
 _SUFFIX: Final = re.compile(r"(?:'s|ing|ies|ed|es|s|e|y)$")
 _SHORTEST_STEM: Final = 3

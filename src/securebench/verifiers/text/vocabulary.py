@@ -41,7 +41,7 @@ KINDS: Final = _words(
     phenomenon process principle law theory theorem method concept type kind form book novel play poem film song work
     year number letter"""
 )
-"""Common nouns for a thing that may precede its name: ``the city of Paris``."""
+"""Common nouns that may precede the name of a thing: ``the city of Paris``."""
 
 ROLES: Final = _words(
     """author writer novelist poet playwright painter artist sculptor composer musician singer actor actress director
@@ -256,7 +256,7 @@ OTHER_ANSWERS: Final = _words("worst least misleading opposite lie half twice do
 """Words before a cue that announce something other than the final answer: ``the worst answer is``."""
 
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
-"""Words that take an answer back together with a negation: ``I am not sure``. Alone, they deny nothing."""
+"""Words that, together with a negation, take an answer back: ``I am not sure``. Alone, they deny nothing."""
 
 DISBELIEF: Final = _words(
     "wrong incorrect false untrue lie lies joke joking kidding misleading nonsense mistake mistaken"

@@ -67,7 +67,7 @@ _CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
 """GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
 
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
-"""Punctuation after a space that was left when the dollar sign between the two was removed."""
+"""Punctuation after spaces, which may have replaced a dollar sign: ``$5$.`` becomes ``5 .``, and then ``5.``."""
 
 _ESCAPED_DOLLAR: Final = "\ue000"
 _MAX_NESTING: Final = 8

@@ -230,7 +230,10 @@ def trouble_of(status: int) -> Trouble:
 
 
 def error_kind(status: int, too_much: str, failed: str) -> str:
-    """Return the error type for a response of the relay itself: ``too_much`` for 429, ``failed`` for 502."""
+    """Return the error type for a response of the relay itself: ``too_much`` for 429, ``failed`` for 502.
+
+    For all other statuses, it is ``invalid_request_error``.
+    """
     return {429: too_much, 502: failed}.get(status, "invalid_request_error")
 
 

@@ -246,7 +246,7 @@ def _only_content(given: Object, known: frozenset[str] | set[str]) -> None:
 
 
 def _reading(answer: Object, key: str) -> EventReading:
-    """Return what an event or a whole answer reports. ``key`` is the field of a choice that has the message."""
+    """Return what an event or a whole answer reports. In a choice, the field ``key`` has the message."""
     if not answer:
         return NOTHING
     usage, found = part(answer, "usage"), answer.get("choices")

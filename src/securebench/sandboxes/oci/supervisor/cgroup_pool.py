@@ -98,7 +98,7 @@ class CgroupPool:
     def refill(self) -> None:
         """Start waiting processes until enough are ready.
 
-        Do nothing if the pool is switched off, without cgroups, or if runtimes create them.
+        Do nothing if the pool is switched off, if there are no cgroups, or if runtimes create their own.
         """
         context, settings = self._context, self._context.settings
         while settings.pooled and context.hierarchies and not settings.inner_groups and len(self._ready) < _COUNT:

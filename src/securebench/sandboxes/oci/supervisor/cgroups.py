@@ -24,7 +24,7 @@ NAMESPACE = "securebench"
 CONTROLLERS = ("memory", "pids", "cpu")
 
 INNER = "runtime"
-"""The name of the group inside a sandbox's group that is created by runtimes which manage cgroups themselves."""
+"""Runtimes that manage cgroups themselves create a group with this name inside a sandbox's group."""
 
 _MEMORY_LEFT = 8 * 1024 * 1024
 """Bytes that may be charged to a reused group: page cache, and kernel structures that are freed gradually."""

@@ -147,7 +147,7 @@ class SupervisedContainer:
         return report, [descriptor] if descriptor >= 0 else []
 
     def kill(self) -> bool:
-        """Kill the container. Return whether its runtime is still running, so that this call has to be repeated.
+        """Kill the container. Return whether ``main`` is still running, so that this call has to be repeated.
 
         When the first process of a pid namespace dies, the kernel kills all others in it, and the runtime then exits.
         The first process is a child of the runtime, unless the runtime detaches and writes the pid to a file.

@@ -64,9 +64,9 @@ class SupervisorContext:
         """Copy ``files``. Sandboxes mount the copies, because a sandbox can see the host path of a mounted file.
 
         Where the runtime supports it, the copy of a program is executable but not readable. Other processes in a
-        sandbox then cannot trace a process that runs this program, such as the sandbox's first process. They cannot
-        open its memory and files in ``/proc`` either. A runtime that enters the sandbox can do all this, because it has
-        all capabilities in the user namespace.
+        sandbox then cannot trace a process that runs this program, such as the sandbox's first process. They also
+        cannot open its memory or its open files through ``/proc``. A runtime that enters the sandbox can do all this,
+        because it has all capabilities in the user namespace.
         """
         directory = f"{self.run}/{SHOWN}"
         os.mkdir(directory)

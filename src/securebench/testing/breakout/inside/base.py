@@ -54,7 +54,7 @@ class BreakoutAttempt(NamedTuple):
 
     ``means`` is the consequence, ``entry`` the catalogue's entry, ``staging`` the kind of sandbox. An attempt with
     ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape can be called
-    at all. Success is harmless if the sandbox has its own kernel.
+    at all. Such a call is harmless if the sandbox has its own kernel.
     """
 
     name: str

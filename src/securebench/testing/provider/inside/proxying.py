@@ -196,7 +196,7 @@ def _tunnel(targets: Targets, first: bytes) -> str:
 
 
 def _second(targets: Targets) -> str:
-    """Request the allowed host, then another one over the same connection. Closing the connection is also a denial."""
+    """Request the allowed host, then another one over the same connection. A closed connection counts as a denial."""
     assert targets.proxy is not None
     first = _get(f"http://{targets.allowed}/", targets.allowed)
     return judged(send(targets.proxy, first, _get(f"http://{targets.other}/", targets.other))[1])

@@ -175,7 +175,7 @@ class CandidatePeer(Peer):
         return [plain_parts(subject, plain_base(type(subject))) for subject in subjects]
 
     def _do_fields(self, _: None, numbers: list[int]) -> list[Any]:
-        """Return the field values of each of these dataclass objects, or an empty list if reading them fails."""
+        """Return for each of these dataclass objects its field values, or an empty list if they cannot be read."""
         from securebench.verifiers.code_completion.guest.shapes import field_values
 
         found: list[Any] = []

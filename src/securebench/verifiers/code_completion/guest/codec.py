@@ -130,7 +130,10 @@ class Exchange:
         return packed
 
     def _open(self, value: Any, depth: int) -> tuple[int, str, Iterator[Any], list[Any]]:
-        """Assign a number to a container. Return the number, its kind, its parts, and a list for the encoded parts."""
+        """Assign a number to a container.
+
+        Return the number, the container's kind and parts, and a list for the encoded parts.
+        """
         if depth > MAX_DEPTH:
             raise ValueTooLargeError("the value is nested too deeply")
         number = self._register(len(self._objects), value)

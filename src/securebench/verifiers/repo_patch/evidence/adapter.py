@@ -64,7 +64,7 @@ class Adapter(ABC):
         """Whether the command selects single tests by name or mark. The reporter must then also select the controls."""
 
     def selects_method(self, _is_file: Callable[[str], bool]) -> bool:
-        """Return whether the command names a single test so that no control can run beside it.
+        """Return whether the command names a single test in a way that keeps controls from running beside it.
 
         A command that does can only be judged by its exit code. ``_is_file`` returns whether a path, relative to the
         working directory, is a file of the repository with the task's patches.

@@ -37,8 +37,8 @@ class ReportedTests:
     may show instead of the id.
 
     ``before`` and ``after`` are fingerprints: digests by the name of a function or class. ``changed`` are names whose
-    digest differed before some test, even if it was restored by the end. ``collected`` are the ids of all tests, if the
-    order was only to collect them.
+    digest differed from ``before`` at some time between the two, even if the code was restored by the end.
+    ``collected`` are the ids of all tests, if the order was only to collect them.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)

@@ -129,7 +129,7 @@ def digest(function: str) -> str:
 
 
 def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter: Adapter) -> Controls:
-    """Return controls in the first ``MAX_FILES`` of the files ``tests`` of ``tree``.
+    """Return controls in the first ``MAX_FILES`` of the files with the paths ``tests`` in ``tree``.
 
     ``wanted`` are ids of tests to copy first. A file that cannot be edited gets no controls.
     """

@@ -78,7 +78,7 @@ class ControlGroup:
 
     @property
     def new(self) -> list[str]:
-        """The names of the functions that were added to the task's own."""
+        """The names of the new functions: of ``real`` and the controls, without the name of the task's own test."""
         return [name for name in (self.real, *self.controls) if name not in ("", self.place.function)]
 
 
@@ -331,7 +331,7 @@ class EditedFile:
             self._edits.append((end, False, _RANDOM.random(), end, gap + piece))
 
     def _beside(self, wanted: set[CasePlace]) -> list[TaskTest]:
-        """Return one test of each group (the module's functions, or a class). Wanted groups come first.
+        """Return one test of each group (the module's functions, or a class). Groups of ``wanted`` tests come first.
 
         At most ``MAX_PLAIN`` groups are used.
         """

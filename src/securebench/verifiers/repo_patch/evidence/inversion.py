@@ -1,9 +1,9 @@
 """Invert one assertion of a test, so that the test must fail if it passed before.
 
 There are two rules. An inversion is *certain*: if the assertion holds, its inversion fails for all values. If the
-source does not prove this, there is no inversion. It is also *similar*: an ``assert ==`` or ``assertEqual`` keeps its
-form, and an expected value in the source is replaced by another value of the same type. So if the candidate's objects
-claim to equal everything, or if the candidate replaces an assertion method, a test that must fail passes.
+source does not prove this, there is no inversion. An inversion is also *similar*: an ``assert ==`` or ``assertEqual``
+keeps its form, and an expected value in the source is replaced by another value of the same type. So if the candidate's
+objects claim to equal everything, or if the candidate replaces an assertion method, a test that must fail passes.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ class _Inverter:
     def _is_hidden(self, found: tuple[tuple[Edit, ...], ...], left: ast.expr, right: ast.expr) -> bool:
         """Return whether the expected value appears only in one place.
 
-        It must not be in the rest of the comparison, and the comparison must not occur twice in the file. For a table
-        of parameters, return whether no cell is a string.
+        It must not be in the rest of the comparison, and the comparison must not occur twice in the file. If the
+        expected values are in a table of parameters, return whether none of them is a string.
         """
         start, end = self._source.span(left)[0], self._source.span(right)[1]
         first = found[0][0]
@@ -223,7 +223,7 @@ class _Inverter:
         return ()
 
     def _other_number(self, node: ast.BinOp, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return the edits of a number that is added to, subtracted from or multiplied by a parameter."""
+        """Return the edits of an integer in a sum, difference or product with a parameter."""
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, other in sides:
             if (

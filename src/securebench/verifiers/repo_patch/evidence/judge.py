@@ -114,7 +114,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return the places of required tests with an ``EMPTY`` outcome that they do not have without the change."""
+        """Return the places of required tests whose outcome is in ``EMPTY`` with the change, but not without it."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
@@ -167,7 +167,7 @@ class Judge:
         if changed:
             evidence["changed"] = changed[:20]
             names = ", ".join(changed[:3])
-            message = f"code that the tests depend on was changed while they ran, or could not be compared: {names}"
+            message = f"code that the tests depend on was changed while they ran, or its state is unknown: {names}"
             raise CandidateFailedError(FailureReason.TAMPERED, message)
 
 
@@ -307,9 +307,10 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the one of ``tests`` for each of ``own``: by the names in ``named``, or else by position.
+    """Return the counterpart in ``tests`` of each id in ``own``. Returns an empty list if they do not fit.
 
-    Returns an empty list if neither fits.
+    ``named`` has an id for each of ``tests``. If these ids are those in ``own``, counterparts have the same id.
+    Otherwise they have the same position.
     """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
@@ -398,7 +399,10 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether ``test`` has a good outcome at a place where the task's files define it, if they define it."""
+        """Return whether ``test`` has a good outcome at a place where the task's files define it.
+
+        Also true if they do not define it, or if ``test`` is the id of a reported test.
+        """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 

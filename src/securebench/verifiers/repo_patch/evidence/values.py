@@ -118,7 +118,7 @@ def _are_apart(one: int, other: int) -> bool:
 
 
 def _other_digits(digits: str) -> list[str]:
-    """Return variants of a very large number. They differ in one digit, which is neither its first nor its last."""
+    """Return variants of a very large number: all have another digit in one place, which is not its first or last."""
     place = 1 + secrets.randbelow(len(digits) - 2)
     return [digits[:place] + digit + digits[place + 1 :] for digit in "0123456789" if digit != digits[place]]
 

@@ -83,7 +83,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_setup(self, item: Any) -> None:
-            """Before the fixtures of each test run, look for temporary changes."""
+            """Look for temporary changes before the fixtures of a test are set up."""
             look(id(item))
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)

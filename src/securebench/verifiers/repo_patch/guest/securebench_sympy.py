@@ -50,7 +50,10 @@ def _collector(slow: bool) -> Any:
     is_generator = inspect.isgeneratorfunction
 
     def collect(path: str, names: Any) -> Any:
-        """Return the name and function of each test in the file, in line order. Generators yield their tests."""
+        """Return the name and function of each test in the file, in line order.
+
+        The tests that a generator yields are listed in place of the generator, under its name.
+        """
         found = []
         for name, value in list(names.items()):
             if name.startswith("test_") and (is_function(value) or is_method(value)):

@@ -3,9 +3,9 @@
 ``securebench_unittest.py module ARGUMENTS`` works like ``python -m unittest ARGUMENTS``, and
 ``securebench_unittest.py script FILE ARGUMENTS`` like ``python FILE ARGUMENTS``.
 
-unittest is loaded from Python's library before anything of the repository can be imported. A pass or skip counts only
-if it was added while ``unittest.TestCase.run`` ran that test, in the main thread of this process. A runner's output
-and counts, and other changes to a result, are ignored.
+unittest is loaded from Python's library before anything of the repository can be imported. A pass or skip of a test
+counts only if it was added to the result while ``unittest.TestCase.run`` ran this test, in the main thread of this
+process. A runner's output and counts, and other changes to a result, are ignored.
 
 If the host's order has ``collect``, no test runs: see ``_hook_collection``.
 """
