@@ -109,7 +109,7 @@ def _file(text: str) -> str:
 
 def _relative(path: str) -> str:
     if fault := relative_path_fault(path):
-        raise refusal("path-unsafe", fault, "use a path inside the package")
+        raise refusal("path-unsafe", fault, "use a path in the package or, for 'files', in the program's home")
     return path
 
 

@@ -287,4 +287,4 @@ REPOSITORY_CHEATS: Final = (
     RepositoryCheat("A11", "forged report files", {"project/numbers.py": _JUNIT + BROKEN}),
     RepositoryCheat("C19", "nothing", {"README.md": "Better numbers.\n"}),
 )
-"""All cheats that can be judged with unittest, in the repository of :mod:`securebench.testing.judging`."""
+"""All cheats that can be judged with unittest, for the repository in :mod:`securebench.testing.judging.repository`."""
