@@ -39,7 +39,7 @@ def rootless_ids(machine: Machine) -> Finding:
     """Check for subordinate ids. Without them, a sandbox of an ordinary user has only one user id."""
     name, meaning = "rootless_ids", "sandboxes have only one user id, and keep your groups"
     if machine.is_root:
-        return Finding(name, State.OK, "not needed by root", "sandboxes use 65536 ids that no user of this machine has")
+        return Finding(name, State.OK, "not needed by root", "sandboxes use separate user ids")
     if not (machine.has("newuidmap") and machine.has("newgidmap")):
         return Finding(name, State.WEAKER, "no newuidmap or no newgidmap", meaning, install(machine, "uidmap"))
     least = min(_subordinate(machine, path) for path in ("/etc/subuid", "/etc/subgid"))
