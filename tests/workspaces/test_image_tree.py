@@ -73,5 +73,5 @@ def test_descriptors_are_closed(root: Path) -> None:
 def test_an_image_that_is_too_much_is_no_fault_of_a_candidate(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an error of the machine, which is never a score."""
     monkeypatch.setattr(image_tree, "UNPACKED", TreeLimits(entries=1))
-    with HostTree.of_image(root, "/srv/repo") as tree, pytest.raises(OSError, match="image's tree"):
+    with HostTree.of_image(root, "/srv/repo") as tree, pytest.raises(OSError, match="files of the image exceed"):
         list(tree.files())

@@ -157,7 +157,7 @@ class Question:
         return dated or repeated or word in self._asked or self.is_silent(word)
 
     def _is_for_each(self, word: str, rest: list[str]) -> bool:
-        """Return whether ``word`` repeats that the question asks for a rate: ``each ticket costs``."""
+        """Return whether ``word`` and the next word repeat a rate of the question, such as ``each ticket``."""
         return word in RATES and any((rate, *rest[:1]) in {*pairwise(self.asking)} for rate in RATES)
 
     def _without_rates(self, after: list[str]) -> list[str]:
