@@ -137,7 +137,7 @@ def other_task(result: bytes) -> list[bytes]:
         (lambda result: [result, result], "unexpected record"),
         (other_task, "unexpected record"),
         (lambda result: [result.replace(b'"run_id": "run"', b'"run_id": "other"')], "unexpected record"),
-        (lambda _: [], "no result for 3 tasks"),
+        (lambda _: [], "no result for 3 trials"),
     ],
 )
 def test_what_is_no_record_of_the_run_stops_it(
@@ -160,7 +160,7 @@ def test_an_empty_result_is_no_record(tmp_path: Path) -> None:
     write_run(tmp_path, 1)
     Changing.change = staticmethod(lambda _: [b""])
     summary = run(tmp_path, executor="changing")
-    assert "no result for 1 task" in summary.problems[0]
+    assert "no result for 1 trial" in summary.problems[0]
 
 
 def test_an_assignment_of_other_settings_is_refused(tmp_path: Path) -> None:
