@@ -212,7 +212,7 @@ def _parted(word: str) -> tuple[str, ...]:
 def is_unit(text: str, question: Question) -> bool:
     """Return whether ``text`` after a marked number, such as one in a box, is its unit: ``[42] dollars``."""
     unit = words(plain(text))
-    fits = 0 < len(unit) <= MAX_UNIT_WORDS and all(may_be_a_unit(word) or question.is_silent(word) for word in unit)
+    fits = 0 < len(unit) <= MAX_UNIT_WORDS and all(may_be_a_unit(word) or question.counts(word) for word in unit)
     return fits and question.is_in_the_unit_asked_for(unit)
 
 

@@ -48,8 +48,10 @@ _YEAR: Final = re.compile(r"\byear\b|\bwhen\b")
 _ROUNDED: Final = re.compile(r"\b(?:round(?:ed)?|nearest|approximate(?:ly)?|about how|roughly|estimated?|decimals?)\b")
 _MONEY: Final = next(scale for scale in SCALES if "dollar" in scale)
 _POWERS: Final = frozenset({"square", "cubic", "sq", "cu"})
-_NEVER_UNITS: Final = NOT_UNITS | NEGATIONS | HEDGES | DISBELIEF | (DOUBTS - SHARED_WORDS)
-"""Words that cannot be the unit of a number before them. Some :data:`SHARED_WORDS` can, such as *second*."""
+_DOUBTFUL: Final = (DISBELIEF | (DOUBTS - SHARED_WORDS)) - HEDGES
+"""Words of doubt that are the unit of a number only if the question has them: ``1 mistake``."""
+_NEVER_UNITS: Final = NOT_UNITS | NEGATIONS | HEDGES | _DOUBTFUL
+"""Words that are not the unit of a number before them, unless :meth:`Question.counts` says so."""
 
 _SUFFIX: Final = re.compile(r"(?:'s|ing|ies|ed|es|s|e|y)$")
 _SHORTEST_STEM: Final = 3
@@ -124,6 +126,10 @@ class Question:
             return True
         parts = _LETTERS.findall(word.removesuffix("'s"))
         return word not in NOT_UNITS | NEGATIONS and bool(parts) and all(stem(part) in self._stems for part in parts)
+
+    def counts(self, word: str) -> bool:
+        """Return whether ``word``, which can express doubt, is in the question: ``mistake`` if it counts mistakes."""
+        return word in _DOUBTFUL and self.is_silent(word)
 
     def says_only(self, before: list[str], after: list[str], currency: str = "") -> bool:
         """Return whether the words around a number are filler or its unit. ``currency`` is its currency sign."""
