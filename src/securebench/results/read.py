@@ -243,18 +243,17 @@ class RecordedRun:
         each: Callable[[RecordedTask], None] | None,
     ) -> Iterator[RecordEntry]:
         """Yield the entries of the current records. ``aside`` gets those of trials with only superseded records."""
-        current: set[TrialId] = set()
+        last = -1
         for line in files:
             record = line.record
-            if not line.is_current:
-                if record.id not in current:  # a killed run may leave the same record in both files
-                    aside[record.id] = record.entry
-                continue
-            current.add(record.id)
-            aside.pop(record.id, None)
-            if each:
-                each(record)
-            yield record.entry
+            if line.is_current:
+                aside.pop(record.id, None)
+                if each:
+                    each(record)
+                yield record.entry
+            elif line.sequence != last:  # a killed run may leave the same record in both files
+                aside[record.id] = record.entry
+            last = line.sequence
 
     def _ending(self, counts: Counts) -> RunEnd:
         """Return how an inactive run ended. A killed run was never closed."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.fs.rmtree import remove_entry
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened
+from securebench.patches.model import FileVersion
 from securebench.patches.names import parents
 from securebench.sandboxes.base import Mount
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from securebench.patches.model import Delta, FileVersion
+    from securebench.patches.model import Delta
 
 _BATCH: Final = 200
 """The most names per program call: at most a few hundred kilobytes, far below the kernel's limit on arguments."""
@@ -50,9 +51,7 @@ class PatchLayout:
             if version is not None:
                 _write(files / os.fsdecode(path), version)
         lines = [*_script(delta, os.fsencode(repository)), _check_workdir(os.fsencode(workdir))]
-        script = directory / _SCRIPT
-        script.write_bytes(b"\n".join(lines) + b"\n")
-        script.chmod(0o644)
+        _write(directory / _SCRIPT, FileVersion(b"\n".join(lines) + b"\n"))
         _open_up(directory)
 
     @property
