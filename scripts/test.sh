@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
-# Meanwhile, the set-up below mostly waits for downloads. No test runs if one of these checks fails.
+# In a fresh clone, these checks take half a minute, in which the set-up below mostly waits for downloads.
+# No test runs if one of them fails.
 make --no-print-directory lint &
 checks=$!
 
